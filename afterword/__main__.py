@@ -19,7 +19,7 @@ def main() -> None:
         with extra_required("worker", "the command line"):
             from afterword.cli import main as run
 
-            # the extra `memory` installs only the command line's own library
+            # the extra `memory` installs the command line's library but not the engine
             if find_spec("faust") is None:
                 raise ModuleNotFoundError(name="faust")
     except KeyboardInterrupt:

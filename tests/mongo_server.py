@@ -1,6 +1,6 @@
 """A MongoDB server for tests: mongo-java-server over a file, without secondary indexes, one command at a time.
 
-It is for the adapter of MongoDB, where no container engine runs the official image.
+It tests the MongoDB adapter where no container engine can run the official image.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class MongoServer(Server):
         return f"mongodb://{HOST}:{self.port}/?directConnection=true"
 
     async def run(self) -> None:
-        """Start it, unless it runs, and wait until it answers."""
+        """Start it unless it runs, and wait until it answers."""
         self.start()
         await until_ready(self.process, partial(accepts, HOST, self.port))
 
@@ -61,20 +61,20 @@ async def running_mongo(directory: Path) -> AsyncIterator[MongoServer]:
 
 
 def mongo_command(*arguments: str) -> list[str]:
-    """The command line of the server, which is fetched and compiled unless it is there."""
+    """Return the server's command line; fetch and compile the server if it is missing."""
     jars = mongo_jars()
     return command_line(os.pathsep.join((str(compiled(jars)), jars.classpath("mongo"))), "TestMongo", arguments)
 
 
 def mongo_jars() -> JarCache:
-    """The jars, which are fetched unless they are there."""
+    """Return the jars, fetching those that are missing."""
     jars = JarCache(cache_directory(), parse_lock((DATA / "jars.lock").read_text()))
     jars.ensure()
     return jars
 
 
 def compiled(jars: JarCache) -> Path:
-    """The directory of the server's classes. Raises: CompilationFailed."""
+    """Compile the server's classes and return their directory. Raises: CompilationFailed."""
     inputs = SOURCE.read_bytes() + jars.classpath("mongo").encode()
     classes = jars.directory / "classes" / hashlib.sha256(inputs).hexdigest()[:16]
     classes.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Texts that nobody writes and anybody can send: runs of what patterns, splitters and normalization may trip over."""
+"""Texts that nobody writes but anybody can send: long runs, costly for patterns, splitters and normalization."""
 
 RUNS = (
     *(" ", "\t", "\n", " \n", "\r\n", "\u00a0", "\u3000", "\x00", "\x1b["),
@@ -20,5 +20,5 @@ def run(unit: str, characters: int) -> str:
 
 
 def mixed(characters: int) -> str:
-    """All runs, one after the other, each of the same length."""
+    """Return all runs, one after the other, each of the same length."""
     return "".join(run(unit, characters // len(RUNS)) for unit in RUNS)

@@ -1,4 +1,4 @@
-"""Offsets that a consumer group has committed, without a consumer that consumes."""
+"""Commits offsets for a consumer group without consuming anything."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""A local HTTP server that plays OpenAI's and Ollama's endpoints, well or badly, as a test tells it to."""
+"""A local HTTP server with OpenAI's and Ollama's endpoints, which behaves well or badly, as a test tells it to."""
 
 import asyncio
 import hashlib
@@ -63,7 +63,7 @@ class LlmServer:
         self.outcomes.extend(outcomes)
 
     def hangs(self) -> Outcome:
-        """Never answers; lets go when the server closes."""
+        """Never answer; end when the server closes."""
 
         async def respond(request: web.Request) -> web.StreamResponse:
             await self.closing.wait()
@@ -72,7 +72,7 @@ class LlmServer:
         return respond
 
     def trickles(self) -> Outcome:
-        """Sends a space now and then, so that the line is never silent, and never an answer."""
+        """Send a space now and then, so that the connection is never idle, but never an answer."""
 
         async def respond(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse()
@@ -110,7 +110,7 @@ def success(texts: dict[str, Any] | None = None) -> Outcome:
 
 
 def answers(text: str, finish: str = "stop", refusal: str | None = None) -> Outcome:
-    """A chat response with this text, whatever it is: malformed JSON, the wrong schema, a refusal, nothing."""
+    """Return a chat response with this text, which may be malformed JSON, the wrong schema, a refusal or empty."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
         said = _ollama(text, finish) if request.path.startswith("/api/") else _openai(text, finish, refusal)
@@ -128,7 +128,7 @@ def after(seconds: float, outcome: Outcome) -> Outcome:
 
 
 def fails(status: int, error: Any = None, **headers: str) -> Outcome:
-    """An HTTP status, with headers such as retry_after="1" and a body in the form of the endpoint."""
+    """Return an HTTP error with headers such as retry_after="1" and a body in the endpoint's form."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 
     async def respond(request: web.Request) -> web.StreamResponse:
@@ -160,7 +160,7 @@ def resets() -> Outcome:
 
 
 def says(content: str, status: int = 200) -> Outcome:
-    """Answer that is not an LLM's: a proxy's page, say."""
+    """Return an answer that is not an LLM's, such as a proxy's page."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
         return web.Response(text=content, status=status, content_type="text/html")
@@ -189,7 +189,7 @@ def _ollama(text: str, finish: str) -> dict[str, Any]:
 
 
 def _as_completion(chat: dict[str, Any]) -> dict[str, Any]:
-    """The same as of `/completions` and `/api/generate`, which know no messages."""
+    """Return the same answer in the form of `/completions` and `/api/generate`, which have no messages."""
     if "message" in chat:
         return {**{name: value for name, value in chat.items() if name != "message"}, "response": _said(chat)}
     (choice,) = chat["choices"]
@@ -201,7 +201,7 @@ def _said(choice: dict[str, Any]) -> str:
 
 
 def vector(text: str) -> list[float]:
-    """The same text, the same direction; different texts, most likely another one."""
+    """Return a vector whose direction depends on the text."""
     return [byte / 255 - 0.5 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
 
 
@@ -215,7 +215,7 @@ async def _embeddings(request: web.Request) -> web.Response:
 
 @pytest_asyncio.fixture
 async def llm_server() -> AsyncIterator[LlmServer]:
-    """Server on a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
+    """Start a server on a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
     server = LlmServer()
     app = web.Application(middlewares=[server.or_nothing])
     app.router.add_post("/v1/chat/completions", server.chat)

@@ -8,12 +8,12 @@ SECONDS = 20.0
 
 
 def alive(pid: int) -> bool:
-    """A zombie is dead: it only waits to be buried."""
+    """Return whether the process runs; a zombie does not."""
     return state(pid) not in ("", "Z")
 
 
 def state(pid: int) -> str:
-    """The first letter of what ps says, such as T for suspended; empty when there is no such process."""
+    """Return the first letter of the state in ps, such as T for suspended; empty if there is no such process."""
     done = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return done.stdout.strip()[:1]
 

@@ -1,4 +1,4 @@
-"""PromQL as Prometheus parses it: which series an expression selects, and by which labels."""
+"""Parses PromQL as Prometheus does: which series an expression selects, and by which labels."""
 
 import json
 import re
@@ -23,7 +23,7 @@ class Selections:
 
 
 def selections(expression: str) -> Selections:
-    """Return what the expression selects. Raises: ValueError where Prometheus would refuse it."""
+    """Return what the expression selects. Raises: ValueError if Prometheus would refuse it."""
     import promql_parser as promql
 
     found = Selections()
@@ -42,7 +42,7 @@ def selections(expression: str) -> Selections:
 
 
 def problems(expression: str, exported: Mapping[str, Set[str]]) -> list[str]:
-    """Say which metrics and labels the code does not export. Raises: ValueError where Prometheus would refuse it."""
+    """Return the metrics and labels that the code does not export. Raises: ValueError if Prometheus would refuse it."""
     found = selections(expression)
     known = set().union(*exported.values()) | GIVEN | {BUCKET}
     unknown = [f"no metric {name}" for name, _ in found.selectors if family(name) not in exported]
@@ -65,7 +65,7 @@ def exported() -> dict[str, set[str]]:
 
 
 def family(name: str) -> str:
-    """Name of the histogram that a series belongs to."""
+    """Return the name of the histogram that a series belongs to."""
     return re.sub("_(bucket|sum|count)$", "", name) if "_seconds_" in name else name
 
 

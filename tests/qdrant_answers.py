@@ -1,5 +1,5 @@
-"""Answers of a Qdrant server over HTTP, by the client's own local mode: real searches and filters, but no server of
-Qdrant's. It needs only what the service needs, so that it runs in our image too."""
+"""Answers of a Qdrant server over HTTP, by the client's own local mode: real searches and filters, but no Qdrant
+server. It needs only Afterword's dependencies, so it runs in the image too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +22,10 @@ def response(content: Any, status: int = 200) -> web.Response:
 
 
 def answered(answer: Answer, client: QdrantClient, name: str, body: bytes) -> web.Response:
-    """The answer as the server gives it, or its refusal."""
+    """Return the answer in the server's form, or its refusal."""
     try:
         result = answer(client, name, body)
-    except ValueError as error:  # what the local mode says to a collection that it has not, or has already
+    except ValueError as error:  # the local mode's error for a collection that does not exist or exists already
         status = 409 if "already exists" in str(error) else 404
         return response({"status": {"error": str(error)}}, status)
     return response({"result": result, "status": "ok", "time": 0.0})
@@ -58,7 +58,7 @@ def _delete(client: QdrantClient, name: str, body: bytes) -> Any:
 
 
 def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
-    """The local mode has none, and finds everything all the same."""
+    """Do nothing: the local mode has no indexes and finds everything anyway."""
     return {"operation_id": 0, "status": "completed"}
 
 

@@ -1,4 +1,4 @@
-"""Stand-in for Qdrant over HTTP, answered by qdrant_answers.py. Where there is no real one: see tests/qdrant.py."""
+"""Stand-in for a Qdrant server, answered by qdrant_answers.py; see tests/qdrant.py for when it is used."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,14 +37,14 @@ class QdrantServer:
 
     @asynccontextmanager
     async def killed(self) -> AsyncIterator[None]:
-        """Nobody listens inside the block; what was acknowledged stays."""
+        """Keep the server killed inside the block; acknowledged writes stay."""
         await self._close()
         yield
         await self._listen()
 
     @contextmanager
     def answering(self, answer: int | str) -> Iterator[None]:
-        """Every request inside the block is answered with this status, or not within LONG_SECONDS."""
+        """Answer every request inside the block with this status, or not within LONG_SECONDS."""
         self._answer = answer
         yield
         self._answer = None

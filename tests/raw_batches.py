@@ -1,4 +1,4 @@
-"""Record batches in Kafka's format, byte by byte: also those that no client of ours would make."""
+"""Record batches in Kafka's format, byte by byte, including some that aiokafka would not make."""
 
 import gzip
 import struct
@@ -35,7 +35,7 @@ def batch(records: Sequence[tuple[bytes | None, bytes | None, list]], codec: str
 
 
 def packed(payload: bytes, codec: str, count: int, compress: Callable[[bytes], bytes], base: int = 100) -> bytes:
-    """A batch of records in Kafka's format that aiokafka's builder would not make."""
+    """Build a batch of records that aiokafka's builder would not make."""
     empty = bytearray(batch([(b"k", b"v", [])], base=base)[:61])
     body = compress(payload)
     struct.pack_into(">i", empty, 8, 61 - 12 + len(body))
@@ -65,7 +65,7 @@ def record(delta: int, key: bytes, value: bytes, names: Sequence[bytes] = (), ti
 
 
 async def produce(servers: str, topic: str, partition: int, *batches: bytes) -> list[int]:
-    """Hand batches to the broker as they are; the offset of each. Raises: KafkaError, if it rejects one."""
+    """Send batches to the broker unchanged; return the offset of each. Raises: KafkaError, if it rejects one."""
     offsets = []
     client = AIOKafkaClient(bootstrap_servers=servers)
     await client.bootstrap()

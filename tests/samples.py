@@ -1,4 +1,4 @@
-"""Records as they might come, for tests that do not care about most of their fields."""
+"""Typical records, for tests that do not care about most of their fields."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -105,7 +105,7 @@ def a_cause(offset: int = 0) -> Cause:
 
 
 def of_user(fact: Fact) -> FactOfUser:
-    """A fact as a profile reads it."""
+    """Make a fact as a profile reads it."""
     return FactOfUser.of(fact.model_dump() | {"message_ids": list(fact.message_ids)})
 
 
@@ -179,7 +179,7 @@ def a_tombstone(ordinal: int = 1, revision: int = 2, conversation_id: str = "c1"
 
 
 def a_stored_episode_of(closed: EpisodeClosed, texts: Summary, revision: int = 1, **fields: Any) -> StoredEpisode:
-    """An episode with these texts, as a summarizer stores it. `fields`: of the stored episode."""
+    """Make an episode with these texts, as a summarizer stores it. `fields`: of the stored episode."""
     summary = SummaryCreated(
         event_id=event_id(closed.episode_id, revision),
         revision=revision,

@@ -1,4 +1,4 @@
-"""A stand-in for a schema registry: the routes that are used, with the bodies that Confluent's documents for them."""
+"""A stand-in for a schema registry: the routes in use, with the bodies that Confluent documents for them."""
 
 import base64
 import io
@@ -68,7 +68,7 @@ class Registry:
 
 
 def framed(number: int, schema: Any, value: Any) -> bytes:
-    """A value in the wire format."""
+    """Return a value in the wire format."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return b"\0" + number.to_bytes(4) + stream.getvalue()

@@ -34,13 +34,13 @@ class Stack(Protocol):
     def bootstrap_servers(self) -> str: ...
 
     def environment(self) -> dict[str, str]:
-        """Variables that point a worker at this stack."""
+        """Return variables that point a worker at this stack."""
         ...
 
 
 @asynccontextmanager
 async def running_stack(directory: Path) -> AsyncIterator[Stack]:
-    """The one that the environment asks for; skips the test when that cannot be had."""
+    """Run the stack that the environment asks for; skip the test if that is impossible."""
     match os.environ.get(VARIABLE, EMBEDDED):
         case "embedded":
             async with EmbeddedStack(directory, jars=chosen_jars()) as embedded:

@@ -1,4 +1,4 @@
-"""Everything that a deployment's stores hold, as it is stored: for tests that look for what should not be there."""
+"""Reads everything in a deployment's stores, for tests that look for what should not be there."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SHADOWS = "words_%"
 
 
 async def stored(settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """All documents by collection, or all rows by table; a row of JSON has its fields as well."""
+    """Return all documents by collection, or all rows by table; a row of JSON has its fields as well."""
     if settings.sqlite.path is not None:
         return _rows(str(settings.sqlite.path))
     database = mongo.connect(settings.mongo)
@@ -41,6 +41,6 @@ def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:
-    """The columns of a row, and the fields of its JSON; those of a summary, or of its deletion, beside them."""
+    """Return a row's columns and the fields of its JSON, including those of a summary or of its deletion."""
     document = orjson.loads(row["document"]) if "document" in row else {}
     return {**row, **document, **document.get("summary", {}), **document.get("deletion", {})}

@@ -1,4 +1,4 @@
-"""A summarizer's surroundings in memory, and faults that strike its calls, one chosen call at a time."""
+"""A summarizer's surroundings in memory, with faults that strike one chosen call."""
 
 import asyncio
 import copy
@@ -37,7 +37,7 @@ class Crash(Exception):
 
 
 METRICS = Metrics("none", "0")
-"""Metrics that nobody reads."""
+"""Unused metrics."""
 
 
 class RecordedReadiness(Readiness):
@@ -78,7 +78,7 @@ def a_handler(
     breaker: Breaker | None = None,
     metrics: Metrics = METRICS,
 ) -> RecordHandler:
-    """Handles records with telemetry that nobody reads."""
+    """Make a handler whose telemetry is not read."""
     attempts = Attempts(breaker or Breaker(), 3, (AfterwordError, Crash), wait_seconds=0.0)
     return RecordHandler(reconciler, outputs, attempts, metrics, tracer, "summarizers", clock_ms)
 
@@ -114,7 +114,7 @@ Fault = Callable[[], Any]
 
 
 class Faults:
-    """Lets the calls of all its proxies through, except the n-th: before or after it, the fault strikes."""
+    """Lets all calls of its proxies through, except that the fault strikes before or after the n-th."""
 
     def __init__(self, at: int, after: bool, fault: Fault) -> None:
         self.calls = 0
@@ -155,7 +155,7 @@ NO_FAULTS = Faults(0, after=False, fault=lambda: None)
 
 @dataclass
 class World:
-    """All that outlives a process."""
+    """Everything that outlives a process."""
 
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
     messages: MemoryMessages = field(default_factory=MemoryMessages)
@@ -220,7 +220,7 @@ def outage() -> None:
 
 
 class Slowly:
-    """Gives way to others a scripted number of turns before each call."""
+    """Yields to others a scripted number of times before each call."""
 
     def __init__(self, turns: list[int]) -> None:
         self._turns = turns
@@ -244,7 +244,7 @@ class Slowly:
 
 
 class Worded(ScriptedProvider):
-    """Answers differently from every other one, as an LLM that is asked twice does."""
+    """Answers differently from every other instance, as an LLM does when asked twice."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

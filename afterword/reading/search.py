@@ -172,7 +172,7 @@ class EpisodeSearch:
         for place, one in enumerate(best):
             ranks[place] += ASKED_TIME_RANKS * one.is_of_asked_time / FUSION_K
         fused = sorted(ranks, key=lambda place: -ranks[place])
-        scores = [one.hit.score for one in best]  # each rank keeps its score
+        scores = [one.hit.score for one in best]  # the scores stay in descending order
         return [
             best[place]._replace(hit=best[place].hit.model_copy(update={"score": score}))
             for place, score in zip(fused, scores, strict=True)

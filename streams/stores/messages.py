@@ -69,7 +69,7 @@ class Kept:
 
 
 class StoredMessage(NamedTuple):
-    """What is compared of a message, or of the tombstone of one, when all are read."""
+    """What a comparison of all messages needs to know about one, or about its tombstone."""
 
     key: str
     """`message_key(conversation_id, id, tenant_id)`."""

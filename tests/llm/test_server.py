@@ -1,4 +1,4 @@
-"""What a real LLM server answers in trouble: while it loads, out of time, out of tokens, out of context."""
+"""Answers of a real LLM server in trouble: while loading, after a timeout, and beyond the tokens or the context."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

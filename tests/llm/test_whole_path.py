@@ -1,4 +1,4 @@
-"""Twenty real dialogues through the whole path with a real, bad LLM: what is stored is right all the same."""
+"""Twenty real dialogues through the whole path with a real, bad LLM: what is stored is nevertheless right."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -73,7 +73,7 @@ async def stored_summaries(settings: Settings) -> dict[str, SummaryCreated]:
 
 
 def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Settings) -> None:
-    """An LLM's: the gate, asked anew about what is stored, finds nothing."""
+    """Check an LLM's summary: the gate, applied to it again, finds nothing."""
     request = SummaryRequest(episode, "", settings.rolling.max_tokens)
     texts = Texts(summary.title, summary.short_summary, summary.long_summary)
     found = assess(source_of(request, instructions(settings)), texts, QualitySettings())
@@ -85,7 +85,7 @@ def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Se
 
 
 def check_fallback(summary: SummaryCreated, episode: EpisodeClosed, settings: Settings) -> None:
-    """A fallback: it says why, and is word for word what is made without an LLM."""
+    """Check a fallback: it has a reason, and equals what is made without an LLM."""
     assert summary.quality.reason is not None
     assert summary.model == ExtractiveProvider.name
     made = summarize(episode, "", settings.rolling.max_tokens)

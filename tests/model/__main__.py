@@ -1,7 +1,6 @@
-"""The model check by itself: how many histories a minute, and whether it finds what was broken on purpose.
+"""The model check on its own: histories per minute, and whether it finds what was broken on purpose.
 
-python -m tests.model [--histories N] [segmenter | agents | summarizer]
-python -m tests.model --mutants
+python -m tests.model [--histories N] [segmenter | agents | summarizer] python -m tests.model --mutants
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Thousands of histories log millions of warnings that are meant to be there."""
+"""Silences logging: thousands of histories log millions of expected warnings."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""State machine of any events on any workers, in any order; then quiet, and the last owner checks the outcome."""
+"""State machine: any events on any workers, in any order; then everything settles, and the last owner's outcome is
+checked."""
 
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ errors = st.sampled_from([KafkaConnectionError, NotLeaderForPartitionError, Prod
 fates = st.sampled_from(["dropped", "done", "late"])
 
 Moment = int | str
-"""Number of steps, or name of a call that is about to be answered."""
+"""Number of steps, or the name of a call that is about to be answered."""
 
 
 def moments(*calls: str) -> st.SearchStrategy[Moment]:
@@ -77,11 +78,11 @@ class FaultMachine(RuleBasedStateMachine):
         return self.is_quiet(self.worker(number))
 
     def can_fail(self, call: Call) -> bool:
-        """The broker's own work does not, nor does an agent that takes its time."""
+        """The broker's own work cannot fail, nor can an agent's waiting."""
         return call.process is not None and call.name != AGENT
 
     def error_for(self, call: Call, error: type[Exception]) -> Exception:
-        """Error that the caller gets instead of an answer."""
+        """Return the error that the caller gets instead of an answer."""
         return error()
 
     # -- the usual course
@@ -136,7 +137,7 @@ class FaultMachine(RuleBasedStateMachine):
 
     @rule(when=when_it_suits_least, number=workers)
     def take(self, when: Moment, number: int) -> None:
-        """The group gives it the partition; whoever has it may not know yet."""
+        """The group assigns it the partition; the previous owner may not know yet."""
         self.go_on_until(when)
         self.world.take(number)
 
@@ -157,7 +158,7 @@ class FaultMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.moved >= MOVES_BEFORE_QUIET)
     @rule(number=workers)
     def settle(self, number: int) -> None:
-        """Everybody but one gives the partition up, all is read, and the oracle looks."""
+        """All but one give up the partition, everything is read, and the oracle checks the outcome."""
         self.broken = True
         self.world.broker.slow_down_the_group(False)
         self.world.broker.largest.clear()
@@ -193,7 +194,7 @@ class FaultMachine(RuleBasedStateMachine):
     # -- helpers
 
     def go_on_until(self, moment: Moment) -> None:
-        """Time is passed a few times only: while nothing else happens, more of it changes nothing."""
+        """Time advances only a few times: while nothing else happens, more of it changes nothing."""
         self.moved += 1
         waits = 0
         for _ in range(moment if isinstance(moment, int) else MOST_STEPS_TO_A_MOMENT):
@@ -215,7 +216,7 @@ class FaultMachine(RuleBasedStateMachine):
         return self.world.workers[number]
 
     def pending(self, which: int) -> Call | None:
-        """Those that can be answered come first."""
+        """Return pending calls; those that can be answered come first."""
         pending = sorted(self.world.network.pending, key=lambda call: not call.can_be_answered())
         return pending[which % len(pending)] if pending else None
 

@@ -1,4 +1,4 @@
-"""The engine and the agents, broken on purpose: the model check is worth what it finds of these.
+"""The engine and the agents, broken on purpose: the share that the model check finds measures its worth.
 
 Each is applied to a copy of the source tree, where the model check then runs, or the unit tests of the mechanism where
 a history would need too many coincidences.
@@ -424,7 +424,7 @@ MUTANTS = (
 
 
 def all_found(only: str = "") -> bool:
-    """Tries those whose sentence contains `only`, and writes a line for each."""
+    """Try the mutants whose sentence contains `only`, and write a line for each."""
     verdicts = [found(mutant) for mutant in MUTANTS if only in mutant.sentence]
     return all(verdicts)
 
@@ -471,12 +471,12 @@ def copy(source: Path, target: Path) -> None:
 
 
 def reason(errors: str) -> str:
-    """Error with which the failed history ended; empty when none failed."""
+    """Return the error that ended the failed history; empty if none failed."""
     if "Failing test case" not in errors:
         return ""
     return re.findall(r"^[\w.]*Error.*$", errors, re.MULTILINE)[-1].removeprefix("AssertionError: ")[:100]
 
 
 def failed_test(output: str) -> str:
-    """Name of the unit test that failed; empty when none did."""
+    """Return the name of the unit test that failed; empty if none did."""
     return next(iter(re.findall(r"^FAILED \S+::(\w+)", output, re.MULTILINE)), "")

@@ -1,4 +1,4 @@
-"""No logs while histories are told."""
+"""Turns logging off while histories run."""
 
 import logging
 from collections.abc import Iterator

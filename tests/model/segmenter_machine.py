@@ -1,4 +1,4 @@
-"""Everything that may happen to segmenters, their messages, their disks and their changelogs, in any order."""
+"""Everything that can happen to segmenters, their messages, their disks and their changelogs, in any order."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ class SegmenterMachine(FaultMachine):
 
     @rule(when=when_it_suits_least, said=talk, again=st.booleans())
     def produce(self, when: Moment, said: list[Said], again: bool) -> None:
-        """`again`: the producer did not hear the answer, and sends all of it once more."""
+        """`again`: the producer missed the answer, and sends everything again."""
         self.go_on_until(when)
         sent = [self.sent(*one) for one in said]
         self.world.produce(sent + sent if again else sent)
@@ -109,7 +109,7 @@ class SegmenterMachine(FaultMachine):
 
     @rule(when=when_it_suits_least)
     def a_transaction_of_somebody_else_leaves_a_gap(self, when: Moment) -> None:
-        """Producers of messages may use transactions too: their markers take offsets."""
+        """Producers of messages may use transactions too, whose markers take offsets."""
         self.go_on_until(when)
         self.world.broker.log(SOURCE).end += 1
 
@@ -168,7 +168,7 @@ class SegmenterMachine(FaultMachine):
 
     @rule(number=workers, which=st.integers(0, 5))
     def restore_the_state(self, number: int, which: int) -> None:
-        """Anybody's, from any time, or nothing at all; it starts with it."""
+        """Start with the state of any worker from any time, or with none."""
         self.kill(0, number, "dropped")
         self.worker(number).disk = copied(self.backups[which]) if which < len(self.backups) else {}
         self.take(0, number)
@@ -183,7 +183,7 @@ class SegmenterMachine(FaultMachine):
 
 
 class DamagedMachine(SegmenterMachine):
-    """The same, until somebody damages a changelog: from then on a worker may refuse it, and may not believe it."""
+    """The same until a changelog is damaged: from then on a worker may refuse it, but must not trust it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ Rows = dict[bytes, bytes]
 
 @dataclass
 class Story:
-    """The log, told once, in the portions of the committed transactions."""
+    """The log, processed once, in the portions of the committed transactions."""
 
     world: World
     conversations: Rows = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Story:
         """Records up to `last` were passed over: the log began behind them once, and somebody said so."""
         starts = [start for start in self.world.broker.log(SOURCE).starts if last < start <= next_offset]
         assert starts, "records were passed over that were there"
-        if self.source:  # else the group is new: it begins with what there is
+        if self.source:  # otherwise the group is new and begins with the first record that exists
             self.expired += starts[0] - self.source
         assert self.world.counted_as_expired() >= self.expired, "records were passed over without a word"
 
@@ -82,7 +82,7 @@ class Story:
         after = self.world.ends_seen[work.worker, work.now_ms]
         unread = [r for r in self.world.broker.log(SOURCE).read(end) if r.offset < after]
         assert not unread, "a tick while records were unread"
-        due = list(work.due)  # after the agent has failed they are fewer
+        due = list(work.due)  # after a failure of the agent, batches are smaller
         assert due == self._due(work.now_ms)[: ENGINE["tick_keys"]][: len(due)], "a tick of other keys than are due"
         self._wait(due, work.now_ms)
         return self._segmenter.tick(due, work.now_ms, SOURCE.topic, SOURCE.partition).outgoing

@@ -1,4 +1,4 @@
-"""The segmenter's whole world in memory: its agent, its tables and the engine, as they run in production."""
+"""The segmenter's surroundings in memory, with its agent, its tables and the engine as in production."""
 
 import os
 from collections.abc import AsyncIterator
@@ -153,7 +153,7 @@ class World:
         self.broker.append(SOURCE, rows)
 
     def take(self, number: int) -> None:
-        """The group gives it the partition; if it is dead it starts again, with what is on its disk."""
+        """The group assigns it the partition; a dead worker first starts again with what is on its disk."""
         if self.workers[number].dead:
             self.workers[number] = self._new_worker(self.workers[number].name, self.workers[number].disk)
         if self.workers[number].partition is None:
@@ -175,7 +175,7 @@ class World:
         return worker
 
     def counted_as_expired(self) -> int:
-        """Expired records as counted by all workers that there ever were."""
+        """Return the number of expired records that all workers together have counted."""
         counters = [w.metrics.get_sample_value("engine_records_expired_total", {"role": w.name}) for w in self.started]
         return sum(int(counter or 0) for counter in counters)
 

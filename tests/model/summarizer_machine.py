@@ -1,4 +1,4 @@
-"""Everything that may happen to summarizers, in any order; and what must be in the stores and on the topic then."""
+"""Everything that can happen to summarizers, in any order, and what must then be in the stores and on the topic."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -76,7 +76,7 @@ class SummarizerMachine(FaultMachine):
 
     @rule(when=when_it_suits_least, of=st.lists(st.tuples(conversations, rubbish), min_size=1, max_size=6))
     def episodes_close(self, when: Moment, of: list[tuple[str, bool]]) -> None:
-        """Close episodes of these conversations, or append a record that is none."""
+        """Close episodes of these conversations, or append an invalid record."""
         self.go_on_until(when)
         for conversation, is_rubbish in of:
             (self.world.append_rubbish if is_rubbish else self.world.close_episode)(conversation)
@@ -177,7 +177,7 @@ class SummarizerMachine(FaultMachine):
         self.nothing_is_announced_twice()
 
     def _check_changed(self, talk: Talk) -> None:
-        """Everything is made of the living, and nothing that was deleted or replaced is anywhere."""
+        """Check that everything derives from existing messages, and nothing deleted or replaced is left."""
         shared, stores = self.world.shared, self.world.shared.episodes
         stored = [stores.episodes[e.episode_id] for e in talk.closed if e.episode_id in stores.episodes]
         assert sorted(i for e in stored for i in e.summary.message_ids) == sorted(talk.left), "not each in one episode"
@@ -200,7 +200,7 @@ class SummarizerMachine(FaultMachine):
         assert shared.index.points.keys() <= stores.episodes.keys(), "a point is left"
 
     def _check_rows(self, conversation: str) -> None:
-        """Each row is about the episodes of its range, as they are, and there is one for each episode."""
+        """Check that each row summarizes the current episodes of its range, and that there is one for each episode."""
         stores = self.world.shared.episodes
         rows = stores.all_rows.get(conversation, [])
         living = {e.ordinal: e for e in stores.episodes.values() if e.summary.conversation_id == conversation}
@@ -231,7 +231,7 @@ class SummarizerMachine(FaultMachine):
             assert counted.message_count == sum(episode.message_count for episode in episodes)
 
     def _check_announcements(self) -> None:
-        """The last revision of everything was announced, none of them twice, and each id with one content."""
+        """Check that the last revision of everything was announced, none twice, and each id with one content."""
         stores, told, times = self.world.shared.episodes, dict[str, Any](), Counter[str]()
         for event in self.world.events:
             key = f"{type(event).__name__} {event.event_id}"
@@ -251,7 +251,7 @@ class SummarizerMachine(FaultMachine):
         self._check_current()
 
     def _check_current(self) -> None:
-        """The compacted topics say what is stored."""
+        """Check that the compacted topics agree with what is stored."""
         stores, current = self.world.shared.episodes, self.world.current
         for stored in (*stores.episodes.values(), *stores.deleted.values()):
             assert current[stored.event.episode_id] == stored.event, "an episode is not current"
@@ -264,7 +264,7 @@ class SummarizerMachine(FaultMachine):
             assert [(row.revision, row.text) for row in event.rolling] == rows, "a row is not current"
 
     def _check_readers(self) -> None:
-        """Who keeps the highest revision of everything has what is stored."""
+        """Check that a reader that keeps the highest revisions has what is stored."""
         stores, rows, last = self.world.shared.episodes, dict[tuple[str, int], Any](), dict[str, Any]()
         for event in self.world.events:
             if isinstance(event, ConversationUpdated):

@@ -1,4 +1,4 @@
-"""The summarizer's whole world in memory: its handler, its lanes and the engine, on stores that all workers share.
+"""The summarizer's surroundings in memory: its handler, its lanes and the engine, on stores that all workers share.
 
 Messages of CHANGING conversations are edited and deleted, and their summaries redone. Each content is a mark that names
 message and version, and every text of the LLM repeats the marks that it was shown.
@@ -161,7 +161,7 @@ class Shared:
     llm_is_away: bool = False
 
     def answer(self, request: SummaryRequest) -> Summary:
-        """Another one each time, as of an LLM that is asked twice."""
+        """Answer differently each time, as an LLM does."""
         self.answers += 1
         episode = request.episode
         said = " ".join(message.content for message in (*episode.overlap, *episode.messages))
@@ -179,7 +179,7 @@ class Shared:
 
 
 class Remote:
-    """A store of ours, at the other end of the network."""
+    """A store behind a simulated network."""
 
     def __init__(self, network: Network, process: Process, store: Any) -> None:
         self._network, self._process, self._store = network, process, store
@@ -389,7 +389,7 @@ class World:
             self._append(*self.unsegmented.popleft())
 
     def archive(self, is_behind: bool, number: int) -> None:
-        """Let the archiver go on, or archive `number` records if it stays behind."""
+        """Let the archiver catch up, or archive `number` records if it stays behind."""
         self.archiver_is_behind = is_behind
         for _ in range(min(number, len(self.unarchived))):
             self._archive()
@@ -404,7 +404,7 @@ class World:
         self.network.post("archive", self._archive, ready=lambda: not self.archiver_is_behind)
 
     def _archive(self) -> None:
-        """Archive what is next, whichever call arrives."""
+        """Archive the next records."""
         if not self.unarchived:
             return
         said, archive = self.unarchived.popleft(), self.shared.messages
@@ -436,7 +436,7 @@ class World:
         return [event for event in self.events if not isinstance(event, ConversationUpdated)]
 
     def outputs(self) -> list[Record]:
-        """Committed records, whether their markers are written or not."""
+        """Return committed records, whether their markers are written or not."""
         return [record for transaction in self.broker.committed for record in transaction.written]
 
     def check_offsets(self, transaction: Transaction) -> None:
@@ -452,7 +452,7 @@ class World:
                     self.passed_over |= self._is_unfinished(record)
 
     def _is_unfinished(self, record: Record) -> bool:
-        """Return whether a record without an output should have one: it is rubbish, or made what is stored."""
+        """Return whether a record without an output should have one: it is invalid, or produced what is stored."""
         headers = dict(record.headers)
         if CE_TYPE in headers:
             return False
@@ -464,7 +464,7 @@ class World:
         return found is None or found.cause.offset == record.offset
 
     def repeated(self) -> list[Record]:
-        """Committed outputs of records that were finished before."""
+        """Return committed outputs of records that had been finished before."""
         seen: set[tuple[str, tuple[str, int], str]] = set()
         found = []
         for record in self.outputs():
@@ -477,7 +477,7 @@ class World:
         return found
 
     def take(self, number: int) -> None:
-        """The group gives it the partition, in a new generation; if it is dead it starts again."""
+        """The group assigns it the partition, in a new generation; a dead worker starts again first."""
         if self.workers[number].dead:
             self.workers[number] = self._new_worker(self.workers[number].name)
         worker = self.workers[number]
@@ -504,6 +504,6 @@ class World:
 
 
 def cause_of(output: Record) -> tuple[str, int]:
-    """Topic and offset of the record whose handling sent it."""
+    """Return the topic and offset of the record whose handling sent it."""
     topic, offset = dict(output.headers)["cause"].decode().split()
     return topic, int(offset)

@@ -1,4 +1,4 @@
-"""Histories that the model check has found, told by themselves."""
+"""Histories that the model check has found, as single tests."""
 
 from aiokafka.structs import OffsetAndMetadata
 

@@ -15,12 +15,12 @@ def test_whatever_happens_the_committed_episodes_and_the_state_are_those_of_the_
 
 
 def test_whatever_happens_each_agents_episodes_and_state_are_those_of_the_log() -> None:
-    """A quarter of the histories: the engine is the same, and the rules have property tests of their own."""
+    """Only a quarter of the histories: the engine is the same, and the rules have property tests of their own."""
     run_state_machine_as_test(AgentsMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))
 
 
 def test_whatever_happens_to_changelogs_no_worker_goes_on_with_other_state_than_that_of_the_log() -> None:
-    """A quarter, too: after the damage a history soon ends."""
+    """Only a quarter of the histories, because a history soon ends after the damage."""
     run_state_machine_as_test(DamagedMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))
 
 

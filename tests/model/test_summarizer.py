@@ -21,7 +21,7 @@ def test_whatever_happens_each_episode_is_stored_once_and_announced_once() -> No
 
 
 def at_rest(world: World) -> list[int]:
-    """Handle everything; return the ordinals that a reader of committed records has read."""
+    """Handle everything; return the ordinals that a reader of committed records sees."""
     for _ in range(400):
         world.network.step()
     assert [worker.error for worker in world.workers] == [None]
@@ -29,7 +29,7 @@ def at_rest(world: World) -> list[int]:
 
 
 def test_a_commit_that_failed_is_repeated_and_its_outputs_come_once() -> None:
-    """Two cases: it was not done, and it was done but the answer was lost."""
+    """Two cases: the commit was not done, or it was done but the answer was lost."""
     for done in (False, True):
         world = World(1)
         world.take(0)

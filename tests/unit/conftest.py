@@ -1,4 +1,4 @@
-"""Fixtures of the tests that need no server: what was traced, kept in memory."""
+"""Fixtures of tests without servers: traces kept in memory."""
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider

@@ -1,4 +1,4 @@
-"""Files that users install: all that the package needs at run time, nothing else, the same from each build."""
+"""Files that users install: everything needed at run time, nothing else, identical from each build."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def names(built: Built) -> set[str]:
 
 
 def files_of(wheel: Path) -> Mapping[str, str]:
-    """Names in a wheel, and hashes of what is in them."""
+    """Return the names of a wheel's files, with hashes of their contents."""
     with zipfile.ZipFile(wheel) as files:
         return {name: sha256(files.read(name)).hexdigest() for name in files.namelist()}
 
@@ -149,7 +149,7 @@ def test_the_wheels_of_afterword_make_one_package(built: Built, tmp_path: Path) 
 
 @pytest.fixture
 def service(built: Built, tmp_path: Path) -> dict[str, str]:
-    """The environment of a service that has the wheel, and packages of its own named as our folders are."""
+    """Return an environment with the wheel and with a service's own packages, named like this repository's folders."""
     with zipfile.ZipFile(built.wheel) as files:
         files.extractall(tmp_path / "site")
     for name in ("schemas", "streams", "consumers"):

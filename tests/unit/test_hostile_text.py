@@ -1,4 +1,4 @@
-"""Texts that nobody writes, but anybody can send: the time and memory of all readers grow with their length only."""
+"""Texts that nobody writes but anybody can send: every reader's time and memory grow linearly with their length."""
 
 import gc
 import math
@@ -177,7 +177,7 @@ READERS: dict[str, Reader] = {
     "record": as_a_record,
     "content of a record": in_a_record,
 }
-"""Everything that reads foreign text, by what it makes of it."""
+"""Everything that reads foreign text, by purpose."""
 
 
 def cpu_seconds(read: Reader, text: str) -> float:
@@ -245,7 +245,7 @@ def test_a_word_that_no_language_has_is_not_stemmed() -> None:
 
 
 def test_a_long_word_takes_no_more_memory_than_as_many_short_ones() -> None:
-    """One of 20,000 letters took 200 MB, for each of the conversations that are summarized at once."""
+    """One of 20,000 letters took 200 MB in each conversation being summarized."""
     Evidence("warm", "en")
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""Nothing that is committed looks like somebody's secret. Needs no network; the pipeline's scanner knows more."""
+"""Nothing committed looks like a secret. Needs no network; the pipeline's scanner knows more patterns."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Requirements of `make release` on a commit, and the habits that keep them true."""
+"""What `make release` requires of a commit."""
 
 import re
 import subprocess

@@ -149,7 +149,7 @@ class Records(NamedTuple):
             return self._is_pending_message(record)
         event_type = header(record.headers, CE_TYPE)
         is_deletion = event_type == EPISODE_AMENDED and b'"fields":{}' in (record.value or b"")
-        if not record.value or is_deletion or event_type == EPISODE_REDO:  # it has only ids
+        if not record.value or is_deletion or event_type == EPISODE_REDO:  # such a record has only ids
             return False
         conversation = self._conversation_of(record)
         if self.person.conversation_id not in (None, conversation):

@@ -1,4 +1,4 @@
-"""A chat for trying the memory on a local server. It shows what an assistant is sent with memory and without."""
+"""A chat for trying the memory on a local server. It shows what an assistant receives with and without memory."""
 
 import secrets
 from typing import Annotated, Any

@@ -97,7 +97,7 @@ class Isolation:
         return isinstance(failure.cause, self._stops)
 
     def dead_letter(self, record: Any, failure: AgentFailed) -> Output:
-        """Return the dead letter of a record that failed alone.
+        """Return the dead letter of a record that failed even in a transaction of its own.
 
         Raises: EverythingFails; `failure` itself if the schema makes no dead letters.
         """

@@ -33,7 +33,8 @@ class Progress:
     def metadata(self) -> str:
         """Encode `beyond`; the result is empty if `beyond` is, as in a plain commit.
 
-        Its length depends on how far the last finished offset is from `offset`, not on their number: see `reach`.
+        Its length depends on how far the last finished offset is from `offset`, not on how many are finished: see
+        `reach`.
         """
         if not self.beyond:
             return ""

@@ -1,4 +1,4 @@
-"""Destinations of the agent's outputs."""
+"""Topics that an agent's outputs go to, and failures to send to them."""
 
 import asyncio
 from pathlib import Path

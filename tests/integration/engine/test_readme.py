@@ -1,4 +1,4 @@
-"""The example of the engine's README runs as it stands there, on other names."""
+"""The example in the engine's README runs unchanged, except for its names."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""A rebalance moves only what must move, and what stays is neither closed nor held up."""
+"""A rebalance moves only what must move; partitions that stay are neither closed nor delayed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -85,11 +85,11 @@ async def one_more_member(lab: Lab) -> AsyncIterator["asyncio.Task[None]"]:
 
 
 def owned(lab: Lab) -> dict[int, int]:
-    """Number of partitions whose last output is of this process."""
+    """Return the number of partitions whose last output came from this process."""
     last = {seen.partition: seen.value["pid"] for seen in lab.counted()}
     return {pid: list(last.values()).count(pid) for pid in last.values()}
 
 
 def last(worker: Process) -> dict[str, Any]:
-    """The last rebalance that it went through."""
+    """Return the last rebalance that it took part in."""
     return said(worker, "rebalanced")[-1]

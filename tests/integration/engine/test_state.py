@@ -1,4 +1,4 @@
-"""The local state is a cache: lost, old or foreign, it is made good from the changelog, or the worker says why not."""
+"""The local state is a cache: if lost, old or foreign, it is rebuilt from the changelog, or the worker says why not."""
 
 import shutil
 from dataclasses import replace
@@ -13,7 +13,7 @@ RECORDS = [(number % 4, {}) for number in range(40)]
 
 
 async def run_once(lab: Lab, name: str = "a") -> None:
-    """Everything produced so far is counted by a worker that then stops."""
+    """Run a worker until it has counted everything produced so far."""
     worker = lab.worker(name, static=True)
     await lab.all_counted()
     await lab.stop(worker)
@@ -50,7 +50,7 @@ async def test_a_deleted_changelog_stops_the_worker_instead_of_counting_from_not
 
 @pytest.mark.nightly
 async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> None:
-    """Topics and offsets were made anew under the old names, the disk was not."""
+    """The topics were recreated under the old names, but the disk was kept."""
     await lab.produce(RECORDS)
     await run_once(lab)
     before = shutil.copytree(lab.state(), lab.directory / "before")
@@ -78,7 +78,7 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
 
 @pytest.mark.nightly
 async def test_state_of_a_partition_that_has_moved_is_removed(lab: Lab) -> None:
-    """And is rebuilt when the partition comes back."""
+    """It is rebuilt when the partition comes back."""
     options = {"moved_look_seconds": 0.5, "moved_grace_seconds": 0.0}
     await lab.produce(RECORDS)
     lab.worker("a", options=options)
@@ -130,7 +130,7 @@ async def test_a_source_topic_made_anew_and_longer_stops_a_running_worker(lab: L
 
 
 async def test_state_that_is_ahead_of_its_changelogs_is_made_anew(lab: Lab) -> None:
-    """The changelogs have lost their ends: what the state knows beyond them happened to nobody else."""
+    """The changelogs have lost their last records, which only the local state still has."""
     await lab.produce(RECORDS)
     await run_once(lab)
     for path in lab.databases():

@@ -1,4 +1,4 @@
-"""Deadlines of rows: the agent hears of them in time, never before it has read what might have moved them."""
+"""Deadlines of rows: the agent is told of them in time, but never before it has read what might have moved them."""
 
 import asyncio
 import time

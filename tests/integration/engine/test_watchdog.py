@@ -1,4 +1,4 @@
-"""A worker that can get nothing done ends by itself and says what stalled; one that is busy or idle does not."""
+"""A worker that makes no progress ends by itself and says what stalled; a busy or idle one does not end."""
 
 import asyncio
 import re

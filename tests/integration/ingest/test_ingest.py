@@ -1,4 +1,4 @@
-"""Ingest on a real broker: what becomes of records, and when it waits."""
+"""Ingest with a real broker: the outcome of records, and when it waits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -64,7 +64,7 @@ def chat(n: int, **changed: Any) -> dict[str, Any]:
 
 
 async def send(settings: Settings, values: Sequence[Any], **options: Any) -> None:
-    """Send JSON, or bytes as they are."""
+    """Send a value as JSON, or bytes unchanged."""
     async with running_producer(settings.kafka) as producer:
         for value in values:
             data = value if isinstance(value, bytes) else orjson.dumps(value)
@@ -198,7 +198,7 @@ async def test_bulk_records_go_on_only_while_the_segmenter_is_hardly_behind(writ
     await send(settings, [chat(n) for n in range(40)])
     async with ingesting(settings):
         await until(lambda: are_there(settings, 5))
-        await asyncio.sleep(1.5)  # nobody reads them, so no more follow
+        await asyncio.sleep(1.5)  # nothing reads them, so no more are sent
         assert len(await messages(settings)) <= 10
         async with running_consumer(
             settings.kafka,

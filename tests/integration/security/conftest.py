@@ -1,4 +1,4 @@
-"""A broker that asks who is there, and an endpoint that gives out tokens."""
+"""A broker that requires authentication, and an endpoint that issues tokens."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def _shown(server: Signed) -> dict[str, str]:
 
 @pytest.fixture(scope="package")
 def stack(secure_stack: SecureStack) -> EmbeddedStack:
-    """Instead of the shared one: this takes the place of two."""
+    """Replaces the shared stack with the secured one."""
     return secure_stack.stack
 
 

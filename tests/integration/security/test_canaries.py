@@ -45,7 +45,7 @@ WRONG = [
 
 
 def with_password(authority: Authority) -> dict[str, str]:
-    """Valid as far as anyone can see without the servers."""
+    """Return settings that are valid until a server is contacted."""
     signed = authority.sign("client", password=CANARY)
     return {
         "AFTERWORD_LOGS__LEVEL": "DEBUG",
@@ -89,7 +89,7 @@ def with_token(environment: dict[str, str]) -> dict[str, str]:
 
 
 def in_files(environment: dict[str, str], directory: Path) -> dict[str, str]:
-    """The same with every secret in a file."""
+    """Return the same settings with every secret in a file."""
     directory.mkdir()
     moved = dict(environment)
     for name in secret_variables():
@@ -111,7 +111,7 @@ def environments(tmp_path: Path) -> list[dict[str, str]]:
 
 
 async def output_of(arguments: list[str], environment: dict[str, str], directory: Path) -> tuple[int, str]:
-    """Exit code, and all that was printed."""
+    """Return the exit code and everything printed."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_")}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "afterword", *arguments),

@@ -1,4 +1,4 @@
-"""MongoDB, Qdrant, LLM and embedder behind TLS with an authority of one's own."""
+"""MongoDB, Qdrant, LLM and embedder behind TLS with a private authority."""
 
 import asyncio
 import ssl
@@ -47,7 +47,7 @@ def server_context(authority: Authority, *, asks_clients: bool = False) -> ssl.S
 
 @asynccontextmanager
 async def tls_before(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
-    """TLS in front of a plain server on this machine."""
+    """Put TLS in front of a plain server on this machine."""
 
     async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         try:

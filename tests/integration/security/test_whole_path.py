@@ -1,4 +1,4 @@
-"""The real workers with a broker that asks for a password over TLS, and with ids that would be something else."""
+"""The real workers with a broker that requires a password over TLS, and with ids that look like code or commands."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ ENDS_SECONDS = 40
 
 
 def hostile_lines() -> Iterator[bytes]:
-    """Each of them as a conversation's id, a message's, a user's and an agent's."""
+    """Return lines that use each id for a conversation, a message, a user and an agent."""
     for conversation in IDS:
         for number, message in enumerate(IDS):
             yield orjson.dumps(

@@ -1,4 +1,4 @@
-"""The erasure that SECURITY.md describes, as it is written there."""
+"""The erasure exactly as SECURITY.md describes it."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -47,12 +47,12 @@ async def database(mongo_settings: Mongo) -> AsyncIterator[MongoDatabase]:
 
 @pytest.fixture
 def points(tmp_path: Path) -> Path:
-    """The directory of Qdrant's own stand-in for a server."""
+    """Return the directory of Qdrant's local mode."""
     return tmp_path / "index"
 
 
 async def fill(points: Path, database: MongoDatabase, conversation: str, text: str) -> None:
-    """Everything that Afterword keeps of a conversation and of an agent's part of it."""
+    """Store everything that Afterword keeps about a conversation and about an agent's part of it."""
     episodes, messages = MongoEpisodes(database), MongoMessages(database)
     client = AsyncQdrantClient(path=str(points))
     index = QdrantIndex(HttpConnection(client), COLLECTION)
@@ -78,7 +78,7 @@ async def fill(points: Path, database: MongoDatabase, conversation: str, text: s
 
 
 async def left(points: Path, database: MongoDatabase) -> dict[str, list[str]]:
-    """The documents of each collection, and the points, as texts."""
+    """Return the documents of each collection and the points, as texts."""
     found = {name: [str(d) async for d in database[name].find({})] for name in await database.list_collection_names()}
     with_index = QdrantClient(path=str(points))
     found_points, _ = with_index.scroll(collection_name(COLLECTION, None))

@@ -1,4 +1,4 @@
-"""Ids and names that MongoDB would take for operators, were they not only values."""
+"""Ids and names that look like MongoDB's operators are only values."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -109,7 +109,7 @@ async def test_indexes_may_be_made_again(mongo_settings: Mongo) -> None:
 
 
 class SuspendedArchive(MongoMessages):
-    """One whose process is suspended between a look and the write that follows, while another archiver goes on."""
+    """An archive whose process is suspended between a read and the next write, while another archiver goes on."""
 
     def __init__(self, database: MongoDatabase, meanwhile: Callable[[], Awaitable[None]]) -> None:
         super().__init__(database)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:U
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[AsyncQdrantClient]:
-    """The client's local mode, in memory: its own stand-in for a server."""
+    """Qdrant's local mode, in memory."""
     opened = AsyncQdrantClient(":memory:")
     yield opened
     await opened.close()

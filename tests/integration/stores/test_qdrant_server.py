@@ -68,7 +68,7 @@ async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_settin
 
 
 async def problem(url: str) -> str:
-    """Error that a query raises."""
+    """Return the error that a query raises."""
     index = open_index(Qdrant(url=url).answering_within(1), EmbedderSettings(provider="none"))
     try:
         with pytest.raises(StoreUnavailable) as caught:

@@ -1,4 +1,4 @@
-"""The index in the SQLite file: several processes, what is gone is gone, and what a search finds."""
+"""The index in the SQLite file: used by several processes, free of deleted data, and what a search finds."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ async def index(path: Path) -> AsyncIterator[SqliteIndex]:
 
 @pytest_asyncio.fixture
 async def other(path: Path) -> AsyncIterator[SqliteIndex]:
-    """The same file, as another process has it open."""
+    """The same file, opened as another process would."""
     opened = SqliteIndex(SqliteFile(path))
     yield opened
     await opened.close()
@@ -50,7 +50,7 @@ async def found(index: SqliteIndex, text: str, **fields: Any) -> list[str]:
 
 
 def plain(ordinal: int, **fields: Any) -> Any:
-    """A summary without words of the tests."""
+    """Return a summary that contains none of the tests' words."""
     return a_summary(ordinal, **{"title": "T", "short_summary": "S", "long_summary": "L", **fields})
 
 
@@ -129,7 +129,7 @@ async def test_the_files_are_the_user_s_alone(index: SqliteIndex, path: Path) ->
 async def test_what_is_removed_or_replaced_is_in_no_byte_of_a_file(
     index: SqliteIndex, other: SqliteIndex, path: Path
 ) -> None:
-    """While another has the file open, and without anybody who compacts."""
+    """While another process has the file open, and without compacting it."""
     chance = random.Random(1)
     for ordinal in range(1, 301):
         length = chance.randrange(1, 400)

@@ -1,4 +1,4 @@
-"""A summarizer's worker that fails on some conversations as a mistake in the code would."""
+"""A summarizer that fails on some conversations, as a bug would make it."""
 
 import asyncio
 from typing import Any

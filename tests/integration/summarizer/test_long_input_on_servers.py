@@ -1,4 +1,4 @@
-"""Episodes of any length, against servers that refuse what is longer than their model's context."""
+"""Episodes of any length, with servers that refuse more than their model's context."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,7 +27,7 @@ FACTS = [f"Fact number {n} is that code K{n * 37} was agreed." for n in range(24
 
 
 def limited(server: LlmServer) -> llm.Outcome:
-    """Answer like a model with a context of CONTEXT tokens and a tokenizer less thrifty than ours."""
+    """Answer like a model with a context of CONTEXT tokens and a tokenizer that counts more than ours."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -41,7 +41,7 @@ def limited(server: LlmServer) -> llm.Outcome:
 
 
 def answer(body: dict[str, Any]) -> llm.Outcome:
-    """JSON or plain text, whichever is asked for; it names all facts that it has read."""
+    """Answer in JSON or plain text, as requested, with all facts from the prompt."""
     prompt = body["messages"][-1]["content"]
     read = [fact for fact in FACTS if fact in prompt]
     structured = "response_format" in body or "format" in body

@@ -1,4 +1,4 @@
-"""An LLM that is away for a while: what the deployment says meanwhile, and what it mends by itself afterwards."""
+"""An LLM that is unavailable for a while: what the deployment reports, and what it repairs by itself afterwards."""
 
 import asyncio
 from collections import deque
@@ -63,14 +63,14 @@ async def events(settings: Settings, deployment: Deployment) -> AsyncIterator[Su
 
 
 async def next_of_each(events: SummarySubscriber) -> dict[str, SummaryCreated]:
-    """The next event of each conversation, by conversation."""
+    """Return the next event of each conversation."""
     async with asyncio.timeout(SECONDS):
         found = [await anext(events) for _ in CONVERSATIONS]
     return {event.conversation_id: event for event in found}
 
 
 async def stored(settings: Settings) -> dict[str, Any]:
-    """Episode and title, by conversation."""
+    """Return the episode and title of each conversation."""
     found = {}
     async with open_stores(settings) as stores:
         for name in CONVERSATIONS:
@@ -130,7 +130,7 @@ async def dead_letters_of_episodes(settings: Settings, count: int) -> int:
 
 
 async def points(settings: Settings) -> dict[str, int]:
-    """Revision of each conversation's point."""
+    """Return the revision of each conversation's point."""
     async with open_stores(settings) as stores:
         found = await stores.index.revisions([f"{name}:1" for name in CONVERSATIONS])
     return {episode_id.removesuffix(":1"): revision for episode_id, revision in found.items()}

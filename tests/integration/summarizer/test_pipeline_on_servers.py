@@ -1,4 +1,4 @@
-"""The reconciler's promises once more, on a MongoDB server and over the protocol of Qdrant."""
+"""The reconciler's promises again, with a MongoDB server and over Qdrant's protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ def around(proxies: Any, stores: dict[str, Any]) -> dict[str, Any]:
 
 
 async def state(stores: dict[str, Any]) -> dict[str, Any]:
-    """All that is stored, but for the texts of rows and the counters of writes: a crash may change those."""
+    """Return everything stored except the texts of rows and the counters of writes, which a crash may change."""
     found: dict[str, Any] = {
         name: {document["_id"]: document async for document in stores["raw"][name].find({})} for name in COLLECTIONS
     }
@@ -57,7 +57,7 @@ async def state(stores: dict[str, Any]) -> dict[str, Any]:
 
 
 async def clear(stores: dict[str, Any], times: int) -> None:
-    """Empty the database, and take another collection of the index."""
+    """Empty the database, and use another collection of the index."""
     for name in COLLECTIONS:
         await stores["raw"][name].delete_many({})
     stores["index"] = QdrantIndex(stores["client"], f"episodes-{times}")

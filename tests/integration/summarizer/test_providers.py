@@ -1,4 +1,4 @@
-"""Each way in which an LLM's server can behave, and what becomes of the episode."""
+"""Every way in which an LLM's server can behave, and the outcome for the episode."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""An episode on which the summarizer fails for no reason that it knows, on a real broker."""
+"""An episode on which the summarizer fails unexpectedly, with a real broker."""
 
 import asyncio
 import sys

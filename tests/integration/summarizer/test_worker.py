@@ -1,4 +1,4 @@
-"""The summarizer as a process: episodes on `episode.closed`, an LLM that answers well or badly, and what is left."""
+"""The summarizer as a process: it reads `episode.closed`, an LLM answers well or badly, and the results are checked."""
 
 import asyncio
 import json
@@ -50,14 +50,14 @@ def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> S
 
 @pytest_asyncio.fixture
 async def deployment(settings: Settings, tmp_path) -> AsyncIterator[Deployment]:
-    """A summarizer, and nothing else."""
+    """A deployment with only a summarizer."""
     async with deployed(settings, tmp_path) as ready:
         ready.start("summarizer")
         yield ready
 
 
 def episode(conversation_id: str, ordinal: int = 1) -> EpisodeClosed:
-    """Its messages name its conversation, in brackets."""
+    """Return an episode whose messages name its conversation in brackets."""
     contents = (
         f"[{conversation_id}] I want to cancel order 4711.",
         f"It is cancelled, the refund takes three days, and the password was {SECRET}.",
@@ -75,7 +75,7 @@ async def send(settings: Settings, *episodes: EpisodeClosed) -> None:
 
 
 async def announced(settings: Settings, count: int) -> list[SummaryCreated]:
-    """Read that many events, in order of their arrival."""
+    """Read that many events, in order of arrival."""
     kafka = settings.kafka
     subscriber = SummarySubscriber(
         bootstrap_servers=kafka.bootstrap_servers, group_id=f"{kafka.summaries_topic}-test", topic=kafka.summaries_topic
@@ -85,12 +85,12 @@ async def announced(settings: Settings, count: int) -> list[SummaryCreated]:
 
 
 async def announced_of_each(settings: Settings, count: int) -> dict[str, SummaryCreated]:
-    """The events of that many conversations, by conversation."""
+    """Return the events of that many conversations, by conversation."""
     return {event.conversation_id: event for event in await announced(settings, count)}
 
 
 async def stored(settings: Settings, *episode_ids: str) -> dict[str, SummaryCreated]:
-    """Summaries of these episodes in the stores, by conversation."""
+    """Return the stored summaries of these episodes, by conversation."""
     async with open_stores(settings) as stores:
         found = living((await stores.episodes.lookup(episode_ids)).values())
     return {each.summary.conversation_id: each.summary for each in found.values()}
@@ -189,7 +189,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
-    """Status and reasons; 0 while nobody listens."""
+    """Return the status and reasons; 0 while nothing listens."""
     lines = [json.loads(line) for line in deployment.logs("summarizer").splitlines() if line.startswith("{")]
     ports = [line["port"] for line in lines if line.get("event") == "health_server_started"]
     if not ports:

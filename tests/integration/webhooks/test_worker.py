@@ -1,4 +1,4 @@
-"""The webhooks worker as a process: events on Kafka, endpoints that take them, or do not, and what is left."""
+"""The webhooks worker as a process: events on Kafka, and endpoints that accept or reject them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def has_all(receiver: Receiver, last: int = EVENTS) -> bool:
 
 
 async def shown(deployment: Deployment, text: str) -> None:
-    """Wait until the worker that was started last has these words in its metrics."""
+    """Wait until the metrics of the worker started last contain these words."""
     lines = [orjson.loads(line) for line in deployment.logs(ROLE).splitlines() if line.startswith("{")]
     port = [line["port"] for line in lines if line["event"] == "health_server_started"][-1]
     async with asyncio.timeout(20), httpx.AsyncClient() as client:
@@ -139,7 +139,7 @@ async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_a
             await shown(deployment, 'afterword_consumer_lag_seconds{partition="0",role="webhooks:dead",')
             began = asyncio.get_running_loop().time()
             assert await deployment.stop(ROLE) == 0
-            # what waits for its next try is not waited for
+            # events that wait for a retry are not waited for
             assert asyncio.get_running_loop().time() - began < settings.drain_seconds
 
 

@@ -27,9 +27,8 @@ ALL_AWAY = AWAY | {
 
 
 def run(*arguments: str, directory: Path | None = None, **environment: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a process of its own: the command line sets up logging.
-
-    In a directory of its own it looks for settings there, which conftest.py forbids where somebody has run the demo.
+    """Return exit code, standard output and standard error of the command line in a process of its own, because it sets
+    up logging. In a directory of its own it looks for settings there, which conftest.py otherwise forbids.
     """
     command = [sys.executable, "-m", "afterword.cli", *arguments]
     inherited = {name: value for name, value in os.environ.items() if directory is None or name != "AFTERWORD_CONFIG"}
@@ -222,7 +221,7 @@ def test_what_takes_long_to_import_is_not_imported_for_servers_that_are_away(
 
 
 def test_a_command_that_has_ended_waits_for_nothing() -> None:
-    """Like the driver of the database, which waits for its threads while they sleep."""
+    """The database driver, for example, waits for its sleeping threads."""
     code = "import atexit, time; atexit.register(time.sleep, 120); from afterword.__main__ import main; main()"
     for arguments, expected in (["config", "--version"], 2), (["--version"], 0):
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, timeout=60, check=False)

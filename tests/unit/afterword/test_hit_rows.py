@@ -1,4 +1,4 @@
-"""What `afterword recall` prints of a hit."""
+"""What `afterword recall` prints for a hit."""
 
 import inspect
 

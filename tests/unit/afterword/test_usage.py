@@ -1,4 +1,4 @@
-"""The command that adds up what the LLM used."""
+"""The command that adds up the LLM's usage."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ USED = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=5
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store with an episode of each of two users."""
+    """Return a store with one episode of each of two users."""
     path = tmp_path / "afterword.sqlite"
     monkeypatch.setenv("AFTERWORD_SQLITE__PATH", str(path))
 

@@ -1,4 +1,4 @@
-"""A worker's end: the process is gone, and an error is one line."""
+"""A worker ends with its process, and an error is one line."""
 
 import re
 import subprocess
@@ -59,7 +59,7 @@ def test_what_python_does_at_its_end_does_not_hold_up_the_exit() -> None:
 
 
 async def end_of(role: Callable[[], Coroutine[Any, Any, None]], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Return the exit code, and what is on standard error."""
+    """Return the exit code and standard error."""
     codes: list[int] = []
     await to_its_end(role(), "broker:9092", codes.append)
     [code] = codes

@@ -146,7 +146,7 @@ async def test_writes_are_bounded_in_messages_and_in_bytes_unless_they_are_of_on
 
 
 class SlowMessages(MemoryMessages):
-    """Takes half of the time that a batch has for each write."""
+    """Takes, for each write, half of the time that a batch may take."""
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         await asyncio.sleep(MOST_SECONDS / 2)

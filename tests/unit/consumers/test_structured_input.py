@@ -1,4 +1,4 @@
-"""Records that one consumer rejects, and that none may stumble over."""
+"""Records that one consumer rejects, and that must not stop any."""
 
 import pytest
 

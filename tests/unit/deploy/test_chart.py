@@ -1,4 +1,4 @@
-"""Checks of the chart without Helm: it is up to date, and what it names exists."""
+"""The chart without Helm: it is up to date, and everything it names exists."""
 
 import re
 from pathlib import Path

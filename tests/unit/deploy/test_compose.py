@@ -1,4 +1,4 @@
-"""Checks of docker-compose.yml without an engine."""
+"""docker-compose.yml without a container engine."""
 
 import os
 import re

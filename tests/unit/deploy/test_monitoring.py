@@ -1,4 +1,4 @@
-"""Alerts and the dashboard name metrics that exist, and somebody who is woken finds what to do."""
+"""Alerts and the dashboard name existing metrics, and each alert says what to do."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The OpenAPI document is that of the routes, and each of them says how it fails and what it takes."""
+"""The OpenAPI document matches the routes, and each route documents its errors and parameters."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

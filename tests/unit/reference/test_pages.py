@@ -1,4 +1,4 @@
-"""The reference pages are what the code says, and leave nothing unexplained."""
+"""The reference pages match the code and leave nothing unexplained."""
 
 import re
 

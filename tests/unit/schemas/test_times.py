@@ -1,4 +1,4 @@
-"""Times of events: the usual form takes a shorter way, to the same moment and the same refusals."""
+"""Times of events: the usual form is parsed in a faster way, with the same results and errors."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""A conversation as the tests write it, and a segmenter on the engine's tables over two dictionaries."""
+"""Conversations in tests' notation, and a segmenter on the engine's tables over two dictionaries."""
 
 import asyncio
 import atexit
@@ -86,12 +86,12 @@ def delete_conversation(conversation_id: str = "c", **fields: Any) -> Sent:
 
 
 def characters(text: str) -> int:
-    """Tokens that a test can count."""
+    """Count characters as tokens, so that a test can count them."""
     return len(text)
 
 
 def limits(**changed: Any) -> Episodes:
-    """Nothing closes by itself but what the test says."""
+    """Return rules by which nothing closes except as the test says."""
     roomy = {"trigger": 1000, "trigger_tokens": 10**9, "max_episode_size": 1000, "max_episode_tokens": 10**9}
     return Episodes(**{**roomy, "min_episode_size": 1, "overlap": 0} | changed)
 
@@ -118,7 +118,7 @@ class Chat:
         return outcome
 
     def wait(self, seconds: float) -> list[EpisodeClosed]:
-        """Wall time passes, and the engine looks at the deadlines."""
+        """Let wall time pass, and let the engine check the deadlines."""
         self.now_ms += int(seconds * SECOND)
         return episodes(self.tick(self.due()).outgoing)
 
@@ -187,7 +187,7 @@ def closed_or_amended(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed | Epis
 
 
 def ids(episode: EpisodeClosed) -> str:
-    """Ids of the core messages, in order: one letter each in most tests."""
+    """Return the ids of the core messages in order, which in most tests are one letter each."""
     return " ".join(m.id for m in episode.messages)
 
 

@@ -194,11 +194,11 @@ class Oracle:
             self.amended.append((event.conversation_id, event.id))
 
     def touch(self, talk: Talk) -> None:
-        """One that is forgotten has nothing that could be done with it."""
+        """Ignore a forgotten one: nothing can be done with it."""
         talk.silent_ms = self.now_ms if talk.taken else None
 
     def wait(self, now_ms: int) -> None:
-        """Look at every conversation first, then at its agents."""
+        """Check every conversation first, then its agents."""
         names = {*self.talks, *((conversation, None) for conversation in self.rooms)}
         for name in sorted(names, key=lambda name: (name[0], name[1] is not None, name[1])):
             self.expire(name, now_ms)

@@ -1,4 +1,4 @@
-"""Random talk: messages, repeats, flushes, rubbish, silence; of agents too, and with overrides."""
+"""Random talk: messages, repeats, flushes, invalid records, silence, agents and overrides."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A batch's outcome is counted once, whatever was in it."""
+"""A batch's outcome is counted once, whatever it contains."""
 
 from collections import Counter
 

@@ -34,7 +34,8 @@ def test_a_pending_message_closes_as_it_was_edited() -> None:
 
 @pytest.mark.parametrize("scope", ["conversation", "agent"])
 def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_turn(scope: str) -> None:
-    """Each reads all of it: 4,000 deletions of 990 pending messages held up the event loop for half a minute."""
+    """Each change reads everything pending: 4,000 deletions among 990 messages blocked the event loop for half a
+    minute."""
     chat = Chat(limits(max_episode_size=500, scope=scope))
     chat.process([say(f"m{n}", "x" * 1000, agent_id="a") for n in range(400)])
     assert chat.process([delete(f"m{n}") for n in range(20)], PIECE).done == 1
@@ -131,7 +132,7 @@ def test_names_without_characters_are_as_long_as_their_json() -> None:
 
 
 def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
-    """Each edit is of a size that can be taken, and all together are more than a changelog takes."""
+    """Each edit has an acceptable size, but all together exceed what a changelog accepts."""
     chat = Chat()
     chat.process(says("a"))
     chat.process([edit("a", content="é" * 300_000)])
@@ -154,7 +155,7 @@ def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
 
 @pytest.mark.parametrize("timestamp", [-1, 2**60])
 def test_a_deletion_is_made_whatever_the_time_of_its_record(timestamp: int) -> None:
-    """The archiver makes it as well, and both must agree."""
+    """The archiver applies it too, and both must agree."""
     chat = Chat()
     chat.hear(say("a"), flush())
     outcome = chat.process([replace(delete("a"), timestamp=timestamp)])

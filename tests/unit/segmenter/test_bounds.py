@@ -1,4 +1,4 @@
-"""Bounds of what waits in the state, whatever the rules of a conversation are, and of what leaves at once."""
+"""Limits of what waits in the state, whatever a conversation's rules are, and of what is sent at once."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ NOTHING_CLOSES = {"auto_summarize": False, "idle_seconds": MAX_IDLE_SECONDS}
 
 
 def muted(max_pending: int = MAX_PENDING_MESSAGES) -> Chat:
-    """A chat in which a producer has turned every trigger off."""
+    """Return a chat in which a producer has turned every trigger off."""
     chat = Chat(limits(max_episode_size=3), max_pending=max_pending)
     chat.process([say("first", metadata={"afterword": NOTHING_CLOSES})])
     return chat

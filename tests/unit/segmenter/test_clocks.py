@@ -1,4 +1,4 @@
-"""Silence is measured on a clock of the conversation that never goes back, whatever the clocks of its speakers show."""
+"""Silence is measured on the conversation's own clock, which never goes back, whatever the speakers' clocks show."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Each condition of a trigger, and how they go together."""
+"""Each condition of a trigger, and their combinations."""
 
 import pytest
 
@@ -128,7 +128,7 @@ class TestWhatStays:
     """A trigger resets what it emitted, and nothing else."""
 
     def tail(self, trigger: object) -> Chat:
-        """`b` stays pending alone, after `a` was emitted."""
+        """Return a chat in which `b` is pending alone after `a` was emitted."""
         talk = chat({"any": [{"tokens": 100}, trigger]}, min_episode_size=2)
         shift = say("b", "x" * 90, is_continuation=False, at=5)
         assert closed(talk.hear(say("1", "x" * 9), say("2"), shift)) == [("1 2", "topic_shift")]

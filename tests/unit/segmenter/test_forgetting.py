@@ -1,4 +1,4 @@
-"""A silent conversation is forgotten but for what keeps its ids unique; the properties try it at random."""
+"""A silent conversation is forgotten except for what keeps its ids unique; the property tests try it at random."""
 
 import pytest
 
@@ -36,7 +36,7 @@ STUB_BYTES = 64
 
 
 def forgotten(*records, **changed) -> Chat:
-    """A chat in which the records were closed, and then nobody spoke for 30 days."""
+    """Return a chat whose records were closed, followed by 30 days of silence."""
     chat = Chat(limits(**changed))
     chat.process([*(records or says("a", "b")), flush()])
     chat.wait(FORGET)

@@ -1,4 +1,4 @@
-"""Predictions of `make hostile` about its records match what readers and rules make of them, without a server."""
+"""The predictions of `make hostile` about its records are right, as readers and rules show without a server."""
 
 import random
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A conversation may have settings of its own; they travel in a message's metadata."""
+"""A conversation may have settings of its own, sent in a message's metadata."""
 
 import orjson
 import pytest

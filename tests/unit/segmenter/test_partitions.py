@@ -1,4 +1,4 @@
-"""Conversations that producers put elsewhere than the standard partitioner are counted, and told of once."""
+"""Conversations that producers put elsewhere than the standard partitioner are counted, and logged once."""
 
 import pytest
 from aiokafka.partitioner import DefaultPartitioner

@@ -1,4 +1,4 @@
-"""Records in, records out, whatever they hold."""
+"""Records in, records out, whatever they contain."""
 
 import dataclasses
 import gc
@@ -233,7 +233,8 @@ def test_no_record_stops_the_segmenter_and_none_disappears(garbage):
     ids=["not decoded", "too large for an episode", "of another tenant", "with a wrong rule"],
 )
 def test_a_refused_record_and_its_batch_are_freed_at_once(refused):
-    """An error's traceback knows the frames that it has passed. One of them knew it: 2 GB waited for the collector."""
+    """An error refers to frames through its traceback. When a frame also referred to the error, 2 GB waited for the
+    garbage collector."""
     segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, count_tokens)
     segmenter.process([say("first", tenant_id="one")], NOON)
     record = dataclasses.replace(refused)

@@ -1,4 +1,4 @@
-"""With `everywhere`, nothing that the segmenter keeps or sends has the original."""
+"""With `everywhere`, nothing that the segmenter keeps or sends contains the original."""
 
 from typing import Any
 
@@ -69,7 +69,7 @@ def test_dead_letters_are_as_many_and_of_the_same_kinds(where: str) -> None:
 
 @pytest.mark.parametrize("said", [None, b"", b"\xff\xfe", NEEDLE.encode() + b"\xff"])
 def test_a_dead_letter_keeps_headers_without_a_value_and_those_that_are_no_text(said: bytes | None) -> None:
-    """Kafka takes them; a segmenter that failed on one would fail at every start."""
+    """Kafka accepts them; a segmenter that failed on one would fail at every start."""
     redaction = Redaction.model_validate({"where": "everywhere"}).of_records()
     segmenter = Segmenter(Episodes(), EPISODES, DEAD_LETTERS, {}, {}, count_tokens, redaction=redaction)
     headers: Any = (("mail", said),)

@@ -1,4 +1,4 @@
-"""Properties of any talk: checked against an oracle, and by looking at the episodes themselves."""
+"""Properties of any talk, checked against an oracle and on the episodes themselves."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -72,7 +72,7 @@ def name_of(episode: EpisodeClosed, limits: Episodes) -> Name:
 
 
 def pending_ids(chat: Chat) -> dict[Name, list[str]]:
-    """Ids of pending messages by what is in the rows, in order."""
+    """Return the ids of pending messages in the rows, in order."""
     found = defaultdict(list)
     for raw, value in sorted(chat.messages.items()):
         key = parse_key(raw)

@@ -1,4 +1,4 @@
-"""Topic shifts found in the text: what the model may look at, and what becomes of its decisions."""
+"""Topic shifts found in the text: what the model sees, and the effect of its decisions."""
 
 import time
 from dataclasses import replace
@@ -133,7 +133,7 @@ def test_the_weights_are_whole_numbers():
 
 
 def test_the_same_is_decided_on_every_machine():
-    """Scores and rows of one machine: whoever computes others cuts a log elsewhere."""
+    """Expect the scores and rows of one machine, because others would cut a log elsewhere."""
     listener = after(*(text for _, text in TALK[:SHIFT]))
     assert listener.row.hex() == ROW
     assert listener.score(shifts.weights(), utterance_of(True, TALK[SHIFT][1]), SHIFT) == SCORE

@@ -1,4 +1,4 @@
-"""The segmenter on the engine's slices: bounded in bytes, and one record that fails costs its neighbours nothing."""
+"""The segmenter on the engine's slices: bounded in bytes, and a failing record does not affect its neighbours."""
 
 import asyncio
 import time
@@ -51,7 +51,7 @@ def count_tokens(text: str) -> int:
 
 
 def compute(seconds: float) -> None:
-    """Use CPU time, however long that takes."""
+    """Use this much CPU time, however long that takes."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -175,7 +175,7 @@ async def test_deadlines_that_emit_many_megabytes_are_several_transactions_and_s
 
 
 async def turns_during(work: Awaitable[object]) -> int:
-    """Count how often the event loop lets others run meanwhile."""
+    """Count how often the event loop runs other tasks meanwhile."""
     turns = 0
 
     async def others() -> None:

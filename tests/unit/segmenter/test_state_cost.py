@@ -33,7 +33,7 @@ def message_of_300_bytes(number: int):
 
 
 def per_message(episode_length: int, messages: int = 2000) -> float:
-    """Bytes a message when each is a batch of its own, the worst case; measured once the window is full."""
+    """Return the bytes per message if each is a batch of its own, the worst case, measured once the window is full."""
     chat = Chat(limits(max_episode_size=episode_length, trigger=episode_length, overlap=2))
     chat.conversations, chat.messages = Changelog(), Changelog()
     measured_from = 0

@@ -1,4 +1,4 @@
-"""The Qdrant server before its client is imported: the same address, and any answer is one."""
+"""The check for a Qdrant server before its client is imported: same address, and any answer counts."""
 
 import pytest
 from aiohttp import web

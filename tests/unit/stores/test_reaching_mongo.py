@@ -1,4 +1,4 @@
-"""Time for which MongoDB is looked for."""
+"""How long a connection to MongoDB is tried."""
 
 import time
 

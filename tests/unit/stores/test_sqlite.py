@@ -86,7 +86,8 @@ async def test_a_write_that_fails_leaves_nothing_and_does_not_hinder_the_next(er
 
 
 async def test_a_search_in_a_span_of_time_costs_no_more_for_the_episodes_outside_of_it() -> None:
-    """SQLite would run the match once for each episode of the span: seconds for a question that names a date."""
+    """SQLite would otherwise run the match once for each episode of the span, taking seconds for a question with a
+    date."""
     file = SqliteFile(None)
     index = SqliteIndex(file)
     for number in range(EPISODES):
@@ -98,7 +99,7 @@ async def test_a_search_in_a_span_of_time_costs_no_more_for_the_episodes_outside
 
 
 async def instructions(file: SqliteFile, index: SqliteIndex, query: Query) -> int:
-    """The instructions of SQLite's virtual machine that a search takes."""
+    """Count the instructions of SQLite's virtual machine that a search takes."""
     counted = 0
 
     def count() -> bool:

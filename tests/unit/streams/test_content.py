@@ -1,4 +1,4 @@
-"""Content of messages in the forms that others write it: the text is found, and who said it."""
+"""Message content in other applications' forms: the text and its speaker are found."""
 
 from contextlib import suppress
 from typing import Any

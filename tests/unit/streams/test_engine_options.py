@@ -24,7 +24,7 @@ def test_a_revoke_drains_no_longer_than_half_of_what_the_group_waits() -> None:
 def test_a_revoke_ends_while_the_others_still_wait_for_their_request_to_join(
     drain: float, session: float, request: float
 ) -> None:
-    """Otherwise they take the coordinator for dead, and the group starts over while work is in flight."""
+    """Otherwise they consider the coordinator dead, and the group starts over while work is in progress."""
     kafka = {"session_timeout_seconds": session, "request_timeout_seconds": request}
     settings = Settings(drain_seconds=drain, kafka=kafka)  # type: ignore[arg-type]  # validated by pydantic
     drained = engine_options(settings).revoke_drain_seconds

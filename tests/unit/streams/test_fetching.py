@@ -1,4 +1,4 @@
-"""Records of fetched batches that are handed on: everything that is fine, and for the rest a record that says why."""
+"""Records of fetched batches: valid ones are handed on, and the rest are replaced by one that says why."""
 
 import gzip
 import hashlib
@@ -67,7 +67,7 @@ def test_a_record_that_is_too_large_is_replaced_and_its_neighbours_are_not(codec
 
 
 class Assignment:
-    """Where a partition is, as a consumer's subscription knows it."""
+    """A partition's position, as in a consumer's subscription."""
 
     def __init__(self) -> None:
         self.position = 100

@@ -1,4 +1,4 @@
-"""Reading a topic up to offsets, again and again."""
+"""Reading a topic up to given offsets, repeatedly."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Log lines of a process with our logging about a call that is retried."""
+"""Log lines about a retried call."""
 
 import json
 import re

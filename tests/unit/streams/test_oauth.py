@@ -1,4 +1,4 @@
-"""Tokens: asked for once, renewed in time, and nothing of a secret in what goes wrong."""
+"""Tokens are requested once and renewed in time, and errors contain no secret."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -103,7 +103,7 @@ async def test_an_endpoint_that_gives_no_token_is_an_error_without_what_it_said(
     endpoint.answer = lambda: answer
     with pytest.raises(TokenUnavailable, match=said) as caught:
         await provider(endpoint, clock).token()
-    assert isinstance(caught.value, KafkaError)  # or it would not be a failed connection to aiokafka
+    assert isinstance(caught.value, KafkaError)  # otherwise aiokafka would not treat it as a failed connection
     assert "canary" not in str(caught.value)
 
 

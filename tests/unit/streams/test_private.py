@@ -1,4 +1,4 @@
-"""Nobody else on the machine reads what is kept in directories, however permissive the umask is."""
+"""Other users of the machine cannot read data directories, however permissive the umask is."""
 
 import os
 import stat

@@ -84,7 +84,7 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, va
 def test_a_number_without_end_is_refused_where_it_is_set(
     monkeypatch: pytest.MonkeyPatch, location: Location, value: str
 ) -> None:
-    """Times become whole milliseconds, which would fail wherever the first one is needed."""
+    """Times become whole milliseconds, and infinity would fail where one is first needed."""
     monkeypatch.setenv(variable(location), value)
     assert problem().startswith(f"{variable(location)}: ")
 

@@ -91,7 +91,7 @@ async def test_a_silent_index_is_away_after_the_time_to_connect(silent_port: int
 async def test_servers_that_are_silent_together_are_waited_for_together(
     database: float, index: float, silent_port: int
 ) -> None:
-    """Whichever has the shorter time ends it: neither waits for the other."""
+    """The shorter timeout ends the command; neither waits for the other."""
     ours = Mongo(uri=SecretStr(f"mongodb://{HOST}:{silent_port}")).answering_within(database)
     server = Qdrant(url=f"http://{HOST}:{silent_port}").answering_within(index)
     async with open_stores(Settings(mongo=ours, qdrant=server)) as stores:

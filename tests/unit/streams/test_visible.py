@@ -1,4 +1,4 @@
-"""Foreign text is shown, and never obeyed by the terminal, nor taken for a line of ours."""
+"""Foreign text is shown, but cannot control the terminal or look like a line of Afterword's."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A record that cannot be taken counts as done when its dead letter is sent, not before."""
+"""A record that fails counts as done once its dead letter is sent, not before."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace

@@ -104,7 +104,7 @@ def contents(episode: EpisodeClosed) -> list[str]:
 
 
 def everything(world: World) -> str:
-    """All texts and ids that the stores hold of summaries."""
+    """Return all texts and ids of summaries in the stores."""
     return repr((world.episodes.episodes, world.episodes.all_rows, world.episodes.known, world.index.points))
 
 
@@ -114,7 +114,7 @@ def ended_at(world: World) -> dict[str, int | None]:
 
 
 def check(world: World) -> None:
-    """Everything is made of the living as they are now, and rows, counts, index and last events agree."""
+    """Check that everything derives from the current messages, and that rows, counts, index and last events agree."""
     living = {m.message.id: m for m in world.messages.messages.values() if not m.message.skip_summarization}
     stored = world.episodes.episodes
     assert {i for e in stored.values() for i in e.summary.message_ids} == set(living)
@@ -236,7 +236,7 @@ async def test_nothing_of_a_deleted_message_is_in_any_text_that_was_made_of_it()
 @pytest.mark.parametrize("rules", [SummaryRules(500), SummaryRules(20)])
 async def test_what_is_deleted_is_out_of_stores_and_index_before_the_llm_is_asked(rules: SummaryRules) -> None:
     class Looking(ScriptedProvider):
-        """Sees what is stored when it is asked."""
+        """Records what is stored whenever it is asked."""
 
         seen: list[str]
 
@@ -455,7 +455,7 @@ async def test_a_record_that_is_read_again_announces_the_same_and_changes_nothin
 
 
 async def test_a_change_whose_revision_another_record_has_made_is_announced_under_a_revision_of_its_own() -> None:
-    """A worker that has lost the partition may have made it, and announces nothing any more."""
+    """A worker that has lost the partition may have made it, but can no longer announce it."""
     world = await a_world()
     await archive(world, edit("m8"), 101)
     await amend(world, edit("m7"), 100)

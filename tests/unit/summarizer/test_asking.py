@@ -1,4 +1,4 @@
-"""The question for a JSON object: the same for planning and asking, unless it says what was wrong."""
+"""The prompt for a JSON object is the same for planning and asking, unless it says what was wrong."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ REQUEST = SummaryRequest(a_closed_episode(), "Ada is a customer.", 800)
 
 
 class Recording:
-    """Protocol that keeps the questions, and answers in these texts; then with a good one."""
+    """A protocol that records the prompts and answers with these texts, then with a good one."""
 
     name = "recording"
 

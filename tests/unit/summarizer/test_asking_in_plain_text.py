@@ -1,4 +1,4 @@
-"""Summaries by models that write no JSON, titles by a model of their own, and what is asked of either."""
+"""Summaries by models that write no JSON, titles by a separate model, and the prompts of both."""
 
 import re
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def fenced(request: ChatRequest, label: str) -> str:
 
 
 class Model:
-    """A protocol whose answers are made by functions, by the kind of text."""
+    """A protocol whose answers come from one function per kind of text."""
 
     name = "model"
 

@@ -1,4 +1,4 @@
-"""An LLM that may use so many tokens an hour."""
+"""A limit of an LLM's tokens per hour."""
 
 import asyncio
 from collections.abc import Callable

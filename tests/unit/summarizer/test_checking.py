@@ -1,4 +1,4 @@
-"""A summary is checked before it is passed on, and asked for once more when it fails."""
+"""A summary is checked before it is returned, and requested once more if it fails."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the compacted topics say: the last revision of each episode and conversation, and nothing of what is gone."""
+"""The compacted topics hold the last revision of each episode and conversation, and nothing that was deleted."""
 
 from datetime import timedelta
 from typing import Any
@@ -24,7 +24,7 @@ SHORT = SummaryRules(rolling_max_tokens=5)
 
 
 class Table:
-    """What a reader knows who keeps the last record of each key."""
+    """The state of a reader that keeps the last record of each key."""
 
     def __init__(self) -> None:
         self.records: list[Output] = []

@@ -1,4 +1,4 @@
-"""The deadline of a summary: whatever the LLM does, and however long its calls wait for others."""
+"""A summary meets its deadline, whatever the LLM does and however long its calls wait for others."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ def in_json(text: str) -> str:
 
 
 class Script:
-    """A protocol that plays a script again and again."""
+    """A protocol that repeats a script."""
 
     name = "script"
 

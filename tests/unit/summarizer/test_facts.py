@@ -1,4 +1,4 @@
-"""What is kept of the facts that an LLM says it has read."""
+"""Which facts stated by an LLM are kept."""
 
 import pytest
 

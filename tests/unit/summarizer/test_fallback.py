@@ -1,4 +1,4 @@
-"""The policy between an LLM that fails and the method that stands in for it, and the fake that tests use."""
+"""When the extractive method replaces a failing LLM, and the tests' fake LLM."""
 
 from typing import Any
 

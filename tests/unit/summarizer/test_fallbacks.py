@@ -1,4 +1,4 @@
-"""Fallbacks: when the LLM is asked to replace them, by whom, and that it ends."""
+"""Fallbacks: when and by whom the LLM is asked to replace them, and that this ends."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -67,7 +67,7 @@ class Deployment(World):
         self.requests.clear()
 
     async def after(self, seconds: float) -> int:
-        """Let time pass, and the timer look; returns the number of requests that were handled then."""
+        """Let time pass and the timer run; return the number of requests handled."""
         self.clock.now += timedelta(seconds=seconds)
         await self.timer.tick()
         made = len(self.requests)

@@ -1,4 +1,4 @@
-"""A transcript that wants more than to be summarized, and an LLM that does what it says."""
+"""A transcript with instructions, and an LLM that obeys them."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ OBEYED = {
 
 
 class Obedient:
-    """An LLM's endpoint that answers as the transcript told it to."""
+    """An LLM's endpoint that answers as the transcript demands."""
 
     name = "obedient"
 
@@ -62,7 +62,7 @@ def hostile_episode(text: str) -> EpisodeClosed:
 
 
 def belonging_to(world: World, conversation: str) -> Any:
-    """Entries of any store or topic under ids of this conversation."""
+    """Return entries of all stores and topics with ids of this conversation."""
     episodes, rows, conversations, labels, points, announced = world.state
     stored = [episodes, rows, conversations, labels, points, announced]
     return [{key: value for key, value in each.items() if key.split(":")[0] == conversation} for each in stored]
@@ -112,7 +112,7 @@ def without_overlap(episode: EpisodeClosed) -> EpisodeClosed:
 
 
 def skeleton(episode: EpisodeClosed, previous: str) -> bytes:
-    """The prompt without what is between its fences, and without their code."""
+    """Return the prompt without the text between its fences, and without their code."""
     prompt = json_prompt(episode, previous, 800)
     assert [message["role"] for message in prompt] == ["system", "user"]
     code = prompt[0]["content"].partition("carry the code ")[2].partition(".")[0]

@@ -1,4 +1,4 @@
-"""With `llm`, an LLM is shown placeholders, and summaries have the originals."""
+"""With `llm`, an LLM sees placeholders, and summaries contain the originals."""
 
 from dataclasses import replace
 from typing import Any
@@ -111,7 +111,7 @@ async def test_no_prompt_of_any_preset_has_an_original(preset: str) -> None:
 
 
 async def test_what_an_llm_is_shown_does_not_depend_on_the_original() -> None:
-    """The code of the fences is a digest of the texts: it could be tried out for every telephone number."""
+    """The code of the fences is a digest of the texts; if of the originals, one could try all telephone numbers."""
     shown = []
     for address in (ANN, BOB):
         model = Model()

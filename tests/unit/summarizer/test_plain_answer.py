@@ -1,4 +1,4 @@
-"""Text that small models write around, and after, what they were asked for."""
+"""Text that small models write before and after the requested answer."""
 
 import json
 

@@ -40,7 +40,7 @@ AWAY = ProviderUnavailable(problem="away")
 
 
 class Todays(ScriptedProvider):
-    """An LLM that is asked with today's prompt, and says so."""
+    """An LLM that uses today's prompt, and says so."""
 
     def _answer(self, request: SummaryRequest) -> Summary:
         made = super()._answer(request)
@@ -125,7 +125,7 @@ async def test_a_request_of_another_tenant_is_refused() -> None:
 
 @pytest.mark.parametrize("error", [AWAY, BudgetExhausted(whose="a tenant", limit=1), AnswerInvalid(problem="no JSON")])
 async def test_without_an_answer_the_summary_stays_and_the_request_is_over(error: Any) -> None:
-    """Else a worker that has lost the partition could store what nobody announces."""
+    """Otherwise a worker that has lost the partition could store a revision that nobody announces."""
     world = await a_world()
     before = summary_of(world, 3)
     await redo(world, request(3), summarizer=Summarizer(ScriptedProvider([error])))

@@ -1,4 +1,4 @@
-"""Expiry: what is older than it is kept goes in an order that survives a crash, and does not come back."""
+"""Expired data is removed in an order that survives a crash, and does not come back."""
 
 import asyncio
 from contextlib import suppress
@@ -24,7 +24,7 @@ BOTH = Retention(messages_days=1, episodes_days=1)
 
 
 class Sweep(RetentionSweep):
-    """Its requests are handled at once."""
+    """A sweep whose requests are handled at once."""
 
     def __init__(
         self, world: World, at: datetime, retention: Retention = BOTH, faults: Faults = NO_FAULTS, **fields: Any

@@ -1,4 +1,4 @@
-"""An episode on which the summarizer fails for no reason that it knows, among others."""
+"""An episode on which the summarizer fails unexpectedly, among others."""
 
 import asyncio
 from types import SimpleNamespace
@@ -73,7 +73,7 @@ def handler_of(reconciler: Any, queue: Any, **given: Any) -> RecordHandler:
 
 
 async def handled(handler: RecordHandler, *names: str) -> list[Event]:
-    """All at once, as the lanes do."""
+    """Handle all events at once, as the lanes do."""
     events = [Event(name) for name in names]
     async with asyncio.TaskGroup() as group:
         for event in events:

@@ -1,4 +1,4 @@
-"""Jars are fetched once, checked, and never half there."""
+"""Jars are fetched once and checked, and incomplete ones are never visible."""
 
 import hashlib
 import threading

@@ -46,5 +46,5 @@ def test_properties_are_lines() -> None:
 
 
 def test_a_cluster_id_never_begins_with_a_dash() -> None:
-    """Every 64th did, and the storage tool took it for an option."""
+    """Every 64th used to, and the storage tool read it as an option."""
     assert not any(new_id().startswith("-") for _ in range(1_000))

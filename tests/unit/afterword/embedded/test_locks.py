@@ -1,4 +1,4 @@
-"""One stack for each directory, for as long as anything of it lives."""
+"""Each directory has one stack at a time, for as long as any of its processes lives."""
 
 import os
 import subprocess

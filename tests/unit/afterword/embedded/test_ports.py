@@ -1,4 +1,4 @@
-"""A server keeps its port, unless somebody else took it."""
+"""A server keeps its port unless another process has taken it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Child processes end when they should, and say why when they should not have."""
+"""Child processes end when they should, and an unexpected end is explained."""
 
 import shlex
 import signal

@@ -1,4 +1,4 @@
-"""The retriever, in a chain of LangChain with a model that is none."""
+"""The retriever in a LangChain chain with a fake model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The node in a graph of LangGraph, and the store as a graph's and by itself."""
+"""The node in a LangGraph graph, and the store in a graph and on its own."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def store(world: Remembered) -> AfterwordStore:
 
 
 async def run(world: Remembered, question: str, **configurable: Any) -> list[AnyMessage]:
-    """What the model of a graph was given."""
+    """Run a graph; return what its model received."""
     given: list[AnyMessage] = []
     model = FakeListChatModel(responses=["Yes."])
 

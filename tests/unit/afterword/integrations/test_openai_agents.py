@@ -40,7 +40,7 @@ ITEMS: list[dict[str, Any]] = [
 
 
 def back(item: dict[str, Any], content: str | None = None) -> Any:
-    """The item after its way through a message, whose content an edit may have replaced."""
+    """Convert an item to a message, whose content may then be edited, and back."""
     role, text, rest = taken_apart(item)
     return to_item(
         a_message("m1", "c1", role=role, content=text if content is None else content, metadata={ITEM: rest})

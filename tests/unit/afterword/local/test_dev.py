@@ -1,4 +1,4 @@
-"""What `afterword dev` keeps running, and the screen that it and the demo print on."""
+"""The processes of `afterword dev`, and the screen that it shares with the demo."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What is said of the brokers' limits."""
+"""Findings about the brokers' limits."""
 
 import pytest
 

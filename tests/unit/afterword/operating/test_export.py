@@ -1,4 +1,4 @@
-"""Export of a person's data: all that is theirs, and nothing of others."""
+"""The export of a person's data contains everything of theirs and nothing of others."""
 
 from typing import Any
 

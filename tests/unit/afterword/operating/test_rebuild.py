@@ -32,7 +32,7 @@ class Stores:
 
 
 class Failing(MemoryIndex):
-    """Away after so many writes."""
+    """Fails after so many writes."""
 
     def __init__(self, writes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Asking for summaries to be made anew: which, in which order, how many at a time, and until when."""
+"""Requests to redo summaries: which, in which order, how many at a time, and until when."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -38,7 +38,7 @@ def stored(conversation: str, ordinal: int, **fields: Any) -> StoredEpisode:
 
 
 class World(Requests):
-    """Stores, and a topic whose requests are handled when somebody looks at the group's offsets."""
+    """Stores, and a topic whose requests are handled when the group's offsets are read."""
 
     def __init__(self, *episodes: StoredEpisode, makes: Outcome = lambda _: True) -> None:
         self.episodes, self.messages = MemoryEpisodes(), MemoryMessages()

@@ -1,4 +1,4 @@
-"""State that is made anew from the last episodes: no id is given twice, and no message is in two episodes."""
+"""State rebuilt from the last episodes gives no id twice, and puts no message into two episodes."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -113,7 +113,7 @@ def test_after_a_deleted_episode_the_messages_of_those_before_it_are_not_taken_a
 
 
 def of_tombstones(records: Sequence[Sent], *tombstones: tuple[int, int | None]) -> ResumePoints:
-    """Tombstones are all that is left of these ordinals, each with the offset at which its episode ended."""
+    """Leave only tombstones of these ordinals, each with the offset at which its episode ended."""
     found = ResumePoints()
     for ordinal, offset in tombstones:
         found.add("c", None, Last(ordinal, None, "", offset=offset))

@@ -1,4 +1,4 @@
-"""Trials of a prompt: which episodes, what the candidate is asked, and when it is worse."""
+"""Trials of a prompt: which episodes are chosen, what the candidate is asked, and when it is worse."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -45,7 +45,7 @@ class CountingMessages(MemoryMessages):
 
 
 class Remembered:
-    """A deployment's stores, in memory."""
+    """A deployment's stores in memory."""
 
     def __init__(self) -> None:
         self.episodes = MemoryEpisodes()
@@ -56,7 +56,7 @@ class Remembered:
         self._ordinals: dict[str, int] = {}
 
     async def say(self, *texts: str, conversation_id: str = "c1", **fields: Any) -> list[MessageCreated]:
-        """Archives messages `m0`, `m1` …, a minute apart, the user and the assistant taking turns."""
+        """Archive messages `m0`, `m1` …, a minute apart, with user and assistant taking turns."""
         said = []
         for text in texts:
             n = self._offset
@@ -74,7 +74,7 @@ class Remembered:
     async def summarise(
         self, messages: Sequence[MessageCreated], size: int = 20, rolling: bool = True, agent_id: str | None = None
     ) -> None:
-        """Makes episodes of so many messages, as the summarizer does without an LLM."""
+        """Make episodes of so many messages, as the summarizer does without an LLM."""
         for start in range(0, len(messages), size):
             await self._episode(messages[start : start + size], rolling, agent_id)
 
@@ -127,7 +127,7 @@ UNKNOWN_TO_NEWCOMERS = "What did the plumber charge for the broken boiler?"
 
 
 async def newcomers_conversation(world: Remembered) -> None:
-    """Tells seven things among small talk."""
+    """Return a conversation in which a user tells seven things among small talk."""
     said = await world.say(
         "I'm planning a trip to Rome in May, can you help?",
         "Of course! Rome is lovely in May. When do you leave?",

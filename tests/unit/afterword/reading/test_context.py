@@ -21,12 +21,12 @@ def world() -> Remembered:
 
 
 def sentences() -> Iterator[str]:
-    """Sentences of real dialogues, without end."""
+    """Yield sentences of real dialogues without end."""
     return cycle(text for dialogue in dialogues() for _, text in dialogue)
 
 
 def long_texts(count: int, tokens: int) -> list[str]:
-    """Messages of about so many tokens each, every one different."""
+    """Return messages of about so many tokens each, all different."""
     said, texts = sentences(), []
     for _ in range(count):
         text = ""

@@ -1,4 +1,4 @@
-"""What a server for reranking is asked, and what is made of its answer."""
+"""Requests to a reranking server, and the use of its answers."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""What a hit shows of messages, and the hit as a text for a model."""
+"""The messages that a hit shows, and the hit as text for a model."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The profile that a user's facts make."""
+"""The profile made from a user's facts."""
 
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ from tests.samples import NOON, a_fact, of_user
 
 
 def said(day: int, *facts: Fact, conversation_id: str = "c1", ordinal: int | None = None) -> EpisodeFacts:
-    """What was said so many days after the first one."""
+    """Make a fact that was said so many days after the first one."""
     number = day + 1 if ordinal is None else ordinal
     return EpisodeFacts(f"{conversation_id}:{number}", conversation_id, number, on(day), tuple(map(of_user, facts)))
 

@@ -1,4 +1,4 @@
-"""Recall: what was said in a hit, in which order hits are, and what is not shown."""
+"""Recall: the messages of a hit, the order of hits, and what is not shown."""
 
 import unicodedata
 from dataclasses import replace
@@ -272,7 +272,7 @@ def _memory(world: Remembered, search: Any = None, **given: Any) -> Memory:
 
 
 async def test_a_query_is_cut_where_it_is_too_long_after_normalization(world: Remembered) -> None:
-    """One character may become eighteen, and what is searched for is normalized."""
+    """Normalization may turn one character into eighteen."""
     asked: list[Query] = []
 
     async def search(query: Query, _: Dense | None = None) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""Reranking in a recall: what a reranker is shown, and that a search answers whatever it does."""
+"""Reranking in a recall: what a reranker sees, and that a search answers whatever the reranker does."""
 
 import asyncio
 import re

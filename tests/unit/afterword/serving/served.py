@@ -34,7 +34,7 @@ class Database:
 
 
 class Broker:
-    """Takes records as an Outbox does, unless it is away."""
+    """Accepts records as an Outbox does, unless it is away."""
 
     def __init__(self) -> None:
         self.records: list[ProducerRecord] = []
@@ -53,7 +53,7 @@ class Broker:
 
 @dataclass
 class Served:
-    """A server, what it remembers, and a client."""
+    """A server, its stores, and a client."""
 
     remembered: Remembered
     database: Database

@@ -1,4 +1,4 @@
-"""The chat shows what an assistant is sent, with memory and without, and is there on this machine only."""
+"""The chat shows what an assistant receives with and without memory, and exists on this machine only."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ YOU: dict[str, Any] = {"user_id": "you", "tenant_id": None}
 
 
 async def sides(served: Served, conversation_id: str) -> dict[str, str]:
-    """The text of each side, and its tokens."""
+    """Return each side's text and its tokens."""
     page = (await served.client.get("/chat", params={"id": conversation_id})).text
     parts = re.findall(r'(?s)<section class="panel" aria-label="([^"]+)">(.*?)</section>', page)
     return {label: " ".join(re.sub(r"<[^>]+>", " ", text).split()) for label, text in parts}

@@ -1,4 +1,4 @@
-"""Connections of clients that do not finish: each is closed in its time."""
+"""Connections of clients that do not finish are closed in time."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ ANSWER = b"ok"
 
 
 async def answering(_: Any, __: Any, send: Any) -> None:
-    """Answer at once, whatever else of the request may follow."""
+    """Answer at once, before the rest of the request arrives."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": ANSWER})
 
@@ -78,7 +78,7 @@ async def test_a_body_that_ends_after_its_answer_makes_room_for_the_next_request
 
 
 class Broken:
-    """Fails with a text that somebody wrote."""
+    """Fails with a user's text in the error."""
 
     async def conversation(self, *_: Any, **__: Any) -> None:
         raise KeyError("a text of somebody's")
@@ -100,7 +100,7 @@ async def test_an_error_that_nobody_foresaw_is_logged_by_its_type_alone(
 
 
 async def half_answering(_: Any, __: Any, send: Any) -> None:
-    """Fail in the midst of an answer."""
+    """Fail in the middle of an answer."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"half", "more_body": True})
     raise KeyError("a text of somebody's")

@@ -1,4 +1,4 @@
-"""Routes of erasures: who may ask, what is shown, and what goes on after a server is gone."""
+"""Routes of erasures: who may ask, what is shown, and what continues after a server has ended."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Who gets which event, and who is let go."""
+"""Which client gets which event, and which is disconnected."""
 
 import asyncio
 import time
@@ -63,7 +63,7 @@ class Feeding:
 
 
 async def listening(feeding: Feeding, wanted: StreamFilter) -> tuple[asyncio.Task[None], list[Published]]:
-    """A client that reads all it gets."""
+    """A client that reads everything it gets."""
     found: list[Published] = []
 
     async def listen() -> None:
@@ -82,7 +82,7 @@ async def settled() -> None:
 
 
 async def heard(wanted: StreamFilter) -> list[tuple[str, str]]:
-    """Events that come to a client, of two tenants, three users and three types."""
+    """Return the events that a client gets, of two tenants, three users and three types."""
     feeding = Feeding()
     task, found = await listening(feeding, wanted)
     await feeding.summary(1, "c1")

@@ -1,4 +1,4 @@
-"""Requests that are made to break something: nothing is read, held or told that need not be."""
+"""Requests that are meant to break something: the server reads, keeps and reveals no more than it must."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ class Upload:
 
 
 def secured() -> Iterator[tuple[str, str]]:
-    """Method and path of each route that needs a key."""
+    """Return the method and path of each route that needs a key."""
     for path, methods in routes_only().openapi()["paths"].items():
         for method, operation in methods.items():
             if operation.get("security"):

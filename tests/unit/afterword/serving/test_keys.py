@@ -1,4 +1,4 @@
-"""Keys admit their holder only, and a wrong one differs in nothing from an unknown."""
+"""Keys admit only their holder, and a wrong key cannot be told from an unknown one."""
 
 import httpx
 import pytest
@@ -73,7 +73,7 @@ class Watched(str):
 
 
 async def test_whatever_is_wrong_with_a_key_the_same_work_is_done() -> None:
-    """Its text is digested once and compared with nothing; the digest, of one length, is looked up once."""
+    """Its text is digested once and never compared; the digest, always of one length, is looked up once."""
     now = 0.0
     keys = MemoryKeys()
     holders = KeyHolders(keys, clock=lambda: now)

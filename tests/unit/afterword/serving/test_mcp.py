@@ -1,4 +1,4 @@
-"""The MCP server, asked by the official client: over HTTP without a network, and over streams as standard input is."""
+"""The MCP server with the official client: over HTTP without a network, and over streams like standard input."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

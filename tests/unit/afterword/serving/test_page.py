@@ -1,4 +1,4 @@
-"""The page shows what the principal may see, escaped, and takes forms of its own only."""
+"""The page shows what the principal may see, escaped, and accepts only its own forms."""
 
 import asyncio
 import random
@@ -220,7 +220,7 @@ async def test_a_search_through_long_messages_stops_no_other_request() -> None:
 
 
 async def watched(served: Served, path: str) -> tuple[str, float]:
-    """Get a page, and the longest CPU time for which it kept the event loop."""
+    """Get a page, and the longest CPU time for which it blocked the event loop."""
     getting = asyncio.create_task(served.client.get(path))
     longest, last = 0.0, time.thread_time()
     while not getting.done():
@@ -386,7 +386,7 @@ def test_only_what_was_sealed_with_the_same_secret_and_not_long_ago_is_opened(mo
 
 
 def guarded() -> list[tuple[str, str]]:
-    """Method and path of each route of the page that needs a key."""
+    """Return the method and path of each of the page's routes that need a key."""
     routes: list[Any] = [route for screen in page.SCREENS for route in screen.router.routes]
     found = sorted((method, route.path) for route in routes for method in route.methods)
     return [(method, path) for method, path in found if not path.startswith(("/static", "/sign-"))]

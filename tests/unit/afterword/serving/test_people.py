@@ -1,4 +1,4 @@
-"""What is known of a user is shown with its messages to those who may see it, and forgotten by deleting them."""
+"""What is known about a user is shown with its messages to those who may see it, and deleting these removes it."""
 
 import re
 from datetime import timedelta
@@ -22,7 +22,7 @@ WRITER = frozenset({"read", "write"})
 
 
 async def say(served: Served, text: str, *, day: int, conversation_id: str = "c1", **fields: Any) -> str:
-    """Archive a message that is an episode of its own, and the fact it says. Returns the message's id."""
+    """Archive a message that is an episode of its own, and the fact that it states. Returns the message's id."""
     user_id = fields.pop("user_id", "u1")
     [said] = await served.remembered.say(text, conversation_id=conversation_id, user_id=user_id)
     await served.remembered.episodes.put(

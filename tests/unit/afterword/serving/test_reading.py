@@ -1,4 +1,4 @@
-"""Routes that read show what Memory knows, and refuse what is no request."""
+"""Routes that read return what Memory does, and refuse invalid requests."""
 
 import asyncio
 import time
@@ -379,7 +379,7 @@ async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str
 
 
 async def watched(served: Served, path: str, **asked: Any) -> tuple[Any, float]:
-    """Get an answer, and the longest CPU time for which it kept the event loop."""
+    """Get an answer, and the longest CPU time for which it blocked the event loop."""
     getting = asyncio.create_task(served.client.get(path, params=asked))
     longest, last = 0.0, time.thread_time()
     while not getting.done():

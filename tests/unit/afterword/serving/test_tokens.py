@@ -97,7 +97,7 @@ def encoded(value: Any) -> str:
 
 
 def confused() -> Iterator[str]:
-    """Tokens that are signed with the public key as if it were a shared secret."""
+    """Return tokens signed with the public key as if it were a shared secret."""
     public = RSA_KEY.public_key()
     forms = serialization.PublicFormat.SubjectPublicKeyInfo, serialization.PublicFormat.PKCS1
     for form in forms:
@@ -108,7 +108,7 @@ def confused() -> Iterator[str]:
 
 
 def own_key() -> str:
-    """A token that brings the key it is signed with."""
+    """Return a token that contains the key it is signed with."""
     headers = {"kid": "rsa", "jwk": described(OTHER_KEY, "rsa", "RS256")}
     return jwt.encode(claims(), OTHER_KEY, "RS256", headers=headers)
 
@@ -175,7 +175,7 @@ async def test_keys_are_read_once_and_again_when_a_new_one_is_named(issuer: Issu
     clock.now = RETRY_SECONDS + 1
     await found.principal(signed(OTHER_KEY, "next"))
     async with serving(found, auth="keys") as served:
-        for _ in range(5):  # an unknown key makes no request for each token
+        for _ in range(5):  # an unknown key does not cause a request for each token
             await served.client.get(PATH, headers={"Authorization": f"Bearer {signed()}"})
     assert issuer.asked == 2
 

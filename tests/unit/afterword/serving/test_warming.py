@@ -1,4 +1,4 @@
-"""A server does once what requests do first, and is ready after it."""
+"""A server does at its start what first requests would do, and is ready afterwards."""
 
 import asyncio
 from dataclasses import replace
@@ -35,7 +35,7 @@ class Connecting:
 
 
 class Watched(MemoryEpisodes):
-    """Notes the reads at a time, and is away on request."""
+    """Counts simultaneous reads, and is away on request."""
 
     away = False
     at_work = most = 0

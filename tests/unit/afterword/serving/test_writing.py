@@ -1,4 +1,4 @@
-"""Routes that write send records that the workers take, of the key's tenant and user alone."""
+"""Routes that write send records that the workers accept, only for the key's tenant and user."""
 
 import asyncio
 from typing import Any

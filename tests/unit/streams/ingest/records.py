@@ -34,6 +34,6 @@ def source(fields: str = FIELDS, above: str = "", below: str = "") -> Source:
 
 
 def events(of: Source, value: Any, record: Foreign | None = None) -> list[InputEvent]:
-    """What a segmenter reads of what the record becomes."""
+    """Return the events that a segmenter reads from the converted record."""
     made = map_record(of, record or Foreign(), value)
     return [decode_input(one.conversation_id.encode(), one.value, one.headers, 0) for one in made]

@@ -1,4 +1,4 @@
-"""How many bulk records go on."""
+"""How many bulk records are forwarded."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping

@@ -1,4 +1,4 @@
-"""Bytes of foreign records, from anybody."""
+"""Decoding foreign records from anyone."""
 
 import asyncio
 import io

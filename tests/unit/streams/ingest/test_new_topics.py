@@ -1,4 +1,4 @@
-"""Topics that come while ingest runs."""
+"""Topics created while ingest runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is found in a text, what is not, and that nothing is left to be found in what redaction made."""
+"""What is found in a text, what is not, and that redacted text contains nothing to find."""
 
 import time
 import unicodedata

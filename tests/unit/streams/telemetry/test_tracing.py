@@ -1,4 +1,4 @@
-"""Traces from a message's `traceparent` to that of its summary: one trace, no contents, and nothing where it is off."""
+"""Traces from a message's `traceparent` to its summary's: one trace, without contents, and none if tracing is off."""
 
 import asyncio
 import os
@@ -92,7 +92,7 @@ def test_an_episode_says_the_same_whether_or_not_it_is_traced(tracer: Tracer) ->
 
 
 async def summarized(record: Any, tracer: Tracer, world: World) -> list[bytes]:
-    """The traces that summaries were sent with."""
+    """Return the traces that summaries were sent with."""
     headers: list[bytes] = []
 
     async def publish(event: Any) -> None:

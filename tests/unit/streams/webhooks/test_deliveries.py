@@ -1,4 +1,4 @@
-"""Deliveries to one endpoint: in order, again until they are taken, and what becomes of those that are not."""
+"""Deliveries to one endpoint: in order, repeated until accepted, and the outcome of those that are not."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

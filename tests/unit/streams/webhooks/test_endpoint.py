@@ -1,4 +1,4 @@
-"""One endpoint, over real connections: what each answer means, and what is never done."""
+"""One endpoint over real connections: what each answer means, and what is never done."""
 
 import asyncio
 import socket
@@ -151,7 +151,7 @@ async def test_a_body_without_end_is_not_read() -> None:
 
 
 class Rebinding(AbstractResolver):
-    """Answers every name with an address of this machine, as a name server of an attacker may at any time."""
+    """Resolves every name to an address of this machine, as an attacker's name server may at any time."""
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
         return [

@@ -1,4 +1,4 @@
-"""What users say of themselves, without an LLM."""
+"""What users say about themselves, found without an LLM."""
 
 import pytest
 

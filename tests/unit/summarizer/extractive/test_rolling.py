@@ -1,4 +1,4 @@
-"""The conversation so far, episode after episode, within its tokens."""
+"""The rolling summary without an LLM, episode after episode, within its tokens."""
 
 import re
 from functools import partial
@@ -21,7 +21,7 @@ FIRST: tuple[Turn, ...] = (
 
 
 def rolling_after(episodes: int, max_tokens: int) -> str:
-    """A text that goes on, episode after episode."""
+    """Return the rolling summary after these episodes."""
     rolling = ""
     for turns in (FIRST, *dialogues()[: episodes - 1]):
         rolling = summarize(an_episode_of(*turns), rolling, max_tokens).rolling_summary

@@ -27,7 +27,7 @@ QUESTION = ChatRequest([{"role": "user", "content": "Hello"}], 10)
 
 
 class Canned(HttpClient):
-    """A client whose server always sends the same."""
+    """A client whose server always sends the same response."""
 
     response = httpx.Response(200), b""
 
@@ -37,7 +37,7 @@ class Canned(HttpClient):
 
 @cache
 def a_client() -> Canned:
-    """One for all examples: it takes long to read the CAs."""
+    """Return one client for all examples, because reading the CAs takes long."""
     return Canned(Llm(provider="openai", model="m"), "llm", "http://127.0.0.1:1")
 
 

@@ -1,4 +1,4 @@
-"""One request that the LLM's server refuses, and a server that refuses them all."""
+"""An LLM's server that refuses one request, and one that refuses all."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What LLM servers have been seen to answer: an answer, or a fault of the prompt, of a field, or of the server."""
+"""Real answers of LLM servers: a result, or an error due to the prompt, a field or the server."""
 
 from collections.abc import Callable
 from typing import Any
@@ -152,7 +152,7 @@ async def test_a_field_that_a_server_refuses_in_any_words_is_left_out_from_then_
 
 
 async def test_an_error_that_quotes_a_field_turns_it_off_only_if_harmless_questions_are_refused_too() -> None:
-    """A filter of texts, which refused the first try only."""
+    """A content filter, which refused only the first attempt."""
     refusals = [(400, {"error": {"message": "response_format occurs in your text"}})]
     asked, _ = provider(lambda body: refusals.pop() if refusals else good(body))
     assert (await summary_of(asked)).long_summary == TEXT

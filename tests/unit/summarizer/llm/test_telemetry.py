@@ -1,4 +1,4 @@
-"""Metrics and spans of the questions that are put to an LLM."""
+"""Metrics and spans of requests to an LLM."""
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -23,7 +23,7 @@ async def ask(client: LlmClient) -> str:
 
 
 class Protocol:
-    """Gives its replies, and raises those that are errors, one after the other."""
+    """Returns its replies one after the other, and raises those that are errors."""
 
     name = "openai"
 

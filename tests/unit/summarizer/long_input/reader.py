@@ -1,4 +1,4 @@
-"""A provider with a small context: it fails on a longer prompt, and remembers whatever it has read."""
+"""A provider with a small context, which fails on a longer prompt and remembers everything that it has read."""
 
 import asyncio
 

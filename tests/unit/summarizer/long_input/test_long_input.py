@@ -1,4 +1,4 @@
-"""An episode that is longer than the LLM's context is read to its end all the same."""
+"""An episode longer than the LLM's context is still read to its end."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A text without its middle says how much is gone and cuts no word in two."""
+"""A text whose middle is removed says how much is missing, and no word is cut in two."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The presets, and templates that users write."""
+"""The presets, and users' own templates."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Share of a summary that its source supports, however either of them writes it."""
+"""The share of a summary that its source supports, however either is written."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The quality gate on conversations and summaries that its limits were not chosen on."""
+"""The quality gate on conversations and summaries that were not used to choose its limits."""
 
 from benchmarks.quality import gate
 

@@ -1,4 +1,4 @@
-"""A deployment as a test makes it up, and breaks it: plain data, which `judge` puts into the audit's tables."""
+"""A made-up deployment that tests can break: plain data, which `judge` puts into the audit's tables."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -148,7 +148,7 @@ class Current(NamedTuple):
 
 @dataclass
 class Snapshot(Circumstances):
-    """What topics and stores say; what is missing here is missing there."""
+    """Contents of topics and stores; what is missing here is missing there."""
 
     consumed: dict[int, int] = field(default_factory=dict)
     archived_to: dict[int, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Records that the audit reads: those of its start, and then those that have come meanwhile."""
+"""Records that the audit reads: those that exist when it starts, then those that have arrived meanwhile."""
 
 from aiokafka import TopicPartition
 

@@ -1,4 +1,4 @@
-"""Each finding must turn the report red, and work under way must not."""
+"""Every finding makes the report fail, and work in progress does not."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -262,7 +262,7 @@ def change(n: int, offset: int, content: str | None = None) -> MessageChange:
 
 
 def amend(snapshot: Snapshot, *changes: MessageChange) -> None:
-    """Messages of episodes are changed, and everybody has handled that."""
+    """Change messages of episodes; all workers have handled that."""
     for number, made in enumerate(changes):
         snapshot.changes.append(made)
         snapshot.amended.append(AmendmentRecord(Position(0, 10 + number), CONVERSATION, made.message, made.position))
@@ -598,7 +598,7 @@ def test_an_id_used_again_past_the_window_is_a_message_of_its_own(snapshot):
 
 
 class TestForgotten:
-    """The message 1 comes again after 30 days, in which the segmenter forgot it, or was too busy to."""
+    """Message 1 is sent again after 30 days, when the segmenter has forgotten it, or was too busy to."""
 
     DAY = 86_400_000
 

@@ -1,4 +1,4 @@
-"""Reading of the segmenter's changelogs by the audit, damaged rows included."""
+"""The audit reads the segmenter's changelogs, including damaged rows."""
 
 from typing import Any, NamedTuple
 

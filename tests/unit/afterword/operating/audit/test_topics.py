@@ -1,4 +1,4 @@
-"""Records of topics and their positions, as the audit takes them in."""
+"""The audit reads topics' records and positions."""
 
 from aiokafka import ConsumerRecord
 

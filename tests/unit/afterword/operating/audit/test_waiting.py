@@ -28,7 +28,7 @@ def test_a_finding_outweighs_what_is_missing() -> None:
 
 
 class ScriptedLog:
-    """A log on which each group has fewer and fewer records left, and the segmenter's end on the summarizer's topic."""
+    """A log on which each group has ever fewer records left; the segmenter's end is on the summarizer's topic."""
 
     def __init__(self, **left: list[int]) -> None:
         self.asked: list[str] = []

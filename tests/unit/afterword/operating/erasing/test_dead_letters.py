@@ -1,4 +1,4 @@
-"""Dead letters of a person: by conversation and by what is inside."""
+"""A person's dead letters, found by conversation and by their contents."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ def message(**fields: Any) -> bytes:
 
 
 def structured(value: bytes) -> bytes:
-    """The same as a CloudEvent of structured mode, as producers may send it."""
+    """Return the same record as a CloudEvent in structured mode."""
     return b'{"specversion": "1.0", "id": "1", "source": "s", "type": "message.created", "data": ' + value + b"}"
 
 

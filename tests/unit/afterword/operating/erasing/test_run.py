@@ -62,7 +62,7 @@ def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for() -> None:
 
 
 async def a_world() -> World:
-    """Somebody alone and among others."""
+    """A world with a person who talks alone and with others."""
     world = World()
     await world.say("alone", "ann")
     for user in ("ann", "bob", "ann"):
@@ -71,7 +71,7 @@ async def a_world() -> World:
 
 
 async def disturbed(faults: Faults) -> Mapping[str, Any]:
-    """An erasure that a fault ends and the next one; returns what is left, and what the receipt says."""
+    """Run an erasure until a fault ends it, then another; return what is left, and the receipt."""
     world = await a_world()
     with suppress(Crash, StoreUnavailable):
         await world.erase(faults)

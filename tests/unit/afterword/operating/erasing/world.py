@@ -1,4 +1,4 @@
-"""Erasing without servers: stores in memory, and a log in which tests say what the workers have not taken."""
+"""Erasing without servers: stores in memory, and a log in which tests set what the workers have not finished."""
 
 from collections.abc import AsyncGenerator, Sequence, Set
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Unread:
 
 @dataclass
 class World:
-    """All that outlives the process that erases."""
+    """Everything that outlives the process that erases."""
 
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)

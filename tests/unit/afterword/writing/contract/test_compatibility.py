@@ -1,4 +1,4 @@
-"""A change that breaks old producers or old subscribers of the last release is found."""
+"""Changes that break producers or subscribers of the last release are found."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The exported schemas and the code say the same; a validator that is not ours is the judge."""
+"""The exported schemas agree with the code, according to an independent validator."""
 
 import copy
 import json
@@ -64,7 +64,7 @@ def test_each_example_is_valid_and_loses_nothing(event: EventType) -> None:
 
 
 def merged(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
-    """`whole` with what `part` says, in nested objects too."""
+    """Merge `part` into `whole`, in nested objects too."""
     return whole | {key: merged(whole[key], value) if isinstance(value, dict) else value for key, value in part.items()}
 
 

@@ -15,7 +15,7 @@ def file_of(content: bytes) -> io.BufferedReader:
 
 
 def read_all(format_: str, files: dict[str, Any], options: ImportOptions) -> list[ImportOutcome]:
-    """Read files, by name, of bytes or of what is to be JSON."""
+    """Read files given by name, with bytes or with values to write as JSON."""
     data = {name: value if isinstance(value, bytes) else json.dumps(value).encode() for name, value in files.items()}
     opened = iter([(name, file_of(content)) for name, content in data.items()])
     return list(read_history(ImportPlan(format_, options), opened))
@@ -30,5 +30,5 @@ def messages_of(outcomes: Iterable[ImportOutcome]) -> list[MessageCreated]:
 
 
 def reasons(outcomes: Iterable[ImportOutcome]) -> list[str]:
-    """Reasons of what was left out, and texts of what was rejected."""
+    """Return the reasons for omissions and the texts of rejections."""
     return [o.reason if isinstance(o, LeftOut) else str(o) for o in outcomes if isinstance(o, LeftOut | Rejected)]

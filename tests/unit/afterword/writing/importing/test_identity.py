@@ -1,4 +1,4 @@
-"""Nobody gets what another user said: who a record names is read, or the record is rejected."""
+"""Nobody gets another user's words: a record's user is read, or the record is rejected."""
 
 from typing import Any
 

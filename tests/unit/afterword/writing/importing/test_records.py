@@ -1,4 +1,4 @@
-"""Records of a file: one at a time, whatever is between them, and within bounds."""
+"""Records of a file are read one at a time, with anything between them, within bounds."""
 
 import io
 import itertools
@@ -25,7 +25,7 @@ json_values = st.recursive(
 
 
 class Endless(io.RawIOBase):
-    """A file that repeats what it is made of, for ever or to a size."""
+    """A file that repeats its content endlessly or up to a size."""
 
     def __init__(self, start: bytes, repeated: bytes, size: int, end: bytes = b"") -> None:
         chunk = repeated * (65536 // len(repeated))

@@ -22,7 +22,7 @@ BUFFERED = 2
 
 
 class Killed(Exception):
-    """The process has ended here."""
+    """The process was killed here."""
 
 
 class Log:
