@@ -132,7 +132,7 @@ FROM (
     SELECT
         s.id, s.message, s.conversation, s.scope, s.partition, s.offset, s.content, s.consumed_to, s.may_have_expired,
         e.scope AS copy_scope, 1 + (
-            SELECT COUNT(*) FROM standing AS o CROSS JOIN expected AS f ON f.message = o.id AND f.scope = e.scope
+            SELECT COUNT(*) FROM message AS o CROSS JOIN expected AS f ON f.message = o.rowid AND f.scope = e.scope
             WHERE o.message = s.message AND (o.partition, o.offset) < (s.partition, s.offset)
         ) AS n
     FROM expected AS e JOIN standing AS s ON s.id = e.message
