@@ -102,6 +102,7 @@ WHERE NOT EXISTS (
 );
 
 CREATE INDEX latest_number ON latest (number);
+CREATE INDEX latest_scope ON latest (scope);
 
 -- Every message in an episode; n: the how many-th time that the scope has it.
 CREATE TABLE placed AS
