@@ -96,6 +96,31 @@ class TestWhoIsAddressed:
         found = chat.hear(say("a"), ahead, *later, say("e", at=130, stamped=130, agent_id="x"), flush())
         assert told(found) == [("c/x:1", "a b c d e", "flush")]
 
+    def test_what_waits_keeps_the_boundaries_that_it_has(self):
+        chat = of_agents(min_episode_size=2)
+        heard_before = [*says("a", "b"), say("c", is_continuation=False), say("d", is_continuation=False)]
+        found = chat.hear(*heard_before, say("e", agent_id="x"), flush())
+        assert told(found) == [("c/x:1", "a b", "topic_shift"), ("c/x:2", "c d e", "flush")]
+
+    def test_what_has_waited_is_gone_from_where_it_waited(self):
+        chat = of_agents(overlap=2)
+        chat.hear(say("a"), say("b", agent_id="x"), flush(agent_id="x"))
+        assert told(chat.hear(say("c"), flush())) == [("c:1", "c", "flush")]
+        assert chat.wait(10_000) == []
+
+    @pytest.mark.parametrize(("waited", "overlap"), [(["b"], []), ([], ["a"])])
+    def test_what_nobody_got_overlaps_with_the_next_unless_something_went_to_an_agent_between(self, waited, overlap):
+        chat = of_agents(overlap=1)
+        chat.hear(say("a"), flush(), *says(*waited), say("x", agent_id="x"), flush(agent_id="x"))
+        (episode,) = chat.hear(say("c"), flush())
+        assert (episode.episode_id, [m.id for m in episode.overlap]) == ("c:2", overlap)
+
+    def test_the_seconds_of_what_waits_begin_with_what_waits_now(self):
+        chat = of_agents(trigger={"seconds": 30})
+        assert chat.hear(say("a"), say("b", at=1, agent_id="x"), flush(agent_id="x"))
+        assert chat.hear(say("c", at=50), say("d", at=79)) == []
+        assert told(chat.hear(say("e", at=80))) == [("c:1", "c d e", "trigger")]
+
     def test_when_there_are_too_many_agents_the_one_not_named_for_longest_is_closed_and_leaves(self):
         chat = of_agents(max_agents=2)
         chat.hear(say("a", agent_id="x"), say("b", agent_id="y"))

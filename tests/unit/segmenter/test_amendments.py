@@ -42,6 +42,22 @@ def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_tu
     assert chat.process([delete(f"n{n}", conversation_id="d") for n in range(20)], PIECE).done == 20
 
 
+def test_boundaries_stay_where_they_were_found() -> None:
+    chat = Chat()
+    chat.process([say("a"), say("b", is_continuation=False), say("c")])
+    chat.process([delete("b")])
+    assert [ids(episode) for episode in chat.hear(flush())] == ["a", "c"]
+
+
+def test_nothing_is_due_when_all_that_was_pending_is_deleted() -> None:
+    chat = Chat()
+    chat.process(says("a", "b"))
+    chat.process([delete("a"), delete("b")])
+    assert chat.due() == []
+    assert chat.wait(1000) == []
+    assert [ids(episode) for episode in chat.hear(say("c"), flush())] == ["c"]
+
+
 def test_an_episode_of_which_nothing_is_left_takes_no_ordinal() -> None:
     chat = Chat()
     chat.process([say("a"), say("b", is_continuation=False), say("c", is_continuation=False)])

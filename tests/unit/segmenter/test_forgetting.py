@@ -77,6 +77,11 @@ def test_its_clocks_and_its_own_settings_begin_anew() -> None:
     assert ids(episode) == "b d e f g"
 
 
+def test_its_tenant_stays_its_own() -> None:
+    chat = forgotten(say("a", tenant_id="t"), flush(tenant_id="t"))
+    assert chat.process([say("b")]).dead_letters == {"tenant_mismatch": 1}
+
+
 def test_changes_of_its_messages_are_handed_on() -> None:
     chat = forgotten(overlap=2)
     outcome = chat.process([edit("b", content="x"), delete("a"), delete_conversation()])
@@ -158,6 +163,15 @@ def test_damaged_rows_go_with_the_others() -> None:
 
 
 class TestAgents:
+    def test_a_conversation_is_not_forgotten_before_its_agents_are_silent(self) -> None:
+        chat = Chat(limits(scope="agent", overlap=1, forget_after_days=1, idle_seconds=3 * DAY))
+        chat.process([say("a", agent_id="x")])
+        chat.wait(2 * DAY)
+        assert state_of(chat).agents == ["x"]
+        assert [ids(episode) for episode in chat.wait(DAY)] == ["a"]
+        chat.wait(DAY)
+        assert state_of(chat).is_stub
+
     def test_a_damaged_part_puts_it_off(self) -> None:
         chat = Chat(limits(scope="agent", overlap=1))
         chat.process([say("a", agent_id="x"), flush()])
