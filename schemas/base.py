@@ -1,7 +1,6 @@
 """The base model, ids and times that all events share."""
 
 import json
-import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -50,8 +49,6 @@ def utc_milliseconds(moment: datetime) -> datetime:
 
 
 _LAX_TIME: TypeAdapter[datetime] = TypeAdapter(AwareDatetime)
-_UTC_TIME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,6})?Z", re.ASCII)
-"""The usual form. The standard library parses it ten times as fast as pydantic, with the same result."""
 
 
 def parsed_time(moment: object) -> object:
@@ -62,8 +59,6 @@ def parsed_time(moment: object) -> object:
     if not isinstance(moment, str):
         return moment
     try:
-        if _UTC_TIME.fullmatch(moment):
-            return datetime.fromisoformat(moment)
         if moment[4:5] == "-":
             return _LAX_TIME.validate_python(moment)
     except ValueError:  # pydantic's errors are ValueErrors too
