@@ -112,17 +112,10 @@ TRIGGER_PRESETS: dict[str, TriggerPreset] = {
 
 
 class TriggerInvalid(ValueError):
-    """An invalid trigger. `where` is the place in it; `problem` repeats nothing of what was written there."""
+    """An invalid trigger. The message has the place in it and the problem, and repeats nothing of what was written."""
 
-    def __init__(self, where: str, problem: str, found: object = None) -> None:
-        self.where = where
-        self.problem = problem
-        named = problem if found is None else f"{problem} {orjson.dumps(found).decode()}"
-        super().__init__(f"{where}: {named}" if where else named)
-
-    @property
-    def without_content(self) -> str:
-        return f"{self.where}: {self.problem}" if self.where else self.problem
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}" if where else problem)
 
 
 def read_trigger(written: object) -> Any:
@@ -134,8 +127,7 @@ def read_trigger(written: object) -> Any:
     except orjson.JSONDecodeError:
         if written.lstrip()[:1] in ("[", "{"):
             raise TriggerInvalid("", "not JSON") from None
-        problem = f"neither a number, JSON nor a preset ({', '.join(TRIGGER_PRESETS)}):"
-        raise TriggerInvalid("", problem, written) from None
+        raise TriggerInvalid("", f"neither a number, JSON nor a preset ({', '.join(TRIGGER_PRESETS)})") from None
     return read_trigger(decoded) if isinstance(decoded, str) and decoded != written else decoded
 
 
@@ -188,7 +180,7 @@ def _nested(kind: str, written: Any, where: str, depth: int, place: str | None =
 
 def _condition(name: Any, value: Any, where: str) -> Node:
     if name not in CONDITIONS:
-        raise TriggerInvalid(where, "unknown condition", name)
+        raise TriggerInvalid(where, "unknown condition")
     least = CONDITIONS[name].least
     if least is None:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):

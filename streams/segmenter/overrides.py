@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from afterword.schemas import InvalidRecord
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES, EpisodeRules, episode_rules
 from afterword.streams.settings import Episodes
-from afterword.streams.triggers import TriggerInvalid
 
 FIELD = "afterword"
 NAMES = (
@@ -92,9 +91,7 @@ class Rulebook:
 
 def _where_and_what(error: ValidationError) -> tuple[str, str]:
     first = error.errors(include_input=False, include_url=False)[0]
-    cause = first.get("ctx", {}).get("error")
-    problem = cause.without_content if isinstance(cause, TriggerInvalid) else first["msg"].removeprefix("Value error, ")
-    return "".join(f".{part}" for part in first["loc"]), problem
+    return "".join(f".{part}" for part in first["loc"]), first["msg"].removeprefix("Value error, ")
 
 
 def _invalid(where: str, problem: str) -> InvalidRecord:

@@ -99,7 +99,7 @@ def test_a_trigger_of_ones_own_goes_with_the_default_presets_other_values(monkey
     ("written", "said"),
     [
         ('{"any":[{"messages":1},{"tokens":1},{"all":[{"turns":5},{"secs":300}]}]}',
-         'any[2].all[1]: unknown condition "secs"'),
+         'any[2].all[1]: unknown condition'),
         ('[{"turns": 5}, {"any": [{"seconds": 0}]}]', "[1].any[0].seconds: must be a number of more than 0"),
         ('{"any": []}', "any: must be a list of conditions that is not empty"),
         ('{"all": {"turns": 5}}', "all: must be a list of conditions that is not empty"),
@@ -127,10 +127,10 @@ def test_what_is_wrong_with_a_trigger_is_said_in_one_line_that_names_the_setting
     assert "\n" not in str(caught.value)
 
 
-def test_the_problem_can_be_said_without_what_was_written() -> None:
+def test_the_problem_is_said_without_what_was_written() -> None:
     with pytest.raises(TriggerInvalid) as caught:
         parse_trigger([{"any": [{"canary": 1}]}], 1)
-    assert caught.value.without_content == "[0].any[0]: unknown condition"
+    assert str(caught.value) == "[0].any[0]: unknown condition"
 
 
 ANY_JSON = st.recursive(
