@@ -6,7 +6,7 @@ Pure functions: the same episode always gives the same prompt.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from afterword.schemas import EpisodeClosed, FactKind
 from afterword.streams.prompt_template import placeholders
@@ -20,6 +20,9 @@ from afterword.streams.text.fences import (
     language_of,
     problem_line,
 )
+
+if TYPE_CHECKING:  # which imports the names of the texts
+    from afterword.streams.summarizer.summary import SummaryRequest
 
 TemplateName = Literal["episodic", "focus_points", "plain_3_5"]
 
@@ -155,34 +158,25 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def json_prompt(
-    episode: EpisodeClosed,
-    previous_rolling: str,
-    rolling_tokens: int,
-    problem: str | None = None,
-    *,
-    template: Template = EPISODIC,
-    fields: Sequence[str] = FIELDS,
-    max_summary_length: int = 1000,
-) -> Messages:
+def json_prompt(request: "SummaryRequest", problem: str | None = None, template: Template = EPISODIC) -> Messages:
     """Put the template between our description of the answer and our rule for the fences, which no template changes.
 
     `problem` says what was wrong with the previous answer. If the rolling summary is asked for, the previous one is
     shown even if the template has no place for it; otherwise its facts would be lost.
     """
-    text = template.text
-    if "rolling_summary" in fields and "previous_summary" not in placeholders(text):
+    text, episode = template.text, request.episode
+    if request.wants_rolling and "previous_summary" not in placeholders(text):
         text += _PREVIOUS
     used = set(placeholders(text))
-    data = {name: said for name, said in data_of(episode, previous_rolling).items() if name in used}
+    data = {name: said for name, said in data_of(episode, request.previous_rolling).items() if name in used}
     facts = {
         "language": language_of(episode) if "language" in used else "",
         "max_sentences": template.max_sentences,
-        "max_summary_length": max_summary_length,
-        "rolling_words": int(rolling_tokens * WORDS_PER_TOKEN),
+        "max_summary_length": request.max_summary_length,
+        "rolling_words": int(request.rolling_tokens * WORDS_PER_TOKEN),
         "problem": problem_line(problem or ""),
     }
-    described = {**{field: _ASKED[field] for field in fields}, FACTS: _FACTS}
+    described = {**{field: _ASKED[field] for field in request.fields}, FACTS: _FACTS}
     asked = "\n".join(f'- "{field}": {what}' for field, what in described.items())
     system = _JSON_SYSTEM.format(asked=asked, fence_rule=FENCE_RULE, time_rule=TIME_RULE)
     return fenced_prompt(system, text + _END + (_JSON_CORRECTION if problem else ""), data, facts)

@@ -83,15 +83,7 @@ class StructuredQuestions:
         return [self._question(request, request.problem)]
 
     def _question(self, request: SummaryRequest, problem: str | None) -> ChatRequest:
-        messages = json_prompt(
-            request.episode,
-            request.previous_rolling,
-            request.rolling_tokens,
-            problem,
-            template=self._template,
-            fields=request.fields,
-            max_summary_length=request.max_summary_length,
-        )
+        messages = json_prompt(request, problem, self._template)
         rolling = request.rolling_tokens * 5 // 4 if request.wants_rolling else 0
         most = JSON_TOKENS + FACTS_TOKENS + request.max_summary_length // CHARACTERS_PER_TOKEN + rolling
         return ChatRequest(messages, self._llm.max_output_tokens or most, schema_of(request.fields))

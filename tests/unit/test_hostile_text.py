@@ -160,7 +160,7 @@ READERS: dict[str, Reader] = {
     "check of a context": lambda text: assess(
         SourceTexts(CONTENT, text, text, instructions=CONTENT), Texts("Hats", CONTENT, CONTENT, CONTENT), RULES
     ),
-    "structured prompt": lambda text: json_prompt(an_episode(text), text, 400),
+    "structured prompt": lambda text: json_prompt(SummaryRequest(an_episode(text), text, 400)),
     "plain prompt": lambda text: long_prompt(TEMPLATES["plain_3_5"], an_episode(text), text, text),
     "prompt of a summary": lambda text: short_prompt(an_episode("Hello"), text, None),
     "problem": problem_line,

@@ -9,6 +9,7 @@ from afterword.schemas import EpisodeClosed, Usage
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import json_prompt
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.fences import Messages
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
@@ -113,7 +114,7 @@ def without_overlap(episode: EpisodeClosed) -> EpisodeClosed:
 
 def skeleton(episode: EpisodeClosed, previous: str) -> bytes:
     """Return the prompt without the text between its fences, and without their code."""
-    prompt = json_prompt(episode, previous, 800)
+    prompt = json_prompt(SummaryRequest(episode, previous, 800))
     assert [message["role"] for message in prompt] == ["system", "user"]
     code = prompt[0]["content"].partition("carry the code ")[2].partition(".")[0]
     kept, inside = [], False

@@ -76,4 +76,4 @@ class Reader:
 
 
 def _prompt(request: SummaryRequest) -> list[dict[str, str]]:
-    return json_prompt(request.episode, request.previous_rolling, request.rolling_tokens, request.problem)
+    return json_prompt(request, request.problem)

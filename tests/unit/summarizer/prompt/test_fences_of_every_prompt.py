@@ -21,6 +21,7 @@ from afterword.streams.summarizer.prompt import (
     short_prompt,
     title_prompt,
 )
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.fences import UNKNOWN_LANGUAGE, Messages
 from afterword.streams.text.language import NAMES
 from tests.unit.summarizer.conversations import an_episode_of
@@ -46,8 +47,14 @@ PROMPTS: dict[str, Prompt] = {
     "title": lambda episode, text: title_prompt(episode, text, None),
     "rolling": lambda episode, text: rolling_prompt(episode, text, 300, None),
 }
+
+
+def in_json(template: Template, episode: EpisodeClosed, previous: str) -> Messages:
+    return json_prompt(SummaryRequest(episode, previous, 800), template=template)
+
+
 for number, each in enumerate(JSON_TEMPLATES):
-    PROMPTS[f"JSON, {number}"] = partial(json_prompt, rolling_tokens=800, template=each)
+    PROMPTS[f"JSON, {number}"] = partial(in_json, each)
 for number, each in enumerate(PLAIN_TEMPLATES):
     PROMPTS[f"plain, {number}"] = partial(long_prompt, each, problem=None)
 every_prompt = pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
@@ -105,7 +112,7 @@ def test_a_chatml_text_holds_the_turns_that_we_open_and_no_other_control_token(
 def test_what_was_wrong_with_an_answer_is_told_on_one_line_without_control_tokens(text: str) -> None:
     episode, problem = an_episode(["Hello."], ["Hi."]), f"it names {text}"
     for told in (
-        json_prompt(episode, "", 800, problem),
+        json_prompt(SummaryRequest(episode, "", 800), problem),
         long_prompt(TEMPLATES[PLAIN], episode, "", problem),
         title_prompt(episode, "", problem),
     ):
