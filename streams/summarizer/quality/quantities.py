@@ -198,6 +198,8 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
         yield Figure(before.start(), magnitude_end, shown, in_source, in_summary)
 
 
+LARGEST_SUM = Decimal(10**27)
+"""Larger numbers have more digits than a Decimal divides exactly."""
 _BETWEEN_PARTS = re.compile(r"\s?(?:[^\W\d_]{1,12}\.?\s?)?(?:(?:and|und|et|y|e|en|og)\s)?")
 
 
@@ -210,7 +212,7 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
         # it ends with a magnitude, which may be written in digits
         is_number = not between.strip() and not text[one.start : one.end].isdigit()
         for kind, value in one.in_source:
-            for part in (part for same, part in other.in_source if same == kind and 0 < part < value):
+            for part in (part for same, part in other.in_source if same == kind and 0 < part < value < LARGEST_SUM):
                 if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
                     yield from _keys({value + part}, NUMBER, BARE)
                 elif kind in _IN_PARTS:
