@@ -564,7 +564,6 @@ class Memory:
         ended_before: datetime | None = None,
         min_coverage: float = MIN_COVERAGE,
         min_score_ratio: float = MIN_SCORE_RATIO,
-        explain: bool = False,
     ) -> list[Recalled]:
         """Return the episodes with the user that best match the query, best first, with the messages that match.
 
@@ -580,8 +579,8 @@ class Memory:
         of None or "", which is the user of messages whose producer knew none.
 
         `started_after` and `ended_before` are times with an offset. They are compared with the episode's first message
-        (inclusive) and last message (exclusive). `explain` adds each hit's score in every ranking. Episodes of a time
-        that the query names, such as "last week", rank higher.
+        (inclusive) and last message (exclusive). Episodes of a time that the query names, such as "last week", rank
+        higher.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
@@ -589,7 +588,6 @@ class Memory:
         require(str | None, agent_id=agent_id, conversation_id=conversation_id)
         require(datetime | None, started_after=started_after, ended_before=ended_before)
         require(int, k=k)
-        require(bool, explain=explain)
         require(float | int, min_coverage=min_coverage, min_score_ratio=min_score_ratio)
         wanted = Query(
             text=_cut(query),
@@ -602,7 +600,6 @@ class Memory:
             ended_before=ended_before,
             min_coverage=min_coverage,
             min_score_ratio=min_score_ratio,
-            explain=explain,
         )
         attributes = {"gen_ai.operation.name": SEARCH}
         # neither the text nor the stack of an exception is recorded, because they may hold contents

@@ -116,8 +116,7 @@ class EpisodeSearch:
             if episode and episode.summary.short_summary and query.allows(episode):
                 kept = {key: score for key, score in _named(one).items() if key in episode.summary.message_ids}
                 shows_all = await self._may_read_all(query, episode)
-                scores = one.scores if query.explain else None
-                hit = Recalled.of(episode.summary, score=one.score, coverage=one.coverage, scores=scores)
+                hit = Recalled.of(episode.summary, score=one.score, coverage=one.coverage, scores=one.scores)
                 shown.append(Hit(hit, kept, name in of_time, shows_all))
         return shown
 

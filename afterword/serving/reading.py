@@ -185,8 +185,6 @@ class RecallBody(Model):
     this."""
     min_score_ratio: Annotated[float, Field(ge=0, le=1)] = MIN_SCORE_RATIO
     """Hits whose share of the best score is lower are left out."""
-    explain: bool = False
-    """Include in each hit what its score is composed of."""
     form: Literal["text"] | None = None
     """`text` fills `as_text`, for a prompt."""
 

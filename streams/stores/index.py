@@ -47,8 +47,6 @@ class Query(BaseModel):
     """If no hit has this coverage, there are no hits: the user never talked about this."""
     min_score_ratio: float = Field(MIN_SCORE_RATIO, ge=0, le=1)
     """Hits with a lower fraction of the best score are left out."""
-    explain: bool = False
-    """If true, hits have `scores`."""
 
     def within(self, begin: datetime, end: datetime) -> "Query":
         """Return the same query limited to episodes within this time."""
@@ -124,8 +122,8 @@ class Recalled(BaseModel):
     """The summary's `quality.source`."""
     matches: tuple[Match, ...] = ()
     """The best messages and those beside the best two, best first."""
-    scores: RankingScores | None = None
-    """The parts of `score`; null unless they were requested."""
+    scores: RankingScores
+    """The parts of `score`."""
 
     @classmethod
     def of(cls, summary: SummaryCreated, **found: Any) -> Self:

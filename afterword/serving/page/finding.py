@@ -41,7 +41,7 @@ async def show_search(
             "user_id": principal.user(user_id or None),
             "tenant_id": principal.tenant(tenant_id or None),
         }
-        hits = await services_of(request).memory.recall(query, k=HITS, explain=True, **owner)
+        hits = await services_of(request).memory.recall(query, k=HITS, **owner)
     given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
 
     def page() -> HTMLResponse:

@@ -3,12 +3,13 @@
 import inspect
 
 from afterword.commands.reading import HIT_COLUMNS, _hit_row, recall
-from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, Match, Recalled
+from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, Match, RankingScores, Recalled
 from tests.samples import NOON, a_summary
 
 
 def test_what_was_said_comes_before_the_summary_and_nothing_passes_for_a_line_of_ours() -> None:
-    hit = Recalled.of(a_summary(title="Rome"), score=0.5, coverage=0.5)
+    scores = RankingScores(episode=0.5, passage=0.5, message=0.5, cosine=None)
+    hit = Recalled.of(a_summary(title="Rome"), score=0.5, coverage=0.5, scores=scores)
     last = "Rome: A flight to Rome was booked."
     assert _hit_row(hit) == ("0.50", "c1:1", "2026-01-05 12:02", "", last)
     said = Match(message_id="m0", role="user", sent_at=NOON, content="To Rome!\n2026-01-01, user: x\x1b[2J", score=1.0)

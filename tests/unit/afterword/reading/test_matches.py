@@ -6,16 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.reading.matches import EXCERPT_CHARACTERS, NOTHING_KNOWN, excerpt, hit_lines, hits_as_text
-from afterword.streams.stores.index import Match, Recalled
+from afterword.streams.stores.index import Match, RankingScores, Recalled
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON, a_summary
+
+SCORES = RankingScores(episode=0.5, passage=0.5, message=0.5, cosine=None)
 
 
 def a_hit(*contents: str, title: str = "Trip to Rome") -> Recalled:
     said = [
         Match(message_id=f"m{n}", role="user", sent_at=NOON, content=one, score=1) for n, one in enumerate(contents)
     ]
-    return Recalled.of(a_summary(2, title=title), score=0.5, coverage=0.5, matches=tuple(said))
+    return Recalled.of(a_summary(2, title=title), score=0.5, coverage=0.5, scores=SCORES, matches=tuple(said))
 
 
 def test_what_was_said_comes_first_then_where_it_is_from_then_the_summary() -> None:
@@ -32,7 +34,7 @@ def test_what_was_said_comes_first_then_where_it_is_from_then_the_summary() -> N
 
 def test_a_name_stands_beside_the_role() -> None:
     one = Match(message_id="m1", role="user", author="u1", name="Ada", sent_at=NOON, content="Hello.", score=1)
-    hit = Recalled.of(a_summary(), score=0.5, coverage=0.5, matches=(one,))
+    hit = Recalled.of(a_summary(), score=0.5, coverage=0.5, scores=SCORES, matches=(one,))
     assert next(hit_lines(hit)) == "2026-01-05, user (Ada): Hello."
 
 
