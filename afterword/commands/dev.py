@@ -37,7 +37,7 @@ NEXT = (
     ("afterword produce FILE", "your own messages, one JSON object per line"),
     ("afterword watch", "summaries as they arrive"),
     ("afterword context ID", "what an agent would load for a conversation"),
-    ("afterword recall TEXT", "what is known about a user: --user dana --no-tenant"),
+    ("afterword recall TEXT", "what is known about a user: --user dana"),
     ("afterword audit", "is every message in exactly one episode?"),
     ("docs/tutorial.md", "ten minutes from the first message to its summary"),
     ("README.md", "your own Kafka, stores and LLM"),

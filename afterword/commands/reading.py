@@ -23,7 +23,6 @@ from afterword.commands.common import (
     print_table,
     print_wrapped,
     start_command,
-    tenant_of,
 )
 from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 
@@ -182,10 +181,9 @@ def recall(
     min_score_ratio: MinScoreRatio = 0.4,
     as_json: Json = False,
 ) -> None:
-    """Search the episodes of one user, best first; --user and either --tenant or --no-tenant are required."""
+    """Search the episodes of one user, best first; without --tenant, those of the user who has none."""
     filters: dict[str, Any] = {
-        "user_id": user,
-        "tenant_id": tenant_of(tenant, no_tenant),
+        **_owner(user, tenant, no_tenant or tenant is None)._asdict(),
         "k": k,
         "agent_id": agent,
         "conversation_id": conversation,
@@ -209,7 +207,14 @@ def recall(
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:
-        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none="nothing is known about this")
+        print_table(
+            HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none=f"nothing is known about this{_hint(tenant)}"
+        )
+
+
+def _hint(tenant: str | None) -> str:
+    """Say where nothing was looked for, as a user of a tenant is found only there."""
+    return "" if tenant else " without a tenant; --tenant names one"
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
@@ -232,9 +237,9 @@ def profile(
     max_tokens: MaxProfileTokens = 1000,
     as_json: Json = False,
 ) -> None:
-    """Show what is known about a user, and what was known before. Either --tenant or --no-tenant is required."""
-    whose = user, tenant_of(tenant, no_tenant)
-    found = asyncio.run(from_memory(lambda memory: memory.profile(*whose, max_tokens)))
+    """Show what is known about a user, and what was known before; without --tenant, of the user who has none."""
+    owner = _owner(user, tenant, no_tenant or tenant is None)
+    found = asyncio.run(from_memory(lambda memory: memory.profile(**owner._asdict(), max_tokens=max_tokens)))
     if as_json:
         print_json(found.as_dict())
         return
@@ -244,7 +249,7 @@ def profile(
         until = f"{fact.superseded_at:%Y-%m-%d}" if fact.superseded_at else ""
         said_in = f"{shown(newest.conversation_id)}: {', '.join(map(shown, newest.message_ids))}"
         rows.append((fact.kind, f"{newest.ended_at:%Y-%m-%d}", fact.as_line(printable), said_in, until))
-    print_table(FACT_COLUMNS, rows, below=2, none="nothing is known of this user")
+    print_table(FACT_COLUMNS, rows, below=2, none=f"nothing is known of this user{_hint(tenant)}")
     if found.omitted:
         typer.echo(f"{found.omitted} more: raise --max-tokens", err=True)
 

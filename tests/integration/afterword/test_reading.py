@@ -105,8 +105,8 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     assert columns[:2] == ["score", "episode"]
     assert hit[1:3] + hit[4:] == ["c1:328", "2026-01-05 12:02", "Title 328: A flight to Rome was booked."]
     assert set(re.split(r"(?<=\)) ", hit[3])) == said  # in an order that the vectors decide
-    code, out, err = run("recall", "topic328", "--user", "u1", "--no-tenant")
-    assert (code, out, err) == (0, "", "nothing is known about this\n")
+    code, out, err = run("recall", "topic328", "--user", "u1")
+    assert (code, out, err) == (0, "", "nothing is known about this without a tenant; --tenant names one\n")
     code, out, err = run("episodes", "c1", "--limit", "2")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["no.", "330", "329"]
     assert err == "older episodes: --before 329\n"
@@ -118,8 +118,7 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     assert out.splitlines()[-1].endswith(f"11 of {MESSAGES} events")
 
 
-@pytest.mark.parametrize("owner", [(), ("--tenant", "t1", "--no-tenant")])
-def test_recall_asks_for_a_tenant_or_for_none_explicitly(run: Callable[..., tuple[int, str, str]], owner) -> None:
-    code, out, err = run("recall", "topic328", "--user", "u1", *owner)
+def test_recall_searches_a_tenant_or_none(run: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = run("recall", "topic328", "--user", "u1", "--tenant", "t1", "--no-tenant")
     assert (code, out) == (2, "")
     assert "--no-tenant" in err
