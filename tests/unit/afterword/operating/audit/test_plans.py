@@ -1,0 +1,27 @@
+"""How SQLite answers the queries of the findings: an audit of ten times as many messages takes ten times as long."""
+
+import pytest
+
+from afterword.operating.audit.evidence import Circumstances, open_evidence
+from afterword.operating.audit.findings import FINDINGS
+from afterword.operating.audit.judge import judge
+
+
+@pytest.mark.parametrize("finding", FINDINGS)
+def test_no_table_is_read_from_end_to_end_for_each_row_of_another(finding: str) -> None:
+    circumstances = Circumstances()
+    with open_evidence() as evidence:
+        judge(evidence, circumstances)
+        plan = list(evidence.rows(f"EXPLAIN QUERY PLAN {FINDINGS[finding].query}", vars(circumstances)))
+    steps = {step: (parent, detail) for step, parent, _, detail in plan}
+
+    def is_repeated(step: int) -> bool:
+        """Whether the step is an inner loop or belongs to a subquery that each row needs."""
+        parent, _ = steps[step]
+        if any(other < step and of == parent and detail.startswith("S") for other, (of, detail) in steps.items()):
+            return True
+        above = steps.get(parent, (0, ""))[1]
+        return "CORRELATED" in above or (parent in steps and "LIST" not in above and is_repeated(parent))
+
+    scans = [step for step, (_, detail) in steps.items() if detail.startswith("SCAN ") and "CONSTANT" not in detail]
+    assert [steps[step][1] for step in scans if is_repeated(step)] == []
