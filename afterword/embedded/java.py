@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
@@ -65,21 +66,15 @@ def ignore_progress(name: str, done: int, total: int) -> None:
     """Do nothing."""
 
 
+@dataclass(frozen=True)
 class JarCache:
     """Jars in one directory, which several processes may share."""
 
-    def __init__(
-        self,
-        directory: Path,
-        jars: Sequence[Jar],
-        progress: DownloadProgress = ignore_progress,
-        repositories: Mapping[str, str] | None = None,
-    ) -> None:
-        """`repositories` maps names to addresses to fetch from; by default jgo's own."""
-        self.directory = directory
-        self.jars = jars
-        self._progress = progress
-        self._repositories = repositories
+    directory: Path
+    jars: Sequence[Jar]
+    progress: DownloadProgress = ignore_progress
+    repositories: Mapping[str, str] | None = None
+    """Names and addresses to fetch from; by default jgo's own."""
 
     def classpath(self, user: str) -> str:
         """Return the classpath of the jars that `user` needs."""
@@ -120,14 +115,14 @@ class JarCache:
                 nonlocal done
                 with counting:
                     done += received
-                    self._progress(name, done, total)
+                    self.progress(name, done, total)
 
             yield count
 
         maven = MavenContext(
             PythonResolver(progress_callback=counted),
             repo_cache=self.directory / "jars",
-            remote_repos=dict(self._repositories) if self._repositories else None,
+            remote_repos=dict(self.repositories) if self.repositories else None,
             timeout=TIMEOUT_SECONDS,
         )
 

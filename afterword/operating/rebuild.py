@@ -33,38 +33,31 @@ class IndexCounts:
 IndexProgress = Callable[[IndexCounts], None]
 
 
+@dataclass(frozen=True)
 class IndexRebuild:
     """Indexes stored episodes in the order of their ids: those whose revision is not indexed, or `everything`.
 
     It may run beside the workers and be repeated: an older revision never replaces a newer one.
     """
 
-    def __init__(
-        self,
-        episodes: EpisodeQueries,
-        messages: MessageArchive,
-        index: EpisodeIndex,
-        embedder: Embedder | None,
-        everything: bool = False,
-    ) -> None:
-        self._episodes = episodes
-        self._messages = messages
-        self._index = index
-        self._embedder = embedder
-        self._everything = everything
+    episodes: EpisodeQueries
+    messages: MessageArchive
+    index: EpisodeIndex
+    embedder: Embedder | None
+    everything: bool = False
 
     async def run(self, progress: IndexProgress, after: str | None = None) -> IndexCounts:
         """Start with the first episode after `after`, and call `progress` after each page. Raises: StoreUnavailable."""
-        total = await self._episodes.count(after)
+        total = await self.episodes.count(after)
         done = IndexCounts(last=after, total=total)
-        while page := await self._episodes.page(done.last, PAGE_EPISODES):
+        while page := await self.episodes.page(done.last, PAGE_EPISODES):
             wanted = await self._wanted([*living(page).values()])
             whole = [await self._write(stored) for stored in wanted]
             # those deleted since they were read, which a new index could not know
-            now = await self._episodes.lookup([stored.summary.episode_id for stored in wanted])
+            now = await self.episodes.lookup([stored.summary.episode_id for stored in wanted])
             for name, episode in now.items():
                 if isinstance(episode, DeletedEpisode):
-                    await self._index.remove(name, episode.deletion.revision)
+                    await self.index.remove(name, episode.deletion.revision)
             last = page[-1].event.episode_id
             done = IndexCounts(
                 done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), total, last
@@ -73,18 +66,18 @@ class IndexRebuild:
         return done
 
     async def _wanted(self, page: Sequence[StoredEpisode]) -> Sequence[StoredEpisode]:
-        if self._everything:
+        if self.everything:
             return page
-        indexed = await self._index.revisions([stored.summary.episode_id for stored in page])
+        indexed = await self.index.revisions([stored.summary.episode_id for stored in page])
         return [s for s in page if indexed.get(s.summary.episode_id, 0) < s.summary.revision]
 
     async def _write(self, stored: StoredEpisode) -> bool:
         summary = stored.summary
         keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
-        found = await self._messages.get_many(keys)
+        found = await self.messages.get_many(keys)
         texts = {archived.message.id: archived.message.content for archived in found.values()}
-        vectors = await embed_messages(self._embedder, texts) if self._embedder else None
-        await self._index.put(stored, texts, vectors)
+        vectors = await embed_messages(self.embedder, texts) if self.embedder else None
+        await self.index.put(stored, texts, vectors)
         return len(found) == len(set(keys))
 
 

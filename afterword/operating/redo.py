@@ -135,40 +135,29 @@ async def as_archived(messages: MessageArchive, stored: StoredEpisode) -> Curren
     return read if read.core and not read.expired else None
 
 
+@dataclass
 class Redo:
     """Sends at most `in_flight` requests at a time, and watches the stored summaries until all are made."""
 
-    def __init__(
-        self,
-        episodes: EpisodeStore,
-        messages: MessageArchive,
-        requests: Requests,
-        today: Maker,
-        retry: Retry,
-        *,
-        in_flight: int,
-        give_up_seconds: float,
-        progress: Callable[[RedoCounts], None] = lambda _: None,
-    ) -> None:
-        """`retry` sets the delays while no summaries are made."""
-        self.counts = RedoCounts()
-        self._episodes = episodes
-        self._messages = messages
-        self._requests = requests
-        self._today = today
-        self._retry = retry
-        self._in_flight = in_flight
-        self._give_up_seconds = give_up_seconds
-        self._progress = progress
-        self._queue: deque[str] = deque()
-        self._waiting: dict[str, Position] = {}
-        """Episodes whose requests are not handled yet, with the positions of the requests."""
-        self._failures = Counter[str]()
-        """Number of requests of an episode that led to no summary while others did."""
-        self._pauses = 0
-        self._not_before = 0.0
-        self._last_success = 0.0
-        self._others_succeed = False
+    episodes: EpisodeStore
+    messages: MessageArchive
+    requests: Requests
+    today: Maker
+    retry: Retry
+    """Sets the delays while no summaries are made."""
+    in_flight: int
+    give_up_seconds: float
+    progress: Callable[[RedoCounts], None]
+    counts: RedoCounts = field(default_factory=RedoCounts)
+    _queue: deque[str] = field(default_factory=deque)
+    _waiting: dict[str, Position] = field(default_factory=dict)
+    """Episodes whose requests are not handled yet, with the positions of the requests."""
+    _failures: Counter[str] = field(default_factory=Counter)
+    """Number of requests of an episode that led to no summary while others did."""
+    _pauses: int = 0
+    _not_before: float = 0.0
+    _last_success: float = 0.0
+    _others_succeed: bool = False
 
     async def run(self, episode_ids: Iterable[str]) -> RedoCounts:
         """Return once every episode is redone or cannot be.
@@ -178,38 +167,38 @@ class Redo:
         self._queue.extend(episode_ids)
         self._last_success = self._now()
         while True:
-            while self._queue and len(self._waiting) < self._in_flight and self._now() >= self._not_before:
+            while self._queue and len(self._waiting) < self.in_flight and self._now() >= self._not_before:
                 await self._send(self._queue.popleft())
             if not (self._queue or self._waiting):
                 return self.counts
             await self._check_finished()
             self.counts.waiting = len(self._waiting)
             self.counts.pause_seconds = max(0.0, self._not_before - self._now())
-            self._progress(self.counts)
-            if self._now() - self._last_success > self._give_up_seconds:
-                raise RedoStalled(waiting=len(self._waiting), minutes=self._give_up_seconds / 60)
+            self.progress(self.counts)
+            if self._now() - self._last_success > self.give_up_seconds:
+                raise RedoStalled(waiting=len(self._waiting), minutes=self.give_up_seconds / 60)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _send(self, episode_id: str) -> None:
         """Request the episode as it is stored now, unless there is nothing left to do."""
-        stored = await find_episode(self._episodes, episode_id)
+        stored = await find_episode(self.episodes, episode_id)
         if stored is None:
             self.counts.gone += 1
-        elif made_by(stored.summary) == self._today:
+        elif made_by(stored.summary) == self.today:
             self._succeeded()
-        elif await as_archived(self._messages, stored) is None:
+        elif await as_archived(self.messages, stored) is None:
             self.counts.not_archived += 1
         else:
-            request = request_for(stored, self._today, datetime.now(UTC))
-            self._waiting[episode_id] = await self._requests.send(request)
+            request = request_for(stored, self.today, datetime.now(UTC))
+            self._waiting[episode_id] = await self.requests.send(request)
 
     async def _check_finished(self) -> None:
-        handled = await self._requests.handled_to()  # before the stores are read: whatever is handled by now is stored
+        handled = await self.requests.handled_to()  # before the stores are read: whatever is handled by now is stored
         for episode_id, sent in list(self._waiting.items()):
-            stored = await find_episode(self._episodes, episode_id)
+            stored = await find_episode(self.episodes, episode_id)
             if stored is None:
                 self.counts.gone += 1
-            elif made_by(stored.summary) == self._today:
+            elif made_by(stored.summary) == self.today:
                 self._succeeded()
             elif sent.offset < handled.get(sent.partition, 0):
                 self._failed(episode_id)
@@ -227,7 +216,7 @@ class Redo:
             self._queue.appendleft(episode_id)  # the cause is the LLM, the budget or the summarizers
             if self._now() >= self._not_before:
                 self._pauses += 1
-                self._not_before = self._now() + delay_seconds(self._pauses, self._retry)
+                self._not_before = self._now() + delay_seconds(self._pauses, self.retry)
             return
         self._others_succeed = False
         self._failures[episode_id] += 1
@@ -267,14 +256,6 @@ async def redo(
         closing.enter_context(broker_errors(kafka.bootstrap_servers))
         producer = await closing.enter_async_context(running_producer(kafka))
         log = await closing.enter_async_context(open_log(kafka))
-        work = Redo(
-            stores.episodes,
-            stores.messages,
-            Requests(kafka, producer, log),
-            today,
-            settings.retry,
-            in_flight=in_flight,
-            give_up_seconds=give_up_seconds,
-            progress=progress,
-        )
+        asks = Requests(kafka, producer, log)
+        work = Redo(stores.episodes, stores.messages, asks, today, settings.retry, in_flight, give_up_seconds, progress)
         return await work.run(await episodes_to_redo(stores.episodes, wanted, today))
