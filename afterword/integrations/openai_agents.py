@@ -246,7 +246,7 @@ def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
             return role, item[field], {**item, field: None}
     if kind != "message":
         return "assistant", "", item
-    role, content = ROLES.get(item["role"], "assistant"), item.get("content")
+    role, content = ROLES.get(item.get("role", ""), "assistant"), item.get("content")
     if content is None:
         return role, "", {**item, "content": None}
     if isinstance(content, str):
@@ -259,16 +259,16 @@ def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
 
 
 def with_calls(items: Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
-    """Drop outputs whose calls are not among the items before them."""
+    """Drop outputs and approvals whose calls are not among the items before them."""
     called: set[object] = set()
     kept = []
     for item in items:
         fields = cast("Fields", item)
-        is_output = str(fields.get("type", "")).endswith("_output")
-        if not is_output or fields.get("call_id") in called:
-            kept.append(item)
-        if not is_output:
-            called.add(fields.get("call_id"))
+        if not str(fields.get("type", "")).endswith(("_output", "_response")):
+            called |= {fields.get("call_id"), fields.get("id")}
+        elif fields.get("call_id", fields.get("approval_request_id")) not in called:
+            continue
+        kept.append(item)
     return kept
 
 

@@ -87,6 +87,8 @@ def test_no_output_comes_without_its_call() -> None:
     assert with_calls(items) == items
     assert with_calls(items[-2:]) == [ANSWER]
     assert with_calls(items[2:]) == [second, its_output, ANSWER]
+    approved: Any = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    assert with_calls([approved, items[-1]]) == [ANSWER]
 
 
 def test_messages_from_elsewhere_are_plain_items() -> None:
