@@ -23,6 +23,7 @@ from afterword.streams.summarizer.quality.quantities import (
     readable,
     spoken_keys,
     times_of_day,
+    units_in_words,
 )
 from afterword.streams.text.language import date_words, stem_words
 
@@ -163,6 +164,7 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
     languages = {language, "en"} if len(text) <= SHORT else {language}
     text = "\n".join(readable(text, code) for code in sorted(languages))
     keys.update(spoken_keys(text))
+    keys.update(units_in_words(text, language))
     text = _near_digits(text)
     may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
     dates = list(dates_in(language).finditer(text)) if may_have_dates else []

@@ -103,7 +103,7 @@ _OTHER_UNITS = (
 )
 _UNITS = {word: (listed.split()[0], Decimal(1)) for listed in _OTHER_UNITS for word in listed.split()}
 _UNITS |= {word: (code, Decimal(1)) for word, code in CURRENCIES.items()}
-_UNITS |= dict.fromkeys(("kilo", "kilos"), ("g", Decimal(1000)))
+_UNITS |= dict.fromkeys(("kilo", "kilos"), ("g", Decimal(1000))) | {"fortnight": ("second", Decimal(1_209_600))}
 _TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 3600), "day": ("second", 86_400),
           "week": ("second", 604_800), "month": ("month", 1), "year": ("month", 12)}  # fmt: skip
 LONGEST_UNIT = 20
@@ -421,12 +421,27 @@ _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
 _CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
 _CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
 _PARTS = re.compile(r"(?i)\b(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?|half)\b")
+_ONE_UNIT = re.compile(
+    rf"(?i)\b(?:an?|une?|eine?[nrm]?|un[ao]?|een|uma?)\s(?P<unit>[{LATIN}]{{1,{LONGEST_UNIT}}})"
+    r"(?:(?P<half>\s(?:and a half|et demie?|y medi[ao]|e mezz[ao]))"
+    rf"|\s(?:and|und|et|y|e|en)\s(?P<number>\d{{1,4}})\s(?P<part>[{LATIN}]{{1,{LONGEST_UNIT}}}))?"
+)
 _YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(?:(\d\d)|oh?\s(\d))(?!\d|[.,]\d)")
 
 
+def units_in_words(text: str, language: str) -> Iterator[Key]:
+    """Yield the keys of units with an article, such as "an hour and a half" in a source that `readable` returned."""
+    for one in _ONE_UNIT.finditer(text):
+        dimension, factor = unit_of(one["unit"], language) or ("", Decimal(0))
+        part = unit_of(one["part"] or "", language)
+        if factor:
+            yield dimension, factor * (Decimal("1.5") if one["half"] else 1)
+        if factor and part and part[0] == dimension:
+            yield dimension, factor + int(one["number"]) * part[1]
+
+
 def spoken_keys(text: str) -> Iterator[Key]:
-    """Yield the keys of years in two numbers ("nineteen eighty-four"), of fractions, and of Roman and
-    Chinese numerals.
+    """Yield the keys of years in two numbers ("nineteen eighty-four"), fractions, and Roman and Chinese numerals.
 
     `text` is the source as `readable` returns it.
     """
