@@ -45,7 +45,7 @@ CREATE TABLE message_scopes (key TEXT, scope TEXT, PRIMARY KEY (key, scope)) WIT
 CREATE TABLE episodes (
     id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, conversation_id TEXT NOT NULL, ordinal INTEGER NOT NULL,
     revision INTEGER NOT NULL, attempt INTEGER NOT NULL, deleted INTEGER NOT NULL, ended_at INTEGER, due_at INTEGER,
-    message_count INTEGER, token_count INTEGER, document TEXT NOT NULL);
+    document TEXT NOT NULL);
 CREATE INDEX episodes_of_scope ON episodes (scope, ordinal);
 CREATE INDEX episodes_of_conversation ON episodes (conversation_id, id);
 CREATE INDEX episodes_by_age ON episodes (ended_at);

@@ -153,8 +153,9 @@ class SqliteEpisodes:
         )
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
-        select = """SELECT count(*), sum(message_count), sum(token_count), min(ordinal), max(ordinal) FROM episodes
-            WHERE scope = ? AND NOT deleted"""
+        select = """SELECT count(*), sum(document ->> '$.summary.message_count'),
+            sum(document ->> '$.summary.compression.tokens_before'), min(ordinal), max(ordinal)
+            FROM episodes WHERE scope = ? AND NOT deleted"""
         [found] = await self._file.select(select, scope_id(conversation_id, agent_id))
         return Totals(*found) if found[0] else Totals()
 
@@ -197,16 +198,16 @@ class SqliteEpisodes:
         return [UsageTotals(*found) for found in await self._file.select(select)]
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
-        usage = "document ->> '$.summary.usage"
-        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), sum(token_count),
-            sum({usage}.prompt_tokens'), sum({usage}.cached_tokens'), sum({usage}.completion_tokens')
+        tokens = ("compression.tokens_before", *(f"usage.{name}_tokens" for name in ("prompt", "cached", "completion")))
+        sums = ", ".join(f"sum(document ->> '$.summary.{name}')" for name in tokens)
+        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), {sums}
             FROM participants AS p JOIN episodes ON id = episode_id
             WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ifnull(?3, '')
             GROUP BY user_id ORDER BY user_id LIMIT ?4"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, tenant_id, prefix, after, limit)
         return [
-            UserTotals(user, conversations, episodes, _moment(last), *tokens)
-            for user, conversations, episodes, last, *tokens in found
+            UserTotals(user, conversations, episodes, _moment(last), *counts)
+            for user, conversations, episodes, last, *counts in found
         ]
 
     async def count(self, after: str | None = None) -> int:
@@ -235,11 +236,8 @@ class SqliteEpisodes:
 def _episode_row(episode: Episode) -> dict[str, Any]:
     fields = {name: value for name, value in queried_fields(episode).items() if name != "tenant_id"}
     times = {name: fields[name] and _milliseconds(fields[name]) for name in ("ended_at", "due_at")}
-    row = {"id": episode.event.episode_id, **fields, **times, "message_count": None, "token_count": None}
-    if not isinstance(episode, StoredEpisode):
-        return row | {"document": DELETED.dump_json(episode).decode()}
-    sizes = {"message_count": episode.summary.message_count, "token_count": episode.summary.compression.tokens_before}
-    return row | sizes | {"document": STORED.dump_json(episode).decode()}
+    document = STORED.dump_json(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_json(episode)
+    return {"id": episode.event.episode_id, **fields, **times, "document": document.decode()}
 
 
 def _fact_rows(summary: SummaryCreated) -> Iterator[dict[str, Any]]:
