@@ -15,13 +15,12 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from afterword.reading.context import Owner
 from afterword.schemas.base import PartyId
 from afterword.serving.feed import MOST_CHARACTERS, Feed, Reached, StreamFilter, offsets_of, position_id
 from afterword.serving.principal import MayRead, Principal, Streams, is_still_admitted
-from afterword.serving.problems import NotFound
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
+from afterword.serving.writing import require_own
 
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 2.0
@@ -67,8 +66,10 @@ class EventStream(EventSourceResponse):
     def of(
         cls, request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent, None]
     ) -> "EventStream":
-        is_admitted = partial(is_still_admitted, request, principal)
-        return cls(content, services_of(request).streams, principal.key_id, is_admitted)
+        """Open a principal's stream. Raises: TooManyStreams; BrokerUnavailable if the feed has not started."""
+        services = services_of(request)
+        services.feed.require_running()
+        return cls(content, services.streams, principal.key_id, partial(is_still_admitted, request, principal))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -128,11 +129,8 @@ async def stream_events(
     services = services_of(request)
     if wanted.user_id is not None:
         principal.user(wanted.user_id)
-    if wanted.conversation_id is not None and principal.owner != Owner():
-        conversation_owner = await services.memory.owner(wanted.conversation_id)
-        if conversation_owner is None or not principal.owner.has(*conversation_owner):
-            raise NotFound(what="conversation")
-    services.feed.require_running()
+    if wanted.conversation_id is not None:
+        await require_own(services.memory, principal, {wanted.conversation_id})
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
     asked = StreamFilter(

@@ -207,14 +207,9 @@ async def _change(request: Request, principal: Principal, event: InputEvent) -> 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
     """Return the message with the key's tenant and user. Raises: NotPermitted if it names others."""
-    named: dict[str, Any] = {}
-    if principal.tenant_id is not ANYONE:
-        named["tenant_id"] = principal.tenant(message.tenant_id)
-    if principal.user_id is not ANYONE:
-        named["user_id"] = principal.user(message.user_id or None)
-    if not named and message.user_id:
-        return message
-    return MessageCreated.model_construct(**{**dict(message), **named})
+    user_id = message.user_id if principal.user_id is ANYONE else principal.user(message.user_id or None)
+    owner = {"tenant_id": principal.tenant(message.tenant_id), "user_id": user_id}
+    return MessageCreated.model_construct(**{**dict(message), **owner})
 
 
 async def require_own(memory: Memory, principal: Principal, conversation_ids: Iterable[Id], new: bool = False) -> None:

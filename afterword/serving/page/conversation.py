@@ -149,7 +149,6 @@ async def stream_conversation(
     """Tell a conversation's page that something changed. Raises: NotFound, BrokerUnavailable."""
     await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     feed = services_of(request).feed
-    feed.require_running()
     asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id, key_id=principal.key_id)
     return EventStream.of(request, principal, _changes(feed, asked))
 

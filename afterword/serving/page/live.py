@@ -97,7 +97,6 @@ async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse
 async def stream_live(request: Request, principal: ReadingVisitor) -> EventStream:
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     feed = services_of(request).feed
-    feed.require_running()
     wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
     return EventStream.of(request, principal, _parts(feed, wanted))
 

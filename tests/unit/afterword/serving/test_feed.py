@@ -25,6 +25,7 @@ from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 from tests.samples import NOON, a_closed_episode, a_summary
 from tests.unit.afterword.serving.served import serving
+from tests.unit.afterword.serving.test_reading import Holder
 
 EVERYTHING = StreamFilter(Owner(), frozenset(ALL))
 
@@ -345,6 +346,24 @@ async def test_a_stream_too_many_is_refused_and_told_when_to_come_back() -> None
             answer = await served.client.get("/v1/events")
         assert (answer.status_code, answer.json()["error_type"]) == (429, "too_many_streams")
         assert int(answer.headers["Retry-After"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("holder", "status"),
+    [
+        (Holder(tenant_id="t1", user_id="u2"), 404),
+        (Holder(tenant_id="t2"), 404),
+        (Holder(tenant_id="t1", user_id="u1"), 429),
+    ],
+)
+async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(holder: Holder, status: int) -> None:
+    async with serving(holder) as served:
+        await served.remembered.say("Hello.", conversation_id="c1", user_id="u1")
+        served.services.feed._offsets = Feeding().feed.offsets
+        key_id = (await holder.principal("any")).key_id
+        with served.services.streams.counted(key_id):  # otherwise an admitted stream would never end
+            answer = await served.client.get("/v1/events", params={"conversation_id": "c1"})
+        assert answer.status_code == status
 
 
 async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None:
