@@ -76,7 +76,8 @@ def archiver_app(
     """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
     kafka = settings.kafka
     app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver", tracer=tracer)
-    archiver = Archiver(archive, readiness, metrics, tracer, settings.redaction.of_records())
+    redaction = settings.redaction.of_records()
+    archiver = Archiver(archive, readiness, metrics, tracer, redaction)
 
     def reject(record: Any, error: Exception) -> Output:
         """Build the dead letter of a record that failed alone.
@@ -90,7 +91,7 @@ def archiver_app(
         archiver.count(FAILED)
         failure = {"stage": STAGE, "error_type": UNFORESEEN, "message": problem}
         rejected = dead_letter(record, **failure, attempts=engine.agent_retries + 1, now_ms=engine.clock())
-        key, value, headers = archiver.redacted(rejected)
+        key, value, headers = redaction.dead_letter(*rejected) if redaction else rejected
         return Output(kafka.dead_letters(kafka.messages_topic), key, value, None, None, headers)
 
     @app.agent(  # type: ignore[untyped-decorator]
@@ -120,7 +121,7 @@ class Archiver:
         redaction: "RecordRedaction | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`redaction` removes personal data and secrets from archived messages and dead letters."""
+        """`redaction` removes personal data and secrets from archived messages."""
         self._clock = clock
         self._archive = archive
         self._readiness = readiness
@@ -155,9 +156,6 @@ class Archiver:
                 if self._clock() >= until:
                     break
         return done
-
-    def redacted(self, letter: Any) -> Any:
-        return self._redaction.dead_letter(*letter) if self._redaction else letter
 
     def count(self, outcome: str, number: int = 1) -> None:
         self._metrics.archived.labels(outcome).inc(number)

@@ -231,9 +231,10 @@ def html_page(
 def refreshing_page(
     request: Request, whole: str, around: str, principal: Principal, part: str, known: str | None, **values: Any
 ) -> Response:
-    """Render a page with a rendered part that refreshes itself. Such a request has the `known` version of the part.
+    """Render a page with an already rendered part that refreshes itself.
 
-    It is answered with the template `around` the part alone, or with 204 if the part is unchanged.
+    If `known` is None, this renders the template `whole`. Otherwise the request is for the part alone: this renders the
+    template `around`, or answers 204 if `known` is still the part's version.
     """
     version = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
     if version == known:
