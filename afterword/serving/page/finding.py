@@ -48,7 +48,8 @@ async def show_search(
         lost = bool(wanted.s) and not asked
         return html_page(request, "search.html", principal, lost=lost, find=word_finder(query), **given)
 
-    return await asyncio.to_thread(page)  # because stemming long texts takes up to half a second
+    # rendered in a thread, because stemming long texts takes up to half a second
+    return await asyncio.to_thread(page)
 
 
 @router.post("/search")
