@@ -26,7 +26,7 @@ IN_EPISODES = 990
 
 
 def said(n: int) -> MessageCreated:
-    text = f"Text {n}, about topic{n // 3 + 1}."
+    text = f"Text {n}, about topic{n // 3 + 1}x."
     return a_message(f"m{n}", tenant_id="t1", content=text, sent_at=NOON + timedelta(seconds=n))
 
 
@@ -61,12 +61,12 @@ async def test_a_long_conversation_is_read_in_few_documents(settings: Settings) 
 
 async def test_the_index_is_made_anew_and_searched(settings: Settings) -> None:
     async with Memory.from_settings(settings) as memory:
-        assert await memory.recall("topic328", user_id="u1", tenant_id="t1") == []
+        assert await memory.recall("topic328x", user_id="u1", tenant_id="t1") == []
         done = await rebuild_index(settings, lambda _: None, after=None, everything=False)
         assert (done.written, done.incomplete) == (5, 0)
-        hits = await memory.recall("topic328", user_id="u1", tenant_id="t1")
+        hits = await memory.recall("topic328x", user_id="u1", tenant_id="t1")
         assert [hit.episode_id for hit in hits] == ["c1:328"]
-        assert await memory.recall("topic328", user_id="u1", tenant_id=None) == []
+        assert await memory.recall("topic328x", user_id="u1", tenant_id=None) == []
     assert (await rebuild_index(settings, lambda _: None, after=None, everything=False)).written == 0
 
 
@@ -75,8 +75,8 @@ async def test_a_search_needs_no_worker_and_minds_none(settings: Settings) -> No
     async with Memory.from_settings(settings) as memory:
         async with open_stores(settings) as stores:
             await put(stores.index, a_summary(1000), "…")  # as a summarizer's, while `afterword dev` runs
-            during = await memory.recall("topic328", user_id="u1", tenant_id="t1")
-        after = await memory.recall("topic328", user_id="u1", tenant_id="t1")
+            during = await memory.recall("topic328x", user_id="u1", tenant_id="t1")
+        after = await memory.recall("topic328x", user_id="u1", tenant_id="t1")
     assert [hit.episode_id for hit in during] == [hit.episode_id for hit in after] == ["c1:328"]
 
 
@@ -97,15 +97,15 @@ def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
 def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = run("index", "rebuild", "--json")
     assert (code, json.loads(out)["written"]) == (0, 5)
-    code, out, _ = run("recall", "topic328", "--user", "u1", "--tenant", "t1", "--json")
+    code, out, _ = run("recall", "topic328x", "--user", "u1", "--tenant", "t1", "--json")
     assert (code, [hit["message_ids"] for hit in json.loads(out)]) == (0, [["m981", "m982", "m983"]])
-    code, out, _ = run("recall", "topic328", "--user", "u1", "--tenant", "t1")
-    said = {f"2026-01-05, user: Text {n}, about topic328. (m{n})" for n in (981, 982, 983)}
+    code, out, _ = run("recall", "topic328x", "--user", "u1", "--tenant", "t1")
+    said = {f"2026-01-05, user: Text {n}, about topic328x. (m{n})" for n in (981, 982, 983)}
     columns, hit = (line.split("\t") for line in out.splitlines())
     assert columns[:2] == ["score", "episode"]
     assert hit[1:3] + hit[4:] == ["c1:328", "2026-01-05 12:02", "Title 328: A flight to Rome was booked."]
     assert set(re.split(r"(?<=\)) ", hit[3])) == said  # in an order that the vectors decide
-    code, out, err = run("recall", "topic328", "--user", "u1")
+    code, out, err = run("recall", "topic328x", "--user", "u1")
     assert (code, out, err) == (0, "", "nothing is known about this without a tenant; --tenant names one\n")
     code, out, err = run("episodes", "c1", "--limit", "2")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["no.", "330", "329"]
@@ -119,6 +119,6 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
 
 
 def test_recall_searches_a_tenant_or_none(run: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = run("recall", "topic328", "--user", "u1", "--tenant", "t1", "--no-tenant")
+    code, out, err = run("recall", "topic328x", "--user", "u1", "--tenant", "t1", "--no-tenant")
     assert (code, out) == (2, "")
     assert "--no-tenant" in err
