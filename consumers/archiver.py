@@ -80,7 +80,7 @@ def archiver_app(
     archiver = Archiver(archive, readiness, metrics, tracer, redaction)
 
     def reject(record: Any, error: Exception) -> Output:
-        """Build the dead letter of a record that failed alone.
+        """Build the dead letter of a record that failed even in a batch of its own.
 
         The error may quote the record, so only its type and place are used.
         """

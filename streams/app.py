@@ -54,7 +54,7 @@ def faust_app(
 ) -> App:
     """Make a Faust app on the engine, without agents.
 
-    `role` is part of its clients' names. `options` are further ones of `Options`. Raises: ConfigurationError.
+    `role` is part of its clients' names. `options` are further fields of `Options`. Raises: ConfigurationError.
     """
     kafka = settings.kafka
     return App(

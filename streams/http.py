@@ -124,7 +124,7 @@ class HttpClient:
 async def bounded_body(response: httpx.Response) -> bytes:
     """Read a body of at most MOST_RESPONSE_BYTES. A longer one that describes an error counts as empty.
 
-    It is not decompressed, which we do not ask for: a few bytes may become a thousand times as many.
+    It is not decompressed: we request no compression, and a few bytes may become a thousand times as many.
 
     Raises: ProviderUnavailable.
     """

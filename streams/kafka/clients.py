@@ -403,7 +403,7 @@ class RenewedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is
 
 
 def token_file(path: Path) -> Ask:
-    """Return what reads the token in a file that something else renews; it is read again for each connection."""
+    """Return a function that reads the token from a file that something else renews; each connection reads it again."""
 
     async def read() -> tuple[str, float]:
         try:

@@ -211,9 +211,9 @@ def event_time(sent_ms: int, record_ms: int) -> int:
 def deadline_of(row: bytes) -> int | None:
     """Return the moment at which a row is due, in milliseconds since 1970; None if never, or if the row is damaged.
 
-    This is the idle timeout of what is pending. If nothing is pending, it is the time since which the conversation is
-    silent, after which it is forgotten some day; 0 if the row does not say. A damaged row is never due, since it would
-    stay due for ever.
+    While messages are pending, this is their idle timeout. Otherwise it is the time since which the conversation is
+    silent, or 0 if the row does not say; the engine adds the forgetting period. A damaged row is never due, since it
+    would stay due for ever.
     """
     try:
         state = decode_state(row)

@@ -342,9 +342,9 @@ def _read(records: TypeAdapter[T], document: Mapping[str, Any]) -> T:
 class MongoMessages(MessageArchive):
     """The MessageArchive of MongoDB, with one document per message, whose `_id` is its `message_key`.
 
-    `offset` is that of the last change, or missing. `metadata` is JSON, so that no name in it is taken for an operator
-    or a path, and is missing until the archiver has written it. Every write but that of the episode replaces one
-    `version` by the next; a tombstone has none, because it stays.
+    `offset` is that of the last change, or missing. `metadata` is JSON, so that its names cannot act as operators or
+    paths, and is missing until the archiver has written it. Every write but that of the episode replaces one `version`
+    by the next; a tombstone has none, because it stays.
     """
 
     def __init__(self, database: MongoDatabase) -> None:
@@ -353,7 +353,7 @@ class MongoMessages(MessageArchive):
     async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
         for batch in batches(keys):
             left = batch
-            while left:  # again what another writer has changed since it was read
+            while left:  # repeat for messages that another writer has changed since they were read
                 documents, writes = await self._documents(left), {}
                 for key in left:
                     document = documents.get(key)
@@ -451,7 +451,8 @@ class MongoMessages(MessageArchive):
 
 
 def _write(key: str, kept: Kept, version: int) -> UpdateOne | ReplaceOne[dict[str, Any]]:
-    """Return the write that replaces this version, of which 0 is none; it meets a duplicate key if there is another."""
+    """Return the write that replaces this version (0: no message yet). It fails with a duplicate key if another is
+    stored."""
     own, state = {"_id": key, "version": version}, kept.state
     if isinstance(state, DeletedMessage):
         return ReplaceOne(own, {"_id": key, "deleted": True, "offset": state.changed}, upsert=True)

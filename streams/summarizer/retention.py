@@ -29,7 +29,8 @@ LONGEST_INTERVAL_SECONDS = 600.0
 SHORTEST_INTERVAL_SECONDS = 0.5
 POLL_SECONDS = 0.5
 NOBODY = Maker("", None)
-"""Nobody writes the texts again, not even a worker that would keep the episode longer."""
+"""The maker of a request that removes an expired episode: no worker may write its texts again, even with a longer
+retention."""
 
 log = structlog.get_logger()
 

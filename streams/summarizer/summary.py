@@ -47,7 +47,7 @@ class Summary:
     long_summary: str
     """3–8 sentences, at most the request's `max_summary_length`."""
     rolling_summary: str
-    """The conversation up to this episode, at most the request's `rolling_tokens`; of use only if `wants_rolling`."""
+    """The conversation up to this episode, at most the request's `rolling_tokens`; used only if `wants_rolling`."""
     quality: Quality
     model: str
     usage: Usage

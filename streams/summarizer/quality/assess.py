@@ -316,7 +316,7 @@ def assess(source: SourceTexts, texts: Texts, rules: QualitySettings) -> Assessm
 
 
 def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
-    """Yield problems that refuse a summary, whatever the rules are."""
+    """Yield problems for which a summary is refused under any rules."""
     if not all(any(c.isalnum() for c in text) for text in texts.given):
         yield Problem("empty", "one of its texts was empty")
         return
