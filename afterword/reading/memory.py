@@ -3,12 +3,13 @@
 import asyncio
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import orjson
 import structlog
@@ -21,7 +22,6 @@ from afterword.reading.profile import profile as merged_profile
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
-from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import AfterwordError, OwnerMissing
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_texts, require_within
@@ -287,7 +287,7 @@ class Memory:
         _check_tenant(tenant_id)
         require_within(1, MOST_PAGE_CONVERSATIONS, limit=limit)
         require(str | None, after=after)
-        before = None if after is None else _from_cursor("after", after, str)
+        before = None if after is None else _from_cursor(after)
         found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
         entries = map(_entry, found[:limit])
         last = found[limit - 1] if len(found) > limit else None
@@ -343,15 +343,16 @@ class Memory:
         """
         require(str | None, before=before)
         require_within(1, MOST_PAGE_MESSAGES, limit=limit)
-        place = None if before is None else _from_cursor("before", before, int)
+        if before is not None and not re.fullmatch(r"\d{1,18}", before):
+            raise CursorInvalid(field="before")
         known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
         if known is None:
             return None
-        selection = Selection(conversation_id, known.tenant_id, agent_id, before=place and place[1])
+        selection = Selection(conversation_id, known.tenant_id, agent_id, before=int(before) if before else None)
         found = await self._newest(selection, limit + 1)
         has_more = len(found) > limit or sum(len(one.message.content) for one in found[:-1]) > MOST_LOADED
         page = found[:-1] if has_more else found
-        next_before = _cursor(page[-1].message.sent_at or EPOCH, page[-1].offset) if has_more else None
+        next_before = str(page[-1].offset) if has_more else None
         return MessagePage(tuple(archived.message for archived in page), next_before)
 
     async def find_messages(
@@ -659,23 +660,20 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
     return Owner(user_id, tenant_id)
 
 
-P = TypeVar("P", str, int)
-
-
-def _cursor(moment: datetime, place: str | int) -> str:
+def _cursor(moment: datetime, conversation_id: str) -> str:
     milliseconds = (moment - EPOCH) // timedelta(milliseconds=1)
-    return base64.urlsafe_b64encode(orjson.dumps([milliseconds, place])).decode().rstrip("=")
+    return base64.urlsafe_b64encode(orjson.dumps([milliseconds, conversation_id])).decode().rstrip("=")
 
 
-def _from_cursor(field: str, cursor: str, kind: type[P]) -> tuple[datetime, P]:
+def _from_cursor(cursor: str) -> tuple[datetime, str]:
     try:
-        milliseconds, place = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        milliseconds, conversation_id = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         moment = EPOCH + timedelta(milliseconds=milliseconds)
     except (binascii.Error, ValueError, TypeError, OverflowError):
-        raise CursorInvalid(field=field) from None
-    if type(milliseconds) is not int or type(place) is not kind or (isinstance(place, int) and place > INT64_MAX):
-        raise CursorInvalid(field=field)
-    return moment.astimezone(UTC), place
+        raise CursorInvalid(field="after") from None
+    if type(milliseconds) is not int or not isinstance(conversation_id, str):
+        raise CursorInvalid(field="after")
+    return moment.astimezone(UTC), conversation_id
 
 
 def _entry(known: Conversation) -> ConversationEntry:
