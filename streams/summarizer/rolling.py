@@ -90,15 +90,12 @@ def in_zone(episode: EpisodeClosed, zone: tzinfo) -> EpisodeClosed:
     """
     if zone is UTC:
         return episode
-    shown = {
-        "messages": tuple(_message_in_zone(message, zone) for message in episode.messages),
-        "overlap": tuple(_message_in_zone(message, zone) for message in episode.overlap),
-    }
-    return episode.model_copy(update=shown)
 
+    def shown(message: EpisodeMessage) -> EpisodeMessage:
+        try:
+            return message.model_copy(update={"sent_at": message.sent_at.astimezone(zone)})
+        except OverflowError:  # on the first or last day that Python can represent
+            return message
 
-def _message_in_zone(message: EpisodeMessage, zone: tzinfo) -> EpisodeMessage:
-    try:
-        return message.model_copy(update={"sent_at": message.sent_at.astimezone(zone)})
-    except OverflowError:  # on the first or last day that Python can represent
-        return message
+    messages, overlap = tuple(map(shown, episode.messages)), tuple(map(shown, episode.overlap))
+    return episode.model_copy(update={"messages": messages, "overlap": overlap})
