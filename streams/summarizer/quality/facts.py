@@ -1,7 +1,7 @@
 """Finds the facts of a summary that can be checked: addresses, codes, dates, times, amounts and numbers."""
 
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -41,6 +41,8 @@ SHORT = 1000
 """Number words of a source with at most this many characters are read in English too."""
 CODE = "code"
 """Kind of a key that is a code without its separators."""
+DAY = "day"
+"""Kind of a key that is a day of any year: 100 times its month, and its number."""
 NOTHING = "-"
 """Stands for the counted word if no word follows the number."""
 
@@ -139,7 +141,10 @@ def facts(text: str, language: str) -> list[Claim]:
         has_unit = any(kind.partition(" ")[0] not in (NUMBER, CLOCK) for kind, _ in number.in_summary)
         if digits.isdecimal() and len(digits) <= 2 and int(digits) <= COUNTED and not has_unit:
             counted = _counted(text, number.end, language) or ("" if digits in written else NOTHING)
-        found.append(Claim(number.text, number.in_summary | wholes[at] | wholes[at + 1], counted=counted))
+        keys: frozenset[Key | Exact] = number.in_summary | wholes[at] | wholes[at + 1]
+        if _SHORT_DATE.fullmatch(number.text):  # "12.06." is a day or a price
+            keys |= _short_dates(number.text)
+        found.append(Claim(number.text, keys, counted=counted))
     return found
 
 
@@ -169,6 +174,7 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
     may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
     dates = list(dates_in(language).finditer(text)) if may_have_dates else []
     days = {day for match in dates for readings in _days(match, language) for day in readings}
+    keys.update(_short_dates(text), _day_keys(days))
     times = list(times_of_day(text))
     keys.update(key for time in times for key in time.in_source)
     text = _without(text, sorted([*(match.span() for match in dates), *((time.start, time.end) for time in times)]))
@@ -302,6 +308,7 @@ _NTH_DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th|er|e|\.|º)?"
 _DATE_IN_DIGITS = re.compile(
     rf"(?<![{LATIN}\d.-])(?:{_YEAR}([-/.])\d\d?\1\d\d?|\d\d?([./-])\d\d?\2(?:{_YEAR}|(?<!-)\d\d))(?![{LATIN}\d])"
 )
+_SHORT_DATE = re.compile(rf"(?<![{LATIN}\d./$€£-])(\d\d?)[./](\d\d?)(?![{LATIN}\d/%]|\.\d)")
 _TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
 
 
@@ -361,7 +368,19 @@ def _days(match: re.Match[str], language: str) -> list[list[Day]]:
 
 
 def _date(match: re.Match[str], language: str) -> list[Claim]:
-    return [Claim(match[0].rstrip("."), days=tuple(days)) for days in _days(match, language) if days]
+    every = (days for days in _days(match, language) if days)
+    return [Claim(match[0].rstrip("."), _day_keys(day for day in days if not day[0]), tuple(days)) for days in every]
+
+
+def _day_keys(days: Iterable[Day]) -> frozenset[Key | Exact]:
+    return frozenset((DAY, Decimal(100 * month + number)) for _, month, number in days if number)
+
+
+def _short_dates(text: str) -> frozenset[Key | Exact]:
+    """Return the days that "12.6." and "6/12" may mean, whichever is the month."""
+    pairs = [(int(found[1]), int(found[2])) for found in _SHORT_DATE.finditer(text)]
+    both = [*pairs, *((other, one) for one, other in pairs)]
+    return _day_keys((None, month, number) for month, number in both if 1 <= month <= 12 and number <= 31)
 
 
 def _day(year: int | None, month: int, number: int | None) -> date | None:

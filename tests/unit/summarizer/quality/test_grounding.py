@@ -141,6 +141,8 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("en", "I earn $15 an hour", "$15 per hour", "$15 a day"),
         ("en", "it took an hour and fifty minutes", "1 hour and 50 minutes", "1 hour and 40 minutes"),
         ("en", "for a year and a half", "for 18 months", "for 12 months"),
+        ("de", "Wir fahren vom 3.5. bis 10.5. weg.", "3. bis 10. Mai", "3. bis 10. Juni"),
+        ("de", "Der Termin ist am 12. Juni.", "am 12.06.", "am 12.07."),
         ("zh", "会议在下午3点", "下午3:00", "上午3点"),
         ("de", "in einer halben oder eine halbe Stunde", "in 30 Minuten", "in 3 Minuten"),
         ("en", "take 0.5 mg", "0.5 mg of it", "5 mg of it"),
