@@ -59,7 +59,7 @@ class ArchiveChange:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the archive keeps of a message, and compares with what comes later."""
+    """A message as the archive keeps it, with the marks by which it decides about later writes."""
 
     state: ArchivedMessage | DeletedMessage
     is_whole: bool = True
@@ -127,7 +127,7 @@ def agent_scope(episode_id: str) -> str | None:
 
 
 Decide = Callable[[str, Kept | None], Kept | None]
-"""Returns what to keep of the message with this key, given what is kept; None if there is nothing to keep."""
+"""Given a key and what is kept under it, returns what to keep; None if there is no message to keep."""
 
 
 class MessageArchive(Protocol):

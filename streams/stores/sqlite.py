@@ -182,7 +182,7 @@ class SqliteFile:
                     await self._answered([job])
 
     async def _answered(self, jobs: Sequence[Job[Any]]) -> bool:
-        """Run jobs in one transaction; return False, without answers, if it failed because of one of several."""
+        """Run jobs in one transaction and answer them; return False if one of several made it fail."""
         calls, loop = [job.call for job in jobs], asyncio.get_running_loop()
         work = loop.run_in_executor(self._thread, self._called, calls, jobs[0].begin)
         await asyncio.wait([work])
@@ -222,7 +222,7 @@ def rows(
 
 
 def insert(connection: apsw.Connection, table: str, row: Mapping[str, Any], otherwise: str = "") -> int:
-    """Insert a row, given by its columns, or do `otherwise` if there is one; return its rowid."""
+    """Insert a row, given by its columns; return its rowid. `otherwise` is the clause for a row that exists."""
     values = ", ".join(f":{name}" for name in row)
     connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values}) {otherwise}", row)  # noqa: S608 – only our own names are inserted
     return connection.last_insert_rowid()
