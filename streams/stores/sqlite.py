@@ -56,8 +56,7 @@ CREATE TABLE episode_messages (
 CREATE TABLE participants (episode_id TEXT, tenant_id TEXT, user_id TEXT, conversation_id TEXT);
 CREATE INDEX participants_of_episode ON participants (episode_id);
 CREATE INDEX participants_by_user ON participants (user_id, tenant_id, conversation_id);
-CREATE TABLE facts (
-    episode_id TEXT, tenant_id TEXT, user_id TEXT, conversation_id TEXT, ordinal INTEGER, ended_at INTEGER, facts TEXT);
+CREATE TABLE facts (episode_id TEXT, tenant_id TEXT, user_id TEXT, ended_at INTEGER, facts TEXT);
 CREATE INDEX facts_of_episode ON facts (episode_id);
 CREATE INDEX facts_of_user ON facts (user_id, tenant_id, ended_at);
 CREATE TABLE rolling_rows (

@@ -3,7 +3,7 @@
 A record is a row: its JSON, and the columns by which it is found. Times are in milliseconds.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import orjson
 
-from afterword.schemas import MessageCreated, SummaryCreated
+from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import scope_id
 from afterword.streams.stores.bookkeeping import (
@@ -92,8 +92,10 @@ class SqliteEpisodes:
             if isinstance(episode, StoredEpisode):
                 users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in episode.users]
                 connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
-                for fact_row in _fact_rows(episode.summary):
-                    insert(connection, "facts", fact_row)
+                own = {"episode_id": event.episode_id, "tenant_id": event.tenant_id, "ended_at": row["ended_at"]}
+                for user in dict.fromkeys(fact.user_id for fact in episode.summary.facts):
+                    facts = [[*FactOfUser.of(vars(fact))] for fact in episode.summary.facts if fact.user_id == user]
+                    insert(connection, "facts", {**own, "user_id": user, "facts": _json(facts)})
             return True
 
         return await self._written(write, erases=before is not None)
@@ -181,8 +183,9 @@ class SqliteEpisodes:
         return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
-        select = """SELECT episode_id, conversation_id, ordinal, ended_at, facts FROM facts
-            WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC LIMIT ?"""
+        select = """SELECT id, conversation_id, ordinal, f.ended_at, facts
+            FROM facts AS f JOIN episodes ON id = episode_id
+            WHERE tenant_id IS ? AND user_id = ? ORDER BY f.ended_at DESC LIMIT ?"""
         found = await self._file.select(select, tenant_id, user_id, limit)
         return [
             EpisodeFacts(name, conversation, ordinal, _moment(ended), tuple(map(FactOfUser._make, orjson.loads(facts))))
@@ -238,15 +241,6 @@ def _episode_row(episode: Episode) -> dict[str, Any]:
     times = {name: fields[name] and _milliseconds(fields[name]) for name in ("ended_at", "due_at")}
     document = STORED.dump_json(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_json(episode)
     return {"id": episode.event.episode_id, **fields, **times, "document": document.decode()}
-
-
-def _fact_rows(summary: SummaryCreated) -> Iterator[dict[str, Any]]:
-    """Yield a row with the facts about each user, by which a profile finds them."""
-    names = {"episode_id", "tenant_id", "conversation_id", "ordinal"}
-    own = summary.model_dump(include=names) | {"ended_at": _milliseconds(summary.ended_at)}
-    for user in dict.fromkeys(fact.user_id for fact in summary.facts):
-        facts = [[*FactOfUser.of(vars(fact))] for fact in summary.facts if fact.user_id == user]
-        yield {**own, "user_id": user, "facts": orjson.dumps(facts).decode()}
 
 
 class SqliteMessages(MessageArchive):
@@ -544,7 +538,7 @@ async def _conversations(
     return [name for (name,) in await file.select(select, tenant_id, user_id, after or "", limit)]
 
 
-def _json(values: Sequence[str]) -> str:
+def _json(values: Sequence[Any]) -> str:
     return orjson.dumps(values).decode()
 
 
