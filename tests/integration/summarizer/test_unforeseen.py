@@ -11,7 +11,7 @@ from afterword.embedded import Process
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings
-from faust_eos import Options
+from faust_eos.options import Options
 from tests.e2e.deployment import deployed, environment_of
 from tests.integration.summarizer.failing import FAILS
 from tests.integration.summarizer.test_worker import SECRET, announced_of_each, dead_letters, episode, send
