@@ -19,13 +19,14 @@ NOTHING = "–"
 
 topics = typer.Typer(help="Create or verify topics.", no_args_is_help=True)
 config = typer.Typer(help="Show the configuration.", no_args_is_help=True)
-schema = typer.Typer(help="Export the events' schemas.", no_args_is_help=True)
+schema = typer.Typer(help="Export or register the events' schemas.", no_args_is_help=True)
 index = typer.Typer(help="Maintain the search index.", no_args_is_help=True)
 stores = typer.Typer(help="Copy stored data.", no_args_is_help=True)
 state_app = typer.Typer(help="Rebuild the segmenter's state.", no_args_is_help=True)
 
 SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
 Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
+RegistryUrl = Annotated[str, typer.Argument(metavar="URL", help="Registry, such as https://user:password@host:8081.")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Maximum wait for the summary.")]
 Wait = Annotated[
     float,
@@ -95,6 +96,15 @@ def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
 
     for name in export(directory, load_settings().kafka):
         typer.echo(str(directory / name))
+
+
+@schema.command("register")
+def register_schemas(url: RegistryUrl) -> None:
+    """Register the schema of each topic's events with a schema registry, as JSON Schema; can be repeated."""
+    from afterword.writing.contract import register
+
+    for subject, schema_id in asyncio.run(register(url, start_command().kafka)).items():
+        typer.echo(shown(f"{schema_id}  {subject}"))
 
 
 def check(as_json: Json = False) -> None:

@@ -6,7 +6,9 @@ from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
+import httpx
 import orjson
 from pydantic import TypeAdapter
 
@@ -35,8 +37,19 @@ from afterword.schemas.messages import (
     MESSAGE_EDITED,
 )
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
+
+REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
+REGISTRY_SECONDS = 20.0
+REGISTRY_TEXT = 200
+"""How much of a registry's answer is shown."""
+
+
+class RegistryRefused(AfterwordError):
+    """the registry rejected the schema of {subject}: {problem}"""
+
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -274,6 +287,38 @@ def _message(event: EventType) -> dict[str, Any]:
         "bindings": {"kafka": {"key": KEY, **BINDING}},
         "examples": [{"name": "one", "payload": example(event)}],
     }
+
+
+def subjects(kafka: Kafka) -> dict[str, Schema]:
+    """Return the schemas by registry subject: `TOPIC-value`, or `TOPIC-EVENT` for a topic with several events."""
+    schemas, found = event_schemas(), {}
+    for channel in channels(kafka):
+        names = {name: CURRENT[name][0] if name in CURRENT else name for name in channel.events}
+        for name in names.values():
+            found[f"{channel.topic}-{'value' if len(names) == 1 else name}"] = schemas[name]
+    return found
+
+
+async def register(url: str, kafka: Kafka) -> dict[str, int]:
+    """Register every subject as JSON Schema, and return the schemas' ids. Registered schemas keep their ids.
+
+    Raises: RegistryRefused.
+    """
+    ids = {}
+    async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+        for subject, schema in subjects(kafka).items():
+            body = orjson.dumps({"schemaType": "JSON", "schema": orjson.dumps(schema).decode()})
+            address = f"{url.rstrip('/')}/subjects/{quote(subject, safe='')}/versions"
+            try:
+                response = await client.post(address, content=body, headers={"Content-Type": REGISTRY_JSON})
+                response.raise_for_status()
+                ids[subject] = int(orjson.loads(response.content)["id"])
+            except httpx.HTTPStatusError as error:
+                problem = f"{error.response.status_code} {error.response.text[:REGISTRY_TEXT]}"
+                raise RegistryRefused(subject=subject, problem=problem) from None
+            except (httpx.HTTPError, httpx.InvalidURL, orjson.JSONDecodeError, KeyError, TypeError) as error:
+                raise RegistryRefused(subject=subject, problem=type(error).__name__) from None
+    return ids
 
 
 def documents(kafka: Kafka) -> dict[str, bytes]:
