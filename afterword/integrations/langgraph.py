@@ -1,12 +1,14 @@
-"""LangGraph adapters: a node that loads memory into the state, and a store that searches episodes."""
+"""LangGraph adapters: a node that loads memory into the state, and a store that reads and searches episodes."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.matches import hits_as_text
-from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, Recalled
+from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, Recalled, StoredEpisode
+from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
 
@@ -17,6 +19,8 @@ with extra_required("langgraph", __name__):
         BaseStore,
         GetOp,
         Item,
+        ListNamespacesOp,
+        MatchCondition,
         Op,
         PutOp,
         Result,
@@ -37,10 +41,6 @@ class StoreReadOnly(AfterwordError, NotImplementedError):
 
 class NamespaceUnknown(AfterwordError, ValueError):
     """a namespace must be (user_id,) or (user_id, conversation_id); a search across all users is not possible"""
-
-
-class QueryMissing(AfterwordError, ValueError):
-    """the store only searches: it needs a query; Memory.conversations and Memory.episodes list what there is"""
 
 
 class FilterUnknown(AfterwordError, ValueError):
@@ -108,9 +108,10 @@ class AfterwordStore(BaseStore):
     A namespace is `(user_id,)`, for all conversations of a user, or `(user_id, conversation_id)`. The tenant is fixed
     in this object. Whoever calls the store chooses the user, so let a model choose the query but not the namespace.
 
-    A search ranks like `Memory.recall`, within its first 100 hits, and each value includes the `matches`. `aget` also
-    returns the long summary. The store is asynchronous only. Calls raise the errors of `Memory`, StoreReadOnly,
-    NamespaceUnknown, QueryMissing and FilterUnknown.
+    A search with a query ranks like `Memory.recall`, within its first 100 hits, and each value includes the `matches`.
+    Without a query it lists episodes, starting with the most recently summarized conversation. `aget` also returns the
+    long summary. The store is asynchronous only. Calls raise the errors of `Memory`, StoreReadOnly, NamespaceUnknown
+    and FilterUnknown.
     """
 
     def __init__(self, memory: Memory, *, tenant_id: str | None, min_coverage: float = MIN_COVERAGE) -> None:
@@ -120,22 +121,27 @@ class AfterwordStore(BaseStore):
         self._tenant_id = tenant_id
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        results: list[Result] = []
-        for op in ops:
-            match op:
-                case GetOp():
-                    results.append(await self.aget(op.namespace, op.key))
-                case SearchOp(namespace_prefix=prefix):
-                    found = self.asearch(prefix, query=op.query, filter=op.filter, limit=op.limit, offset=op.offset)
-                    results.append(await found)
-                case PutOp():
-                    raise StoreReadOnly
-                case _:
-                    raise QueryMissing
-        return results
+        return [await self._done(op) for op in ops]
+
+    async def _done(self, op: Op) -> Result:
+        match op:
+            case GetOp():
+                return await self.aget(op.namespace, op.key)
+            case SearchOp():
+                return await self.asearch(
+                    op.namespace_prefix, query=op.query, filter=op.filter, limit=op.limit, offset=op.offset
+                )
+            case ListNamespacesOp(match_conditions=(MatchCondition(match_type="prefix", path=prefix),)):
+                return await self.alist_namespaces(
+                    prefix=tuple(prefix), max_depth=op.max_depth, limit=op.limit, offset=op.offset
+                )
+            case PutOp():
+                raise StoreReadOnly
+            case _:
+                raise NamespaceUnknown
 
     def batch(self, ops: Iterable[Op]) -> NoReturn:  # noqa: ARG002 – the framework's signature
-        raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget or asearch")
+        raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget, asearch or alist_namespaces")
 
     # The framework's own methods reject labels with a full stop, which e-mail addresses contain.
 
@@ -159,34 +165,85 @@ class AfterwordStore(BaseStore):
         refresh_ttl: bool | None = None,  # noqa: ARG002 – as above
     ) -> list[SearchItem]:
         user_id, conversation_id = _place(namespace_prefix)
-        if not query:
-            raise QueryMissing
         wanted = filter or {}
         if wanted.keys() - {"agent_id", "conversation_id"} or not all(isinstance(one, str) for one in wanted.values()):
             raise FilterUnknown
-        filtered = wanted.get("conversation_id", conversation_id)
-        if limit < 1 or conversation_id not in (None, filtered):
+        agent_id, filtered = wanted.get("agent_id"), wanted.get("conversation_id")
+        if limit < 1 or (filtered and conversation_id not in (None, filtered)):
             return []
-        hits = await self._memory.recall(
-            query,
-            user_id=user_id,
-            tenant_id=self._tenant_id,
-            k=min(offset + limit, MOST_HITS),
-            agent_id=wanted.get("agent_id"),
-            conversation_id=filtered,
-            min_coverage=self._min_coverage,
-        )
-        return [
-            SearchItem(
-                namespace=(user_id, hit.conversation_id),
-                key=hit.episode_id,
-                value=hit.model_dump(mode="json", include={*SHOWN, "matches"}),
-                created_at=hit.ended_at,
-                updated_at=hit.ended_at,
-                score=hit.score,
+        conversation_id = conversation_id or filtered
+        if query:
+            hits = await self._memory.recall(
+                query,
+                user_id=user_id,
+                tenant_id=self._tenant_id,
+                k=min(offset + limit, MOST_HITS),
+                agent_id=agent_id,
+                conversation_id=conversation_id,
+                min_coverage=self._min_coverage,
             )
-            for hit in hits[offset : offset + limit]
-        ]
+            return [_item(user_id, hit, {*SHOWN, "matches"}, hit.score) for hit in hits[offset : offset + limit]]
+        found: list[SearchItem] = []
+        async with aclosing(self._episodes(user_id, conversation_id, agent_id)) as episodes:
+            async for episode in episodes:
+                found.append(_item(user_id, episode.summary, SHOWN))
+                if len(found) == offset + limit:
+                    break
+        return found[offset:]
+
+    async def alist_namespaces(
+        self,
+        *,
+        prefix: Namespace | None = None,
+        suffix: Namespace | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        if suffix or prefix is None or len(prefix) != 1 or prefix[0] == "*":
+            raise NamespaceUnknown
+        found: dict[Namespace, None] = {}
+        if limit < 1:
+            return []
+        async with aclosing(self._scopes(prefix[0])) as scopes:
+            async for conversation_id, _ in scopes:
+                found[(prefix[0], conversation_id)[:max_depth]] = None
+                if len(found) == offset + limit:
+                    break
+        return list(found)[offset:]
+
+    async def _episodes(
+        self, user_id: str, conversation_id: str | None, agent_id: str | None
+    ) -> AsyncGenerator[StoredEpisode, None]:
+        """Yield the episodes of one conversation, newest first, or of all conversations that the user began."""
+        async for conversation, agent in self._scopes(user_id, conversation_id, agent_id):
+            before: int | None = None
+            while True:
+                page = await self._memory.episodes(
+                    conversation, before=before, agent_id=agent, user_id=user_id, tenant_id=self._tenant_id
+                )
+                for episode in page.episodes:
+                    yield episode
+                before = page.next_before
+                if before is None:
+                    break
+
+    async def _scopes(
+        self, user_id: str, conversation_id: str | None = None, agent_id: str | None = None
+    ) -> AsyncGenerator[tuple[str, str | None], None]:
+        """Yield the conversation and agent, or those of all conversations that the user began."""
+        if conversation_id is not None:
+            yield conversation_id, agent_id
+            return
+        after: str | None = None
+        while True:
+            page = await self._memory.conversations(user_id=user_id, tenant_id=self._tenant_id, after=after)
+            for entry in page.conversations:
+                if agent_id in (None, entry.agent_id):
+                    yield entry.conversation_id, entry.agent_id
+            after = page.next_after
+            if after is None:
+                return
 
 
 def _place(namespace: Namespace) -> tuple[str, str | None]:
@@ -200,3 +257,14 @@ def _place(namespace: Namespace) -> tuple[str, str | None]:
 
 SHOWN = {"conversation_id", "agent_id", "ordinal", "title", "short_summary", "message_ids", "started_at", "ended_at"}
 """Fields copied into an item's value, from hits and episodes alike."""
+
+
+def _item(user_id: str, found: Recalled | SummaryCreated, fields: set[str], score: float | None = None) -> SearchItem:
+    return SearchItem(
+        namespace=(user_id, found.conversation_id),
+        key=found.episode_id,
+        value=found.model_dump(mode="json", include=fields),
+        created_at=found.ended_at,
+        updated_at=found.ended_at,
+        score=score,
+    )
