@@ -39,9 +39,8 @@ or the nearest one above it, if it belongs to this user. Commands say so on stan
 
 def reference(command: Command, name: str) -> str:
     """Return a section for each command below this one, as Markdown."""
-    described: dict[tuple[str, str], str] = {}
     return HEADING + "".join(
-        f"\n## {context.command_path}\n{found.help}\n{_parameters(found, context, described)}"
+        f"\n## {context.command_path}\n{found.help}\n{_parameters(found, context)}"
         for found, context in _commands(command, name, None)
     )
 
@@ -55,21 +54,13 @@ def _commands(command: Command, name: str, parent: Any) -> Iterator[tuple[Comman
         yield from _commands(found, inner, context)
 
 
-def _parameters(command: Command, context: Any, described: dict[tuple[str, str], str]) -> str:
-    """List the parameters. Those that an earlier command has described in the same words are only named."""
-    lines = []
-    repeated: dict[str, list[str]] = {}
-    for parameter in command.get_params(context):
-        if parameter.name in EVERYWHERE:
-            continue
-        option, text = _described(parameter, *parameter.get_help_record(context))
-        earlier = described.setdefault((option, text), context.command_path)
-        if earlier == context.command_path:
-            lines.append(f"- `{option}`: {text}\n")
-        else:
-            repeated.setdefault(earlier, []).append(f"`{option}`")
-    lines += [f"- {', '.join(options)}: as for `{earlier}`.\n" for earlier, options in repeated.items()]
-    return "\n" + "".join(lines) if lines else ""
+def _parameters(command: Command, context: Any) -> str:
+    described = [
+        _described(parameter, *parameter.get_help_record(context))
+        for parameter in command.get_params(context)
+        if parameter.name not in EVERYWHERE
+    ]
+    return "\n" + "".join(f"- `{option}`: {text}\n" for option, text in described) if described else ""
 
 
 def _described(parameter: Any, name: str, text: str) -> tuple[str, str]:
