@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import structlog
 
@@ -21,34 +22,29 @@ RETRY_SECONDS = 30.0
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True)
 class ErasureRunner:
     """Accepts requests and carries them out while it runs, including those that were in progress when it started.
 
     `prepare` makes the database ready. `open_eraser` builds an eraser, and entering that connects to Kafka.
     """
 
-    def __init__(
-        self,
-        erasures: Erasures,
-        prepare: Callable[[], Awaitable[None]],
-        open_eraser: Callable[[], AbstractAsyncContextManager[Eraser]],
-    ) -> None:
-        self._erasures = erasures
-        self._prepare = prepare
-        self._open_eraser = open_eraser
-        self._asked: asyncio.Queue[Erasure] = asyncio.Queue()
-        self._turns = asyncio.Semaphore(AT_A_TIME)
+    erasures: Erasures
+    prepare: Callable[[], Awaitable[None]]
+    open_eraser: Callable[[], AbstractAsyncContextManager[Eraser]]
+    _asked: asyncio.Queue[Erasure] = field(default_factory=asyncio.Queue)
+    _turns: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, AT_A_TIME))
 
     async def ask(self, person: Person, asked_by: str | None) -> Erasure:
         """Store and return a request, or return the person's request in progress. Raises: StoreUnavailable."""
-        await self._prepare()
-        erasure = await self._erasures.begin(new_erasure(person, asked_by))
+        await self.prepare()
+        erasure = await self.erasures.begin(new_erasure(person, asked_by))
         self._asked.put_nowait(erasure)
         return erasure
 
     async def find(self, erasure_id: str) -> Erasure | None:
         """Return an erasure by its id. Raises: StoreUnavailable."""
-        return await self._erasures.find(erasure_id)
+        return await self.erasures.find(erasure_id)
 
     async def run(self) -> None:
         """Carry out requests until cancelled."""
@@ -65,7 +61,7 @@ class ErasureRunner:
         """Resume what was in progress when a server stopped."""
         while True:
             try:
-                for erasure in await self._erasures.under_way():
+                for erasure in await self.erasures.under_way():
                     self._asked.put_nowait(erasure)
             except StoreUnavailable as error:
                 log.warning("erasures_not_read", stage="serve", error_type=error.error_type)
@@ -87,21 +83,21 @@ class ErasureRunner:
             detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""
             log.warning("erasure_put_off", error_type=problem, **about)
             try:
-                await self._erasures.report(replace(erasure, problem=problem, detail=detail))
+                await self.erasures.report(replace(erasure, problem=problem, detail=detail))
             except StoreUnavailable as unavailable:
                 log.warning("erasure_not_reported", stage="serve", error_type=unavailable.error_type)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _attempt(self, erasure: Erasure) -> None:
-        known = await self._erasures.find(erasure.erasure_id)
+        known = await self.erasures.find(erasure.erasure_id)
         if known is None or known.receipt is not None:  # another server finished it first
             return
         assert erasure.user_id is not None  # noqa: S101 – it is in progress
         person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
 
         async def report(stage: str, left: int) -> None:
-            await self._erasures.report(replace(erasure, is_running=True, stage=stage, left=left))
+            await self.erasures.report(replace(erasure, is_running=True, stage=stage, left=left))
 
-        await self._erasures.report(replace(erasure, is_running=True, stage=None))
-        async with self._open_eraser() as eraser:
+        await self.erasures.report(replace(erasure, is_running=True, stage=None))
+        async with self.open_eraser() as eraser:
             await eraser.erase(*person, asked_by=erasure.asked_by, timeout_seconds=ATTEMPT_SECONDS, progress=report)
