@@ -194,7 +194,7 @@ class Redo:
 
     async def _check_finished(self) -> None:
         handled = await self.requests.handled_to()  # before the stores are read: whatever is handled by now is stored
-        for episode_id, sent in list(self._waiting.items()):
+        for episode_id, sent in reversed(list(self._waiting.items())):  # so that those that go back stay in order
             stored = await find_episode(self.episodes, episode_id)
             if stored is None:
                 self.counts.gone += 1
