@@ -18,8 +18,8 @@ import afterword.streams.stores.qdrant, afterword.streams.stores.sqlite_index
 ADAPTERS = {
     extra: f"afterword.integrations.{extra.replace('-', '_')}" for extra in ("langchain", "langgraph", "openai-agents")
 }
-OF_SERVERS = {"cryptography", "fastapi", "limits", "jinja2", "jwt", "markdown_it", "markupsafe", "nh3"} | {
-    *("sse_starlette", "starlette", "uvicorn")
+OF_SERVERS = {"cryptography", "fastapi", "limits", "jinja2", "jwt", "markdown_it", "markupsafe", "mcp"} | {
+    *("nh3", "sse_starlette", "starlette", "uvicorn")
 }
 WORKERS = f"""
 import importlib, pkgutil, afterword
