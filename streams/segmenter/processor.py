@@ -292,18 +292,16 @@ class _Batch:
     def _flush(self, event: ConversationFlush, root: ScopeLog, record: KafkaRecord) -> bool:
         """Close the logs that fit into the budget; return whether that was all of them."""
         closed: list[ClosedEpisode] = []
-        size = 0
+        size, is_done = 0, True
         for episodes in self._conversation(root).flush(event.agent_id):
             closed += episodes
             size += sum(episode.size_bytes for episode in episodes)
             if episodes and self._outcome.written + size >= self._budget.write:
+                is_done = False
                 break
-        else:
-            self._send(closed, record.topic, record.partition)
-            self._outcome.flushes += 1
-            return True
         self._send(closed, record.topic, record.partition)
-        return False
+        self._outcome.flushes += is_done
+        return is_done
 
     def _amend(self, event: Amendment, root: ScopeLog, record: KafkaRecord) -> None:
         if isinstance(event, ConversationDeleted):
