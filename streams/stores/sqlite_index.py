@@ -71,7 +71,11 @@ class SqliteIndex:
             await self._file.empty_log()
 
     async def remove(self, episode_id: str, revision: int) -> None:
-        await self._file.write(lambda connection: _remove(connection, episode_id, revision))
+        def write(connection: apsw.Connection) -> None:
+            if _clear(connection, episode_id, revision, is_removal=True) is not None:
+                insert(connection, "points", {"episode_id": episode_id, "revision": revision})
+
+        await self._file.write(write)
         await self._file.empty_log()
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
@@ -106,11 +110,9 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
 
 def _put(connection: apsw.Connection, point: Point) -> bool:
     """Write an episode unless a later revision is stored; return whether it replaced one."""
-    kept = _stored_point(connection, point.row["episode_id"])
-    if kept and (kept.revision, kept.is_removed) > (point.row["revision"], False):
+    is_replaced = _clear(connection, point.row["episode_id"], point.row["revision"], is_removal=False)
+    if is_replaced is None:
         return False
-    if kept:
-        _delete(connection, kept.id)
     row = insert(connection, "points", point.row)
     for finder in point.finders:
         words = " ".join(_tokens(point.words, _digest(finder["user_id"], finder["tenant_id"])))
@@ -121,36 +123,21 @@ def _put(connection: apsw.Connection, point: Point) -> bool:
         for (kept_size,) in rows(connection, "SELECT size FROM vectors WHERE model IS ? LIMIT 1", (model,)):
             _require_size(kept_size, point.size)
         insert(connection, "vectors", {"id": row, "model": model, "size": point.size, "packed": point.vectors})
-    return kept is not None
+    return is_replaced
 
 
-def _remove(connection: apsw.Connection, episode_id: str, revision: int) -> None:
-    kept = _stored_point(connection, episode_id)
-    if kept and kept.revision > revision:
-        return
-    if kept:
-        _delete(connection, kept.id)
-    insert(connection, "points", {"episode_id": episode_id, "revision": revision})
-
-
-class StoredPoint(NamedTuple):
-    """An episode as the index has it."""
-
-    id: int
-    revision: int
-    is_removed: bool
-
-
-def _stored_point(connection: apsw.Connection, episode_id: str) -> StoredPoint | None:
-    select = "SELECT id, revision, message_ids IS NULL FROM points WHERE episode_id = ?"
-    return next((StoredPoint(*found) for found in rows(connection, select, (episode_id,))), None)
-
-
-def _delete(connection: apsw.Connection, row: int) -> None:
-    connection.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM finders WHERE point = ?)", (row,))
-    connection.execute("DELETE FROM finders WHERE point = ?", (row,))
-    connection.execute("DELETE FROM vectors WHERE id = ?", (row,))
-    connection.execute("DELETE FROM points WHERE id = ?", (row,))
+def _clear(connection: apsw.Connection, episode_id: str, revision: int, *, is_removal: bool) -> bool | None:
+    """Make room for a revision; return whether another one was deleted, or None if a later one stays."""
+    select = "SELECT id, (revision, message_ids IS NULL) > (?, ?) FROM points WHERE episode_id = ?"
+    for row, is_later in rows(connection, select, (revision, is_removal, episode_id)):
+        if is_later:
+            return None
+        connection.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM finders WHERE point = ?)", (row,))
+        connection.execute("DELETE FROM finders WHERE point = ?", (row,))
+        connection.execute("DELETE FROM vectors WHERE id = ?", (row,))
+        connection.execute("DELETE FROM points WHERE id = ?", (row,))
+        return True
+    return False
 
 
 def _search(connection: apsw.Connection, query: Query, dense: Dense | None, model: str | None) -> list[Candidate]:
