@@ -77,8 +77,8 @@ class SegmenterMachine(FaultMachine):
             return False
         if any(call.process is None for call in self.world.network.pending):
             return False
-        deadline = session.database.next_deadline()
-        nothing_due = deadline is None or deadline > self.world.wall_ms
+        deadlines = session.database.next_deadline(), session.database.next_tidying()
+        nothing_due = all(deadline is None or deadline > self.world.wall_ms for deadline in deadlines)
         return nothing_due and max(session.database.position.source, 0) >= self.world.source_end()
 
     # -- the outside
