@@ -9,6 +9,7 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Settings, Sqlite
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes, scope_of
+from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import Stores, open_stores
 
 PAGE_MESSAGES = 200
@@ -54,11 +55,11 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
 
 
 async def _copy_messages(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:
-    keys = [one.key async for one in source.messages.all_messages() if one.content is not None]
+    keys = [one.key async for one in source.messages.all_messages()]
     for start in range(0, len(keys), PAGE_MESSAGES):
-        page = await source.messages.get_many(keys[start : start + PAGE_MESSAGES])
-        await target.messages.put_many(list(page.values()))
-        done.messages += len(page)
+        page = await source.messages.states(keys[start : start + PAGE_MESSAGES])
+        await target.messages.copy(page)  # with tombstones, so that a replay brings no deleted message back
+        done.messages += sum(isinstance(one, ArchivedMessage) for one in page.values())
         progress(done)
 
 

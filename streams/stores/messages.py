@@ -1,6 +1,6 @@
 """Archived chat messages: their records, and the protocol of their store."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, Protocol
@@ -149,6 +149,15 @@ class MessageArchive(Protocol):
         """Set the episode on its core messages, and archive those that are missing or older in the archive."""
         given = {key_of(archived): archived for archived in messages}
         await self._revise(list(given), lambda key, known: when_assigned(known, given[key]), episode_id)
+
+    async def copy(self, states: Mapping[str, ArchivedMessage | DeletedMessage]) -> None:
+        """Store messages and tombstones of another archive, by key. A message stays as it is, unless it was deleted."""
+
+        def decide(key: str, known: Kept | None) -> Kept:
+            given = states[key]
+            return Kept(given) if known is None or isinstance(given, DeletedMessage) else known
+
+        await self._revise(list(states), decide)
 
     async def change(self, change: ArchiveChange) -> None:
         """Edit a message, or reduce it, or all of a conversation's messages so far, to tombstones.

@@ -64,6 +64,15 @@ async def test_what_was_archived_first_stays(messages: MessageArchive) -> None:
     assert (await refs(messages)).keys() == {"c1:m1", "c1:m2"}
 
 
+async def test_a_copy_changes_no_message_that_is_there_but_brings_deletions(messages: MessageArchive) -> None:
+    there, gone = archived(), DeletedMessage(7)
+    await messages.put_many([there, archived("m2", offset=1)])
+    await messages.copy({"c1:m1": archived(content="Other."), "c1:m2": gone, "c1:m3": gone})
+    assert await messages.states(["c1:m1", "c1:m2", "c1:m3"]) == {"c1:m1": there, "c1:m2": gone, "c1:m3": gone}
+    await messages.put_many([archived("m3", offset=2)])
+    assert await messages.states(["c1:m3"]) == {"c1:m3": gone}
+
+
 @pytest.mark.parametrize("archiver_first", [True, False])
 async def test_the_order_of_archiver_and_summarizer_does_not_matter(
     messages: MessageArchive, archiver_first: bool

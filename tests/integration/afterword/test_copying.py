@@ -53,11 +53,11 @@ async def fill(stores: Stores) -> None:
 
 async def contents(stores: Stores) -> dict[str, Any]:
     """Everything that is copied."""
-    refs = [ref async for ref in stores.messages.all_messages() if ref.content is not None]
+    refs = [ref async for ref in stores.messages.all_messages()]
     episodes = stores.episodes
     return {
         "messages": sorted(refs, key=lambda ref: ref.key),
-        "texts": await stores.messages.get_many([ref.key for ref in refs]),
+        "states": await stores.messages.states([ref.key for ref in refs]),
         "episodes": await episodes.page(None, 1000),
         "rows": {scope: await episodes.rows(scope) for scope in SCOPES},
         "conversations": {scope: await episodes.conversation(scope) for scope in SCOPES},
