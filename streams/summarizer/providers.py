@@ -166,8 +166,6 @@ class Maker(NamedTuple):
 class Provider(Protocol):
     """Writes summaries; may be used for several episodes at a time."""
 
-    name: str
-
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Write one summary. Raises: ProviderError."""
         ...

@@ -32,6 +32,7 @@ from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, S
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.sqlite_stores import SqliteMessages
 from afterword.streams.telemetry import Metrics
+from faust_eos.app import App
 from faust_eos.errors import AgentFailed
 from faust_eos.health import Readiness
 from faust_eos.worker import STOP_SECONDS, running
@@ -69,13 +70,13 @@ async def archiving(
     archive: MessageArchive | None = None,
     readiness: Readiness | None = None,
     metrics: Metrics | None = None,
-) -> AsyncIterator[None]:
+) -> AsyncIterator[App]:
     """The archiver's app, by default with the archive of the settings."""
     readiness, metrics = readiness or Readiness(*CONDITIONS), metrics or Metrics("archiver", "0")
     async with open_stores(settings) as stores:
         await stores.prepare_database()
-        async with running(archiver_app(settings, archive or stores.messages, readiness, metrics, NoOpTracer())):
-            yield
+        async with running(archiver_app(settings, archive or stores.messages, readiness, metrics, NoOpTracer())) as app:
+            yield app
 
 
 @pytest_asyncio.fixture
@@ -222,13 +223,9 @@ async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(set
     dying = DyingArchive()
     archive = SqliteMessages(dying.file)
     await send(producer, settings, message(1))
-
-    async def is_written() -> bool:
-        return bool(dying.messages)
-
     with pytest.raises(AgentFailed):
-        async with archiving(settings, dying):
-            await until(is_written)
+        async with archiving(settings, dying) as app, asyncio.timeout(SECONDS):
+            await app.wait_until_stopped()
     assert await committed(settings) == 0
     before = dict(dying.messages)
     await send(producer, settings, message(2))

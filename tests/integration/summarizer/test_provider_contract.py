@@ -71,10 +71,6 @@ async def test_a_working_provider_passes_its_check(provider: Provider) -> None:
     await provider.check()
 
 
-async def test_a_provider_has_a_name(provider: Provider) -> None:
-    assert provider.name in {"openai", "ollama", "extractive", "scripted"}
-
-
 async def test_closing_twice_does_no_harm(provider: Provider) -> None:
     await provider.close()
     await provider.close()
