@@ -15,13 +15,13 @@ SHADOWS = "words_%"
 
 
 async def stored(settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """Return all documents by collection, or all rows by table; a row of JSON has its fields as well."""
+    """Return all documents by collection, or all rows by table, with the fields of the records inside them."""
     if settings.sqlite.path is not None:
         return _rows(str(settings.sqlite.path))
     database = mongo.connect(settings.mongo)
     try:
         names = await database.list_collection_names()
-        return {name: [found async for found in database[name].find(batch_size=BATCH_SIZE)] for name in names}
+        return {name: [_fields(found) async for found in database[name].find(batch_size=BATCH_SIZE)] for name in names}
     finally:
         await mongo.close(database)
 
@@ -41,6 +41,6 @@ def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row's columns and the fields of its JSON, including those of a summary or of its deletion."""
-    document = orjson.loads(row["document"]) if "document" in row else {}
-    return {**row, **document, **document.get("summary", {}), **document.get("deletion", {})}
+    """Return the fields of a document or row, of its JSON, and of a summary or its deletion in it."""
+    document = row | orjson.loads(row.get("document", "{}"))
+    return {**document, **document.get("summary", {}), **document.get("deletion", {})}
