@@ -223,8 +223,9 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
         return True
     if word.isupper() and len(word) > 1:
         return False
+    is_name = language == "en" and bool(before) and word.istitle() and len(word) > 1  # "9 May", inside a sentence
     if (
-        stem(small, language) is None
+        (stem(small, language) is None and not is_name)
         or small in FILLERS
         or small.endswith(("it's", "that's", "what's", "let's", "there's"))
     ):

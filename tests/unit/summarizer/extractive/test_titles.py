@@ -26,6 +26,7 @@ def title(*said: str) -> str:
         ("I'm nervous about my interview at Siemens on Friday.", "Interview at Siemens on Friday"),
         ("I want to cancel order 4711, because the chair arrived broken.", "Order 4711"),
         ("We want to go to Lisbon in April, with our son Tim.", "Lisbon in April"),
+        ("I'm planning a week in Kyoto from 3 to 9 May.", "Kyoto from 3 to 9 May"),
         ("I've accepted an offer from Siemens, starting 1 February.", "Offer from Siemens"),
         ("Explain the difference between mean and median.", "Difference between mean and median"),
         ("My doctor put me on 50 mg of sertraline.", "50 mg of sertraline"),
