@@ -17,7 +17,7 @@ from tests.e2e.faults.load import Sent
 from tests.e2e.faults.world import World
 
 CLEANER_SECONDS = 400.0
-GROWN = "partitions, and was read while it had"
+GROWN = "partitions, but was read when it had"
 HARD = {
     "cleanup_policy": "compact",
     "segment_ms": "500",
