@@ -111,15 +111,12 @@ class SummarizerRefused(Fault):
     share = 30.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        topic = world.deployment.settings.kafka.summaries_topic
-        async with world.ending(world.running("summarizer")[0], "MessageSizeTooLarge"):
+        topic, name = world.deployment.settings.kafka.summaries_topic, world.running("summarizer")[0]
+        async with world.ending(name, "MessageSizeTooLarge"):
             await world.configure(topic, max_message_bytes="300")
         await world.configure(topic, max_message_bytes=str(LARGE_RECORD_BYTES))
-        await world.progress()
-        async with (
-            world.ending(world.running("summarizer")[0], "TopicAuthorizationFailed"),
-            world.admin() as admin,
-        ):
+        await world.ready(name)  # the segmenter's progress says nothing about the summarizer's restart
+        async with world.ending(name, "TopicAuthorizationFailed"), world.admin() as admin:
             await forbid_writing(admin, topic)
         async with world.admin() as admin:
             await allow_again(admin, topic)
@@ -159,6 +156,7 @@ class Grown(Fault):
         topics = kafka.messages_topic, *map(kafka.changelog, TABLES)
         async with AsyncExitStack() as refusing:
             for name in (*world.running("segmenter"), *world.running("archiver")):
+                await world.ready(name)  # it must have seen the topic as it was
                 refusing.callback(partial(workers.pop, name))  # it would be started again, in vain
                 await refusing.enter_async_context(world.ending(name, GROWN))
             async with world.admin() as admin:
