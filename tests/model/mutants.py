@@ -334,7 +334,7 @@ MUTANTS = (
     ),
     Mutant(
         "a summary is redone though another revision is stored than the request names",
-        SUMMARIZER,
+        REDOING_TESTS,
         RECONCILER,
         "        return Step.MAKE if stored.version == (task.redo.revision, task.redo.attempt) else Step.KEEP",
         "        return Step.MAKE",
