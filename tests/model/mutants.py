@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "the source offset is committed in a transaction of its own",
-        SEGMENTER,
+        "distributions/engine/tests/test_transaction.py",
         TRANSACTION,
         "        await asyncio.gather(*[batch.arrived() for batch in sent])\n        await self._producer.commit",
         "        await asyncio.gather(*[batch.arrived() for batch in sent], return_exceptions=True)\n"

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.batch import Output
+from faust_eos.changelog import Bookmark
 from faust_eos.options import Options
 from faust_eos.transaction import TransactionalProducer, transactional_id
 
@@ -66,6 +67,33 @@ async def test_each_commit_asks_once_how_many_partitions_its_topic_has() -> None
     growing.count = 2
     await producer.commit_outputs(outputs, {}, "group")
     assert (growing.asked, growing.written) == (2, {0, 1})
+
+
+class Refusing(Growing):
+    """A producer like aiokafka's, for a topic that refuses what it is sent."""
+
+    committed = False
+
+    async def send_batch(self, batch: Builder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        acknowledged = await super().send_batch(batch, topic, partition=partition)
+        refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        refused.set_exception(MessageSizeTooLargeError())
+        return refused if topic == "refusing" else acknowledged
+
+    async def commit_transaction(self) -> None:
+        self.committed = True
+
+
+async def test_a_transaction_is_not_committed_without_all_of_its_outputs() -> None:
+    refusing = Refusing()
+    clients: Any = SimpleNamespace(producer=lambda **_: refusing)
+    outputs = [Output(topic, b"k", b"", None, 0, []) for topic in ("out", "refusing")]
+    producer = TransactionalProducer("t", clients, Options())
+    with pytest.raises(MessageSizeTooLargeError):
+        await producer.commit_outputs(outputs, {}, "group")
+    with pytest.raises(MessageSizeTooLargeError):
+        await producer.commit(outputs, {}, Bookmark(1, "lineage", [], ""), TopicPartition("messages", 0), "group")
+    assert not refusing.committed
 
 
 async def test_a_broker_that_names_no_broker_is_one_that_cannot_be_reached_yet() -> None:
