@@ -69,7 +69,7 @@ _OPENED_TURN = re.compile(
 _NEXT_TURN = re.compile(
     r"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n|\[/?INST\]"
-    r"|(?<=[.!?。！？])\s*\n[\s#*]*(?:User|Human|Instruction)[*\s]*:"
+    r"|(?<=[.!?。！？])(?=[^\S\n]*+\n)[\s#*]*+(?:User|Human|Instruction)[*\s]*+:"
 )
 _LABEL = re.compile(
     r"\A[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title|zusammenfassung|résumé|resumen|resumo|riassunto"

@@ -1,6 +1,7 @@
 """The model check on its own: histories per minute, and whether it finds what was broken on purpose.
 
-python -m tests.model [--histories N] [segmenter | agents | summarizer] python -m tests.model --mutants
+    python -m tests.model [--histories N] [segmenter | agents | damaged | summarizer]
+    python -m tests.model --mutants
 """
 
 import argparse

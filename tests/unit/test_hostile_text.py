@@ -126,6 +126,8 @@ READERS: dict[str, Reader] = {
     "redaction": Redaction(patterns={"TICKET": r"T-\d+"}).redactor().redacted,
     "refusal": is_refusal,
     "own turn": own_turn,
+    "own turn after a sentence": lambda text: own_turn(f"Done.{text}"),
+    "plain text after a sentence": lambda text: read_plain(f"Done.{text}", "long_summary", LIMITS, 5),
     "thinking": without_thinking,
     "answer": lambda text: read_answer(text, LIMITS),
     "answer of an object": lambda text: read_answer(f"{{{text}}}", LIMITS),

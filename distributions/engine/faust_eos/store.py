@@ -73,7 +73,7 @@ class Store(FaustStore):
         """Do nothing: the state belongs to the partitions, which reset it themselves."""
 
     def _unsupported(self, *_: Any, **__: Any) -> Any:
-        """Raises: NotImplementedError. A table's rows are not listed, and partitions recover them by themselves."""
+        """Not supported: rows are not listed, and each partition recovers its own. Raises: NotImplementedError."""
         raise NotImplementedError
 
     __iter__ = __len__ = keys = values = items = update = clear = _unsupported
