@@ -1,7 +1,6 @@
 """The model check on its own: histories per minute, and whether it finds what was broken on purpose.
 
-    python -m tests.model [--histories N] [segmenter | agents | damaged | summarizer]
-    python -m tests.model --mutants
+Run `python -m tests.model [--histories N] [MACHINE]`, or `python -m tests.model --mutants`.
 """
 
 import argparse
