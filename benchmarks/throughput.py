@@ -47,6 +47,7 @@ POLL_SECONDS = 0.05
 TIMEOUT_SECONDS, STOP_SECONDS = 600.0, 20.0
 QUIX = Path("build/bench-venv/bin/python")
 HERE = Path(__file__).parent
+ENGINE = HERE.parent / "distributions" / "engine"
 KAFKA_STREAMS = "KafkaStreamsCounter"
 JAVA_FLAGS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
@@ -265,7 +266,7 @@ def quixstreams(program: str) -> list[Program]:
     if not QUIX.exists():
         print(f"quixstreams is left out: {QUIX} is missing; `make bench` makes it\n")
         return []
-    return [Program("quixstreams, exactly once", python(program, str(QUIX)), 0.5)]
+    return [Program("quixstreams, exactly once", python(program, str(QUIX)), 0.5, {"PYTHONPATH": str(ENGINE)})]
 
 
 def kafka_streams(directory: Path) -> Sequence[str]:
