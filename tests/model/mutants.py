@@ -33,6 +33,7 @@ class Mutant(NamedTuple):
 
 SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
 AMENDING_TESTS, REDOING_TESTS = "tests/unit/summarizer/test_amending.py", "tests/unit/summarizer/test_redoing.py"
+STORE_TESTS = "tests/contract/stores/test_episode_stores.py"
 ENGINE = "distributions/engine/faust_eos"
 CHANGELOG_TESTS = "distributions/engine/tests/test_changelog.py"
 SOURCES, TRANSACTION, CHANGELOG = f"{ENGINE}/sources.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
@@ -397,14 +398,14 @@ MUTANTS = (
     ),
     Mutant(
         "a revision that another worker stored meanwhile is written over",
-        SUMMARIZER,
+        STORE_TESTS,
         STORES,
         '        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None\n',
         "        version = {} if before else None\n",
     ),
     Mutant(
         "a row that another worker wrote meanwhile is written over",
-        SUMMARIZER,
+        STORE_TESTS,
         STORES,
         '        version = {"revision": before.revision} if before else None\n'
         "        return await self._written(\n"
