@@ -1,4 +1,4 @@
-"""The programs of docs/how-to/produce.md, as they stand there, against a broker: they all choose one partition.
+"""The programs of docs/how-to/produce.md and examples/produce all choose the same partition.
 
 Each needs its language on the machine, and its client from the language's own registry.
 """
@@ -22,13 +22,14 @@ from tests.stack import Stack
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "produce.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "how-to" / "produce.md"
+EXAMPLES = ROOT / "examples" / "produce"
 PARTITIONS = 8
 TOPIC = "messages"
 
 
 def program(title: str) -> str:
-    """The code below a heading of the page."""
     found = re.search(
         rf"^## {re.escape(title)}\n(?:<!--.*-->\n)?```\w+\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
     )
@@ -69,14 +70,14 @@ def node(directory: Path, servers: str) -> None:
 
 
 def go(directory: Path, servers: str) -> None:
-    (directory / "main.go").write_text(program("Go"))
+    shutil.copy(EXAMPLES / "main.go", directory)
     run(directory, needs("go"), "mod", "init", "produce")
     run(directory, "go", "mod", "tidy")
     run(directory, "go", "run", ".", BOOTSTRAP_SERVERS=servers)
 
 
 def java(directory: Path, servers: str) -> None:
-    (directory / "Produce.java").write_text(program("Java"))
+    shutil.copy(EXAMPLES / "Produce.java", directory)
     jars = JarCache(cache_directory(), locked_jars())
     jars.ensure()
     run(directory, needs("java"), "-cp", jars.classpath("kafka"), "Produce.java", BOOTSTRAP_SERVERS=servers)

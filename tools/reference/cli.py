@@ -1,5 +1,6 @@
 """Generate docs/reference/cli.md from the commands."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ VALUES = {"int": "N", "float": "N", "str": "TEXT", "list[str]": "TEXT", "datetim
 """Short names of option types, without `range`."""
 EVERYWHERE = ("help", "as_json")
 """Options that the heading describes once for all commands."""
+REQUIRED = " (required)"
 HEADING = """\
 # Command line
 
@@ -34,15 +36,23 @@ or `audit --wait` timed out, and the report says what is missing |
 
 If none of them names a file or a server, commands and programs use `.afterword/afterword.toml` in the current directory
 or the nearest one above it, if it belongs to this user. Commands say so on standard error.
+
+## Common options
+These mean the same in every command that names them.
+
 """
 
 
 def reference(command: Command, name: str) -> str:
-    """Return a section for each command below this one, as Markdown."""
-    return HEADING + "".join(
-        f"\n## {context.command_path}\n{found.help}\n{_parameters(found, context)}"
-        for found, context in _commands(command, name, None)
+    """Return the options that several commands have, and a section for each command below this one, as Markdown."""
+    found = {context: _parameters(inner, context) for inner, context in _commands(command, name, None)}
+    counts = Counter((option, text.removesuffix(REQUIRED)) for rows in found.values() for option, text in rows)
+    common = [row for row, count in counts.items() if count > 1]
+    sections = (
+        f"\n## {context.command_path}\n{context.command.help}\n{_options(rows, common)}"
+        for context, rows in found.items()
     )
+    return HEADING + _list(common) + "".join(sections)
 
 
 def _commands(command: Command, name: str, parent: Any) -> Iterator[tuple[Command, Any]]:
@@ -54,13 +64,28 @@ def _commands(command: Command, name: str, parent: Any) -> Iterator[tuple[Comman
         yield from _commands(found, inner, context)
 
 
-def _parameters(command: Command, context: Any) -> str:
-    described = [
+def _parameters(command: Command, context: Any) -> list[tuple[str, str]]:
+    return [
         _described(parameter, *parameter.get_help_record(context))
         for parameter in command.get_params(context)
         if parameter.name not in EVERYWHERE
     ]
-    return "\n" + "".join(f"- `{option}`: {text}\n" for option, text in described) if described else ""
+
+
+def _options(rows: list[tuple[str, str]], common: list[tuple[str, str]]) -> str:
+    own, shared = [], []
+    for option, text in rows:
+        meaning = text.removesuffix(REQUIRED)
+        if (option, meaning) in common:
+            shared.append(f"`{option.partition(' ')[0]}`{REQUIRED if meaning != text else ''}")
+        else:
+            own.append((option, text))
+    names = f"\n[Common](#common-options): {', '.join(shared)}.\n" if shared else ""
+    return ("\n" + _list(own) if own else "") + names
+
+
+def _list(rows: list[tuple[str, str]]) -> str:
+    return "".join(f"- `{option}`: {text}\n" for option, text in rows)
 
 
 def _described(parameter: Any, name: str, text: str) -> tuple[str, str]:

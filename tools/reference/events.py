@@ -63,6 +63,8 @@ ID_CHARACTERS = 256
 SHORT_LINE = 170
 INTERNAL = ("episode.closed", "episode.amended", "episode.redo")
 """Events between workers, whose fields are in JSON Schema only."""
+NOT_SHOWN = ("summary.deleted", "conversation.updated")
+"""Events without an example on the page."""
 FIELD = ("field", "type", "meaning")
 Row = tuple[str, str, str]
 """Name, type and meaning of a field."""
@@ -152,6 +154,8 @@ def _event(event: EventType, common: set[Row]) -> str:
 
 def _example(event: EventType) -> str:
     """Show an event on one line if it fits, else with one field per line."""
+    if event.name in NOT_SHOWN:
+        return ""
     value = example(event)
     line = json.dumps(value, ensure_ascii=False)
     if len(line) > SHORT_LINE:

@@ -39,12 +39,6 @@ ENDING = """\
 | variable | default | meaning |
 | --- | --- | --- |
 | `AFTERWORD_CACHE_DIR` | `$XDG_CACHE_HOME/afterword`, else `~/.cache/afterword` | downloads of the embedded stack |
-| `AFTERWORD_TEST_STACK` | `embedded` | `containers` runs tests on the official images |
-| `AFTERWORD_TEST_KAFKA` | the embedded stack's | version of the broker that tests run on: 3.7.2, 3.9.1 or 4.1.1 |
-| `AFTERWORD_TEST_QDRANT` | – | `host:port` of a Qdrant server for tests |
-| `AFTERWORD_TEST_CLUSTER` | none | anything runs the tests on an API server, for `make test-cluster`, which sets it |
-| `AFTERWORD_TEST_LLM` | none | Python that has a real LLM, for `make test-llm`, which sets it |
-| `AFTERWORD_TEST_LLM_THREADS` | 1 | threads of that LLM |
 """
 
 
