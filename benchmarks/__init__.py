@@ -1,1 +1,1 @@
-"""Benchmarks: speed beside others (`make bench`), and quality on labelled data (`make quality`)."""
+"""Benchmarks: speed compared with other programs (`make bench`), and quality on labelled data (`make quality`)."""

@@ -1,4 +1,4 @@
-"""Measures speed, size and memory beside others, or at several sizes: python -m benchmarks [NAME …] [--short]"""
+"""Measures speed, size and memory: python -m benchmarks [NAME …] [--short]"""
 
 import argparse
 import asyncio
@@ -28,7 +28,7 @@ BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = 
     "sizes": sizes.run,
 }
 FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError, AfterwordError, HTTPError)
-"""Failures of one benchmark, mostly because the machine is too busy; the others continue."""
+"""If a benchmark fails with one of these, mostly because the machine is too busy, the others continue."""
 
 
 def main() -> None:

@@ -35,10 +35,10 @@ class Query(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """A meeting of QMSum: long, with what people wrote about it."""
+    """A meeting of QMSum with summaries that people wrote."""
 
     turns: tuple[str, ...]
-    """The turns, each with its speaker, without transcription marks."""
+    """Turns that begin with the speaker, without transcription marks."""
     summary: str
     queries: tuple[Query, ...]
 
@@ -78,7 +78,7 @@ class Fact(NamedTuple):
     """who, what, when, decision or open."""
     fact: str
     needs: Sequence[Sequence[str]]
-    """The things that must be said, each with the ways to say it."""
+    """Things that must be said; each is a list of ways to say it."""
 
 
 def task_dialogues() -> list[tuple[str, tuple[Turn, ...]]]:

@@ -223,7 +223,7 @@ async def measure_edits(
 
 
 def show_workers(episodes: int, before: Mapping[int, float], *running: Running) -> None:
-    """Show what the workers have used for these episodes. `before` has their CPU seconds of before, by process."""
+    """Show what the workers have used for these episodes. `before` has their earlier CPU seconds, by process."""
     rows = [
         {
             "": one.process.name,
@@ -237,9 +237,9 @@ def show_workers(episodes: int, before: Mapping[int, float], *running: Running) 
 
 
 async def measured_capacity(talk: "Talk", chance: random.Random, short: bool) -> float:
-    """Return the messages/s that both workers achieve when more messages arrive one by one than they can process.
+    """Return the throughput of both workers, in messages/s, when more messages arrive one by one than they can process.
 
-    A backlog is faster, because then a segmenter's transaction has thousands of messages instead of a few.
+    A backlog would be faster, because its transactions have thousands of messages instead of a few.
     """
     backlog = await talk.rate_of_backlog(BACKLOG_EPISODES)
     seconds = 6.0 if short else CAPACITY_SECONDS
@@ -265,7 +265,7 @@ async def workers(directory: Path, environment: Mapping[str, str]) -> AsyncItera
 
 
 class Trip(NamedTuple):
-    """An episode from its last message on, in seconds of the monotonic clock."""
+    """An episode from its last message on. Times are seconds of the monotonic clock."""
 
     message: str
     """Id of the last message."""
@@ -276,7 +276,7 @@ class Trip(NamedTuple):
 
 @dataclass
 class Talk:
-    """Continuing conversations, and the episodes that they have ended."""
+    """Conversations that continue, and the episodes that they have ended."""
 
     producer: AIOKafkaProducer
     topic: str
@@ -287,7 +287,7 @@ class Talk:
     edited: dict[str, float] = field(default_factory=dict)
     """Times on the monotonic clock, by message id."""
     closed: dict[str, float] = field(default_factory=dict)
-    """The same, by episode id."""
+    """Times on the monotonic clock, by episode id."""
     done: list[Trip] = field(default_factory=list)
     revised: list[float] = field(default_factory=list)
     """Seconds from an edit until its revision could be read."""
@@ -346,7 +346,7 @@ class Talk:
         await self.until(lambda: len(self.done) >= sum(said // EPISODE_MESSAGES for said in self.said))
 
     async def rate_of_backlog(self, episodes: int) -> float:
-        """Return the messages/s from the first summary to the last, for messages that are all available beforehand."""
+        """Return the messages/s from the first summary to the last, when all messages are available beforehand."""
         before = len(self.done)
         for number in range(CONVERSATIONS):
             await self.say(number, episodes // CONVERSATIONS * EPISODE_MESSAGES)
@@ -356,14 +356,14 @@ class Talk:
         return (len(self.done) - seen) / (time.monotonic() - began) * EPISODE_MESSAGES
 
     async def trips_at(self, rate: float, seconds: float, chance: random.Random) -> list[Trip]:
-        """Return the episodes that end within this time at this rate of messages."""
+        """Send messages at this rate for this time, and return the episodes that they end."""
         first = len(self.done)
         await self.arrivals(rate, seconds, chance)
         await self.until_summarized()
         return self.done[first:]
 
     async def arrivals(self, rate: float, seconds: float, chance: random.Random) -> None:
-        """Send messages as a Poisson process that nothing slows down."""
+        """Send messages as a Poisson process, whether or not earlier ones are acknowledged."""
         began, due = time.monotonic(), 0.0
         while due < seconds:
             while due < min(seconds, time.monotonic() - began):
@@ -462,7 +462,7 @@ async def llm_and_collector() -> AsyncIterator[Servers]:
             "AFTERWORD_LLM__MODEL": MODEL,
             "AFTERWORD_LLM__MAX_CONCURRENCY": str(SLOTS),
         }
-        # little at a time, so that no export causes an outlier itself
+        # small batches, so that no export causes an outlier itself
         batches = {"OTEL_BSP_SCHEDULE_DELAY": "500", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64"}
         yield Servers(llm, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **batches}, calls, exported)
 
@@ -545,7 +545,7 @@ def moments(
 ) -> Moments | None:
     """Put the events of an episode in order; return None while some of them have not been seen.
 
-    `epoch` is the number of seconds by which the monotonic clock is behind that of the spans.
+    `epoch` is the time since 1970 at which the monotonic clock was 0.
     """
     chat = f"chat {MODEL}"
     if not {*names, chat, "summarize", "create_memory", "publish"} <= spans.keys():

@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
     rounds: int = 3
     short: bool = False
-    """Only long enough to see that the benchmark works."""
+    """True for a run that only shows whether the benchmark works."""
     loads: tuple[float, ...] = ()
     """Messages/s for `latency`, to compare two versions at the same load, instead of fractions of the capacity."""
     messages: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Form(NamedTuple):
 
 
 def show(title: str, rows: Sequence[Mapping[str, str]], *notes: str) -> None:
-    """Print a Markdown table whose columns are the keys of the rows; the first key is ""."""
+    """Print a Markdown table. Its columns are the keys of the rows; the first one is ""."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [columns, *([row.get(name, "") for name in columns] for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
@@ -172,7 +172,7 @@ async def create_topics(bootstrap: str, names: Iterable[str], configs: Mapping[s
 
 
 async def fill(bootstrap: str, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
-    """Produce keys and values in batches that are built here, which is three times as fast as record by record."""
+    """Produce keys and values in batches, which is three times as fast as record by record."""
     numbers, choose = list(range(PARTITIONS)), DefaultPartitioner()
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=BATCH_BYTES) as producer:
         batches: dict[int, Any] = {}

@@ -81,7 +81,7 @@ async def measured(stack: EmbeddedStack, directory: Path, conversations: int) ->
 
 
 def rate_of_reading(settings: Settings) -> float:
-    """Return how many records a second a consumer in its own process reads."""
+    """Return the records/s that a consumer in its own process reads."""
     topics = [settings.kafka.changelog(table) for table in TABLES]
     command = [sys.executable, "-m", "benchmarks.programs", "read-topics", settings.kafka.bootstrap_servers]
     done = subprocess.run([*command, str(PARTITIONS), *topics], check=True, capture_output=True, text=True)
@@ -90,7 +90,7 @@ def rate_of_reading(settings: Settings) -> float:
 
 
 def rate_of_recovery(log: Path) -> float:
-    """Return the records of all partitions divided by the slowest one's seconds, from the worker's log."""
+    """Return the records of all partitions divided by the seconds of the slowest one, as logged by the worker."""
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     found = [line for line in lines if line.get("event") == "recovered"]
     if len(found) != PARTITIONS:

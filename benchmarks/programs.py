@@ -1,7 +1,7 @@
 """The programs that are compared, each in its own process: python -m benchmarks.programs NAME [ARGUMENT …]
 
 Programs that read a topic find it in their environment, and run until they are stopped. Libraries are imported where
-they are used, because no virtual environment has all of them.
+they are used: no virtual environment has them all.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ def ingest() -> None:
 
 
 class Rows:
-    """A table of one partition: a batch's writes on top of RocksDB."""
+    """A table of one partition: RocksDB, with the writes of the current batch on top."""
 
     def __init__(self, path: Path) -> None:
         from rocksdict import Options, Rdict
@@ -271,7 +271,7 @@ SERIALIZERS = {"key_serializer": "raw", "value_serializer": "raw"}
 
 
 def faust_app() -> tuple[Any, Bench]:
-    """Return Faust with RocksDB, fewer commits, larger buffers and no leader topic; everything else is its default."""
+    """Return a Faust app with RocksDB, fewer commits, larger buffers and no leader topic, and defaults otherwise."""
     import faust
 
     to = bench()
@@ -349,7 +349,7 @@ class QuixRows:
 
 
 def quix_app() -> tuple[Any, Bench]:
-    """Return the application. State is in RocksDB with a changelog, and JSON goes through orjson, as by default."""
+    """Return the application. As by default, state is in RocksDB with a changelog, and JSON is read by orjson."""
     from quixstreams import Application
 
     to = bench()
@@ -369,7 +369,7 @@ def quix_app() -> tuple[Any, Bench]:
 
 
 def read_topics(bootstrap: str, partitions: str, *topics: str) -> None:
-    """Read topics to their ends and drop the records; print their number and the seconds as JSON."""
+    """Read topics to their ends without handling the records. Print their number and the seconds as JSON."""
     asyncio.run(_read_topics(bootstrap, int(partitions), topics))
 
 

@@ -52,7 +52,7 @@ ROLLING_TOKENS = 800
 TITLES = 100
 PROFILE_EPISODES = 1000
 FACT_SENTENCES = 2
-"""Number of consecutive sentences over which one fact may be spread."""
+"""A fact may be spread over this many consecutive sentences."""
 KINDS = ("who", "what", "when", "decision", "open")
 HALVES: Mapping[Split, str] = {"dev": "the rules were written on it", "test": "held out"}
 
@@ -122,7 +122,7 @@ def _cpu_of(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-# Extractive summaries of meetings, which are far longer than episodes, beside what people wrote
+# Extractive summaries of meetings, which are far longer than episodes, compared with people's
 
 
 def extractive_summary(meeting: Meeting) -> str:
@@ -247,7 +247,7 @@ async def golden_row(name: str, write: Write, at_a_time: int = 1) -> dict[str, s
 def is_held(fact: Fact, texts: Iterable[str]) -> bool:
     """Return whether two consecutive sentences of one text say everything that the fact needs.
 
-    Words are compared by their stems. Who did it to whom, and a "not" elsewhere, are ignored.
+    Words are compared by their stems. Grammar is ignored, including a "not" elsewhere in the sentence.
     """
     return any(
         all(any(f" {_stems(way)} " in window for way in ways) for ways in fact.needs)
@@ -271,7 +271,7 @@ def _stem(word: str) -> str:
     return str(Stemmer.Stemmer("english").stemWord(word))
 
 
-# Titles without an LLM, to be judged by people: docs/summaries.md says what a good one is
+# Titles without an LLM, to be judged by people
 
 
 def titles() -> list[str]:
@@ -372,7 +372,7 @@ def show_topics() -> None:
     show("Topic boundaries", rows)
 
 
-# Facts about people without an LLM, and the profile that is made of facts
+# Facts about people without an LLM, and profiles
 
 
 def labelled_sentences() -> list[tuple[bool, str]]:
@@ -399,7 +399,7 @@ def show_people() -> None:
 
 
 async def profile_seconds(facts: int) -> list[float]:
-    """Measure the CPU time of a user's profiles with this many facts per episode, some of which change a value."""
+    """Measure the CPU time of profiles with this many facts per episode; some facts change a value."""
     with tempfile.TemporaryDirectory() as directory:
         file = SqliteFile(Path(directory) / "afterword.sqlite")
         episodes = SqliteEpisodes(file)

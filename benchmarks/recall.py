@@ -4,8 +4,9 @@ It calls `Memory.recall` itself, with an index in a directory, the other stores 
 summarized without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets its own rows.
 The questions have known answers:
 
-- everyday: somebody told things in ordinary conversations, and asks about them in other words. `none` is the share of
-  these questions without hits, and `unknown` the share of questions about things never told that have hits.
+- everyday: somebody has mentioned things in ordinary conversations, and asks about them in other words. `none` is the
+  share of these questions without hits, and `unknown` the share of questions about things never mentioned that have
+  hits.
 - meetings: people asked about a part of a meeting. An episode with a turn of that part is an answer.
 - dialogues: a user's sentence is the question. It is removed from its dialogue, which is the answer.
 - sessions: the same, with three dialogues per episode and few episodes per user.
@@ -75,7 +76,7 @@ SEED = 15
 WARM_UP = "What was said on 1 May 2024?"
 AIMS = {"beam": "aim: R@1 .317, R@5 .656 with vectors, .280 and .635 with words alone"}
 SEVERAL = "several"
-"""The category of questions that have several answers and ask for all of them."""
+"""The category of questions that ask for several things at once."""
 
 BEGAN = datetime(2024, 3, 4, 18, tzinfo=UTC)
 """The first session of a history, on a Monday."""
@@ -103,7 +104,7 @@ class Figures(NamedTuple):
     """The scores of one question, or means over several."""
 
     first: float
-    """Share of the answers in first place."""
+    """Share of the answers that are in first place."""
     five: float
     """Share of the answers among the first five."""
     reciprocal_rank: float
@@ -111,7 +112,7 @@ class Figures(NamedTuple):
     coverage: float
     """The best coverage of a hit."""
     elsewhere: float
-    """The same for another user, who never talked about this."""
+    """The best coverage for another user, who never talked about this."""
     seconds: float
 
 
@@ -217,7 +218,7 @@ def _cut(messages: Sequence[EpisodeMessage]) -> Iterator[list[EpisodeMessage]]:
 
 
 def _question(turns: Sequence[Turn]) -> Turn | None:
-    """Return the middle one of the user's turns that say enough, if there are several."""
+    """Of the user's turns that say enough, return the middle one."""
     long = [turn for turn in turns if turn.role == "user" and len(turn.text.split()) >= LEAST_WORDS]
     return long[len(long) // 2] if len(long) > 1 else None
 
@@ -244,7 +245,7 @@ class History:
         self._starts = [BEGAN + timedelta(days=day, minutes=random.randrange(180)) for day in days]
         self._asked_at = self._starts[-1] + timedelta(days=3)
         self._told: list[list[tuple[str, str]]] = [[] for _ in range(SESSIONS)]
-        """Subject and text of what each session tells."""
+        """For each session, subject and text of what it mentions."""
         self.questions: list[Question] = []
         self._tell_facts()
         self._tell_updates()
@@ -287,7 +288,7 @@ class History:
             self._ask("update", change["question"], place)
 
     def _tell_habit(self, habit: Mapping[str, Any]) -> None:
-        """Tell it once in each of some months, and last week if that is not in one of these months."""
+        """Mention a habit once in each of some months, and in the last week."""
         of_month = {f"{start:%B %Y}": at for at, start in enumerate(self._starts)}
         last = max(at for at, start in enumerate(self._starts) if _week(start) == _week(self._asked_at) - 1)
         times = {f"in {month}": of_month[month] for month in self._random.sample(sorted(of_month), HABIT_MONTHS)}
@@ -297,7 +298,7 @@ class History:
             self._ask("time", habit["question"].format(when=when), self._tell(at, habit, value))
 
     def _tell_plan(self, plan: Mapping[str, Any]) -> None:
-        """Tell it weeks ahead; a session in the month itself talks about something else."""
+        """Mention a plan weeks ahead; a session in the month itself is about something else."""
         at = self._random.randrange(SESSIONS - PLANNED_AHEAD)
         month = f"{self._starts[at + PLANNED_AHEAD]:%B %Y}"
         self._ask("plan", plan["question"].format(month=month), self._tell(at, plan, self._one(plan), month=month))
@@ -306,7 +307,7 @@ class History:
         return self._random.choice(phrase["values"])
 
     def _tell(self, at: int, phrase: Mapping[str, Any], value: str, **slots: str) -> str:
-        """Tell something in a session, and return the id of its episode."""
+        """Mention something in a session, and return the id of its episode."""
         self._told[at].append((phrase["subject"], phrase["told"].format(v=value, **slots)))
         return episode_id(self._conversation(at), 1)
 
@@ -343,7 +344,7 @@ def _week(moment: datetime) -> int:
 
 @asynccontextmanager
 async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callable[..., Memory]]:
-    """Summarize and index episodes, and yield what makes a memory of them."""
+    """Summarize and index episodes, and yield a function that makes a `Memory` of them."""
     embedder, stored, messages = LocalEmbedder(), MemoryEpisodes(), MemoryMessages()
     with tempfile.TemporaryDirectory() as directory:
         index = SqliteIndex(SqliteFile(Path(directory) / "afterword.sqlite"), LocalEmbedder.model)
@@ -373,7 +374,7 @@ async def measured(corpus: Corpus) -> list[dict[str, str]]:
 
 
 async def everyday_rows() -> list[dict[str, str]]:
-    """Ask about everyday conversations whether what a hit shows has the answer."""
+    """Check whether the hits show the answers to questions about everyday conversations."""
     people = json.loads((DATA / "everyday.json").read_text(encoding="utf-8"))
     episodes = [episode for number, person in enumerate(people) for episode in _everyday(f"person-{number}", person)]
     rows = []
@@ -451,7 +452,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of the histories; the docs have those of 15")
     parser.add_argument("--beam", type=Path, help="a folder of BEAM's chats, such as chats/100K")
     given = parser.parse_args()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line for each question to a reranker
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx would log a line for each request to a reranker
     corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
     if not given.beam:
         show("everyday conversations: which hits show the answer", asyncio.run(everyday_rows()))

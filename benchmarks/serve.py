@@ -1,7 +1,7 @@
 """Measures `afterword serve` beside running workers: 50 reads a second, writes, and clients that only listen.
 
-Requests begin at fixed times, whether or not earlier ones are answered, and the clock starts at those times. The rival
-reads the same rows by hand, with FastAPI and apsw, in the same run and from the same file.
+Requests begin at fixed times, whether or not earlier ones are answered, and the clock starts at those times. The
+program compared with it reads the same rows with FastAPI and apsw, in the same run and from the same file.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from benchmarks.measuring import (
 )
 
 CONVERSATIONS, MESSAGES = 40, 26
-"""Two episodes each, and six messages that are in no episode yet."""
+"""Each conversation has two episodes, and six messages that are in no episode yet."""
 FILLED = {"episode_count": 2, "pending_count": 6}
 REQUESTS_A_SECOND = 50
 READ_SECONDS, WRITE_SECONDS, SHORT_SECONDS = 15.0, 10.0, 3.0
@@ -42,7 +42,7 @@ WRITERS, BATCH = 4, 100
 CLIENTS = 1000
 READY_SECONDS, ANSWER_SECONDS, STOP_SECONDS = 180.0, 30.0, 20.0
 TIMER_SECONDS = 0.0015
-"""A timer may be late by this much, because epoll counts milliseconds; half of it would be in every figure."""
+"""Timers may be this late, because epoll counts milliseconds. Half of this would otherwise be in every figure."""
 
 
 async def run(form: Form, directory: Path) -> None:
@@ -152,7 +152,7 @@ async def timed(seconds: float, ask: Callable[[int], Awaitable[httpx.Response]])
 
 
 async def written(client: httpx.AsyncClient, seconds: float) -> float:
-    """Return how many messages a second are acknowledged, in batches."""
+    """Send batches, and return the messages/s that are acknowledged."""
     numbers, ends = count(), time.monotonic() + seconds
 
     async def write(name: str) -> int:
@@ -169,7 +169,6 @@ async def written(client: httpx.AsyncClient, seconds: float) -> float:
 
 
 async def bytes_of_clients(client: httpx.AsyncClient, server: Running) -> int:
-    """Return the memory that idle clients of the event stream take."""
     before = memory_bytes(server.pid)
     writers = []
     try:

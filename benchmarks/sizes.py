@@ -1,9 +1,8 @@
-"""Measures the embedded default with more and more messages: the cost of operations, relative to the smallest size.
+"""Measures how the cost of operations grows with the number of messages, on the embedded stack.
 
 Conversations have twenty messages in two episodes, all of one user, made of real dialogues' turns in random order. The
-workers put them through the whole path, without an LLM, each size in its own directory, which `--keep` keeps for the
-next run. Then `afterword dev` starts on it, more conversations are archived and summarized, and this process reads
-alone.
+workers process them without an LLM, each size in its own directory, which `--keep` keeps for the next run. Then
+`afterword dev` starts on it, more conversations are archived and summarized, and this process reads alone.
 """
 
 import asyncio
@@ -57,14 +56,14 @@ HEALTH = re.compile(r'"port": (\d+), "event": "health_server_started"')
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of an operation in a deployment of this size."""
+    """The cost of an operation at one size."""
 
     operation: str
     messages: int
     seconds: Sequence[float]
     """Seconds of each call."""
     things: int = 1
-    """Number of things that a call handles, such as messages."""
+    """Number of messages or the like that one call handles."""
 
     @property
     def each(self) -> float:
@@ -107,7 +106,7 @@ def row(cost: Cost, smallest: Cost) -> dict[str, str]:
 
 @dataclass
 class Filled:
-    """The contents of a directory, recorded in a file in it."""
+    """The progress of filling a directory, recorded in a file in it."""
 
     conversations: int = 0
     """Number of conversations, numbered from 0."""
@@ -119,10 +118,10 @@ class Filled:
 
 
 class Deployment:
-    """A directory of the embedded default."""
+    """A directory with the data of an embedded deployment."""
 
     def __init__(self, directory: Path, more: int) -> None:
-        """`more` is the number of conversations to add, once for each measurement."""
+        """Each measurement adds `more` conversations."""
         directory.mkdir(parents=True, exist_ok=True)
         note = directory / NOTE
         self._directory, self._more = directory, more
@@ -151,7 +150,7 @@ class Deployment:
             )
 
     async def _fill(self, size: int) -> list[Cost]:
-        """Put this many messages through the whole path, unless they are there; an interrupted run is continued."""
+        """Send and process this many messages, continuing an interrupted run."""
         if self._filled.is_done:
             return []
         is_new, conversations = not self._filled.conversations, size // CONVERSATION_MESSAGES
@@ -236,7 +235,7 @@ class Deployment:
         return Cost("audit, a message", size, [seconds], there)
 
     async def _read(self, settings: Settings, size: int) -> list[Cost]:
-        """Read random conversations, and ask what was said."""
+        """Measure `context` and `recall` on random conversations."""
         chance = Random(SEED)
         count = CALLS + WARMING_CALLS
         names = [name_of(chance.randrange(size // CONVERSATION_MESSAGES)) for _ in range(count)]
@@ -255,7 +254,7 @@ class Deployment:
 
 
 async def timed(ask: Callable[[str], Awaitable[object]], what: Iterable[str]) -> list[float]:
-    """Return the seconds of each call except the first ones.
+    """Return the seconds of each call but the first ones.
 
     Raises: RuntimeError if nothing is found, which would be fast.
     """
@@ -269,7 +268,7 @@ async def timed(ask: Callable[[str], Awaitable[object]], what: Iterable[str]) ->
 
 
 async def until_done(settings: Settings, roles: Iterable[str]) -> None:
-    """Wait until these workers have done everything. Raises: TimeoutError."""
+    """Wait until these workers have processed everything. Raises: TimeoutError."""
     kafka = settings.kafka
     reads: Mapping[str, tuple[str, str]] = {
         "segmenter": (kafka.segmenter_id, kafka.messages_topic),
@@ -281,7 +280,9 @@ async def until_done(settings: Settings, roles: Iterable[str]) -> None:
 
 
 async def until_told(process: Process, log: Path, what: str | re.Pattern[str]) -> str:
-    """Wait until a log matches, and return the match or its first group. Raises: TimeoutError, ProcessExited."""
+    """Wait until a log matches the pattern, and return the match or its first group. Raises: TimeoutError,
+    ProcessExited.
+    """
     pattern = re.compile(what)
     async with asyncio.timeout(START_SECONDS):
         while not (found := pattern.search(text_of(log))):

@@ -1,4 +1,5 @@
-"""Measures throughput beside others: programs take turns on one full topic, and a ratio is the median over the rounds.
+"""Measures throughput compared with other programs. They take turns on one full topic; a ratio is the median over the
+rounds.
 
 The clock runs between two commits of the consumer group that were seen on the broker. Any drift of the machine affects
 all programs of a round alike.
@@ -39,10 +40,9 @@ KEYS = 100_000
 MESSAGE_BYTES = 300
 CONVERSATION_MESSAGES = 60
 TAIL = 1.25
-"""The topic has this many times the timed messages, so that a program that commits once a second does not run out of
-them."""
+"""The topic has this many times the timed messages, so that a program that commits once a second does not run out."""
 WARM = 0.3
-"""Fraction of the messages before the clock starts, in which Java compiles and all conversations become known."""
+"""Fraction of the messages before the clock starts. Meanwhile Java compiles, and all conversations become known."""
 POLL_SECONDS = 0.05
 TIMEOUT_SECONDS, STOP_SECONDS = 600.0, 20.0
 QUIX = Path("build/bench-venv/bin/python")
@@ -83,7 +83,7 @@ def python(program: str, interpreter: str = sys.executable) -> Sequence[str]:
 
 
 async def engine(form: Form, directory: Path) -> None:
-    """Measure the engine alone: a total per key, with state, changelog and exactly-once on."""
+    """Measure the engine alone, with a total per key in its state."""
     course = Course("amounts", 30_000 if form.short else 200_000, ["totals"])
     programs = [
         Program("engine", python("counter")),
@@ -142,7 +142,7 @@ when = "value.kind == 'message_deleted'"
 
 
 async def ingest(form: Form, directory: Path) -> None:
-    """Mapping of a topic to `messages`, exactly once: flat JSON, and nested parts with edits."""
+    """Measure ingest on flat JSON, and on nested parts with edits."""
     messages = 30_000 if form.short else 200_000
     found: dict[str, list[Round]] = {}
     async with EmbeddedStack(directory / "stack") as stack:
@@ -157,7 +157,7 @@ async def ingest(form: Form, directory: Path) -> None:
 
 
 def nested(number: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the messages of `dialogues` as another application has them, under keys of its own."""
+    """Yield the messages of `dialogues` as another application might send them, under its own keys."""
     for n, (_, written) in enumerate(dialogues(number)):
         told = orjson.loads(written)
         value = {
@@ -174,7 +174,7 @@ def nested(number: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def rows(rounds: Mapping[str, Sequence[Round]]) -> list[dict[str, str]]:
-    """Return a row for each program; the others' rate and CPU time are compared with the first one, which is ours."""
+    """Return a row for each program. Rates and CPU times are compared with the first program, which is ours."""
     ours, *_ = rounds.values()
     found = []
     for name, theirs in rounds.items():
@@ -262,7 +262,7 @@ async def fill_topic(stack: EmbeddedStack, topic: str, records: Iterator[tuple[b
 
 
 def quixstreams(program: str) -> list[Program]:
-    """Return the program if its virtual environment exists, which needs an older pydantic than ours."""
+    """Return the program if its virtual environment exists; it needs an older pydantic than ours."""
     if not QUIX.exists():
         print(f"quixstreams is left out: {QUIX} is missing; `make bench` makes it\n")
         return []

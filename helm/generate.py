@@ -39,7 +39,7 @@ SET_BY_VALUES = "min.insync.replicas"
 
 
 def schema(text: str) -> str:
-    """Build the JSON Schema of the values. It allows unknown names only inside Kubernetes' own objects."""
+    """Build the JSON Schema of the values. Unknown names are allowed only inside Kubernetes' own objects."""
     known = described(text)
     made = _object(known, (), [place for place in known if len(place) == 1])
     made["properties"]["global"] = {"type": "object"}
@@ -84,7 +84,7 @@ def _special(place: Place) -> Schema | None:
 
 
 def _children(known: dict[Place, Described], place: Place) -> list[Place]:
-    """Find the next keys below `place` that are described or lead to one that is."""
+    """Find the keys directly below `place` that are described, or that contain one that is."""
     inside = {other[: len(place) + 1]: None for other in known if other[: len(place)] == place and other != place}
     return list(inside)
 

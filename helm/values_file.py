@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 Place = tuple[str, ...]
-"""Path of keys from the top."""
+"""Keys from the top of the file down to a value."""
 
 KEY = re.compile(r"^(?P<indent> *)(?P<name>[\w.]+):")
 COMMENT = re.compile(r"^ *# ?(?P<text>.*)$")
@@ -18,7 +18,7 @@ TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: 
 
 @dataclass(frozen=True)
 class Described:
-    """A value. `schema` is what its comment adds to what its default shows."""
+    """A value with its description. `schema` holds what the comment says beyond what the default shows."""
 
     place: Place
     default: Any

@@ -16,9 +16,10 @@ EXACT = ("pattern", "format", "multipleOf", "uniqueItems")
 
 
 def breaking_changes(old: Schema, new: Schema, direction: Direction) -> list[str]:
-    """Breaking changes as `path: problem`; empty if there are none.
+    """Return breaking changes as `path: problem`.
 
-    `input`: old producers write for the new schema. `output`: old subscribers read what the new schema allows.
+    With `input`, old producers write for the new schema; with `output`, old subscribers read what the new schema
+    allows.
     """
     wide, narrow = (old, new) if direction == "input" else (new, old)
     removed = [f"{path}: removed" for path in _removed(_resolved(old), _resolved(new), "")]
@@ -26,7 +27,7 @@ def breaking_changes(old: Schema, new: Schema, direction: Direction) -> list[str
 
 
 def _resolved(schema: Schema) -> Schema:
-    """Inline its definitions; our models are not recursive."""
+    """Inline the definitions; our models are not recursive."""
     definitions = schema.get("$defs", {})
 
     def put(node: Any) -> Any:
@@ -50,7 +51,6 @@ def _removed(old: Schema, new: Schema, path: str) -> Iterator[str]:
 
 
 def _properties(schema: Schema) -> dict[str, Schema]:
-    """Properties of an object, of the objects in an array, and of alternatives."""
     found = dict(schema.get("properties", {}))
     for part in [*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else ())]:
         found |= _properties(part)
@@ -89,14 +89,14 @@ def _refused(wide: Schema, narrow: Schema, path: str) -> Iterator[str]:
 
 
 def _types(schema: Schema) -> set[str]:
-    """JSON types that it allows; every integer is a number."""
+    """Return the JSON types that a schema allows; every integer is a number."""
     named = schema.get("type", ["null", "boolean", "number", "string", "array", "object"])
     found = {named} if isinstance(named, str) else set(named)
     return found | {"integer"} if "number" in found else found
 
 
 def _values(schema: Schema) -> set[str] | None:
-    """Values that it lists; None if it allows any."""
+    """Return the values that a schema lists, or None if it allows any."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     return None if values is None else set(map(repr, values))
 
@@ -119,9 +119,9 @@ def _tighter(wide: Schema, narrow: Schema) -> Iterator[str]:
 
 
 def breaking_operations(old: Schema, new: Schema) -> list[str]:
-    """Breaking changes between two OpenAPI documents: what old clients send must stay valid, and what they read.
+    """Return breaking changes between two OpenAPI documents: what old clients send and read must stay valid.
 
-    Parameters and bodies are what they send; bodies of answers with a status below 300 are what they read.
+    They send parameters and bodies, and they read the bodies of answers with a status below 300.
     """
     found: list[str] = []
     for path, methods in old["paths"].items():
@@ -160,7 +160,7 @@ def _bodies(
 
 
 def _content(document: Schema, operation: Schema) -> dict[str, Schema]:
-    """Schemas of JSON bodies: `body`, and one for each status of success."""
+    """Return the schemas of JSON bodies: of `body`, and of each successful status."""
     contents = {"body": operation.get("requestBody", {}).get("content", {})}
     contents |= {code: one.get("content", {}) for code, one in operation["responses"].items() if code < "3"}
     found = {place: content[JSON]["schema"] for place, content in contents.items() if JSON in content}

@@ -34,8 +34,7 @@ def picture_of(source: str) -> str:
 
 
 def title_of(source: str) -> str:
-    """Return a diagram's `accTitle`, which describes it to readers who cannot see it. Raises: ValueError if it has
-    none."""
+    """Return a diagram's `accTitle`, which screen readers read. Raises: ValueError if it has none."""
     title = TITLE.search(source)
     if title is None:
         raise ValueError("a diagram has no accTitle")

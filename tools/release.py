@@ -1,7 +1,7 @@
 """Build everything for a release, from the commit alone: python -m tools.release [DIRECTORY]
 
 Source distributions and wheels, the chart, a software bill of materials and, if a container engine runs, the image. Two
-runs on one commit give the same files, because times are the commit's and only committed files are read.
+runs on one commit give the same files, because all timestamps are the commit's and only committed files are read.
 """
 
 import gzip
@@ -88,7 +88,7 @@ def _build(kind: str, tree: Path, out: Path, environment: Mapping[str, str]) -> 
 
 
 def normalise(archive: Path, epoch: int) -> None:
-    """Repack a tar.gz with sorted names and one timestamp, without users, and with no name or time in gzip's header."""
+    """Repack a tar.gz reproducibly: sorted names, one timestamp, no users, and no name or time in gzip's header."""
     packed = io.BytesIO()
     with tarfile.open(archive) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda found: found.name):

@@ -28,13 +28,13 @@ from afterword.streams.text.language import stem_words
 DIALOGUES = Path(__file__).parents[1] / "benchmarks" / "data" / "dialogues.jsonl.gz"
 WEIGHTS = Path(shifts.__file__).with_name("shifts.json")
 SHORTEST = 2
-"""Default of `min_episode_size`."""
+"""The default of `min_episode_size`."""
 FOLDS = 5
 STEPS = 6
 """Steps of Newton's method. More steps change no weight by a thousandth."""
 PENALTY = 4.0
 RAREST = 5
-"""Number of examples that a feature value must occur in."""
+"""A feature value must occur in this many examples."""
 PULL = 60
 """Weight, in thousandths, of each message above the average: the best of 0, 60 and 120 over all rows of
 `all_scores`."""
@@ -44,7 +44,7 @@ MOST = 2500
 """Thresholds are searched between these log-odds, in thousandths."""
 SPEAKER = "speaker"
 FORMAL = 4
-"""First value of that table that stands for a formal conversation."""
+"""The first value in the table of formality that counts as formal."""
 BLOCK = 2
 """Turns on each side of a gap that TextTiling compares."""
 

@@ -8,7 +8,7 @@ ANYWHERE, ALLOW = "*", 3
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactionalId": 5}
 PATTERNS = {"literal": 3, "prefix": 4}
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
-"""Kafka's numbers: org.apache.kafka.common.acl.AclOperation and its neighbours."""
+"""Kafka's numbers, from org.apache.kafka.common.acl.AclOperation and its neighbours."""
 
 
 async def allow(admin: Any, user: str, rules: list[dict[str, Any]]) -> None:

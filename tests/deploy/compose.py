@@ -12,14 +12,14 @@ from tests.deploy.engine import Engine
 @dataclass(frozen=True)
 class Compose:
     program: tuple[str, ...]
-    """`docker compose`, or the program of its own that does the same."""
+    """`docker compose`, or the stand-alone program `docker-compose`."""
     environment: dict[str, str]
     files: tuple[Path, ...]
     project: str = "afterword-test"
     variables: dict[str, str] = field(default_factory=dict)
-    """Variables that the files leave open."""
+    """Values for the variables in the files."""
     env_file: Path = Path(os.devnull)
-    """More of them; by default not those of the `.env` of whoever runs the tests."""
+    """More variables; by default none, so that a developer's own `.env` has no effect."""
 
     def run(self, *arguments: str) -> str:
         """Run a command and return its output. Raises: AssertionError with its error output."""
@@ -46,7 +46,7 @@ class Compose:
 
 
 def program(engine: Engine, builds: Builds, prefix: Path) -> tuple[str, ...]:
-    """The engine's own, or one that is built from its Go module."""
+    """Return Docker's own compose, or one that is built from its Go module."""
     if has_compose(engine.client):
         return engine.client, "compose"
     builds.need("compose.sh")
@@ -54,7 +54,6 @@ def program(engine: Engine, builds: Builds, prefix: Path) -> tuple[str, ...]:
 
 
 def has_compose(client: str) -> bool:
-    """Return whether Docker's client has the plugin."""
     try:
         done = subprocess.run([client, "compose", "version", "--short"], capture_output=True, text=True, check=False)
     except FileNotFoundError:

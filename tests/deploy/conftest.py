@@ -1,4 +1,6 @@
-"""Helm's tools, a container engine and the image, each made when a test first asks for it; a second run finds them."""
+"""Helm's tools, a container engine and the image. Each is made when a test first asks for it, and kept for the next
+run.
+"""
 
 import os
 from collections.abc import Iterator
@@ -17,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 IMAGE = "afterword:test"
 BASE = "python:3.11-slim"
 BUILT = {"helm", "engine", "image", "compose"}
-"""Fixtures that need a container engine, or tools that are built from their sources."""
+"""Fixtures that need a container engine or tools built from source."""
 PATIENCE_SECONDS = 3600
-"""The first run builds Helm, and more, from their sources."""
+"""The first run builds Helm and other tools from source."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks are looked at
@@ -33,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _waits_for(item: pytest.Item) -> int:
-    """Rank tests by what has to be built for them, so that the others run first."""
+    """Rank tests so that those that wait for nothing run first."""
     if TOOLS.parent not in item.path.parents:
         return 0
     needed = getattr(item, "fixturenames", ())
@@ -42,7 +44,6 @@ def _waits_for(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def prefix() -> Path:
-    """Directory in which the tools are kept."""
     return cache_directory() / "deploy-tools"
 
 
@@ -67,14 +68,14 @@ def helm(prefix: Path, builds: Builds) -> Helm:
 
 @pytest.fixture(scope="session")
 def engine(prefix: Path) -> Iterator[Engine]:
-    """The machine's own engine or, if there is none, one that stops after the tests."""
+    """Yield the machine's own engine, or one that stops after the tests."""
     with running_engine(TOOLS / "engine.sh", prefix / "engine") as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
 def image(engine: Engine) -> str:
-    """Built from this tree, on the official base or on a stand-in for it."""
+    """Build the image from this tree, on the official base or a stand-in."""
     engine.need_base(BASE)
     engine.docker("build", "--quiet", "--tag", IMAGE, "--build-arg", f"BASE={BASE}", os.fspath(ROOT))
     return IMAGE

@@ -19,7 +19,7 @@ class Engine:
     script: Path
 
     def docker(self, *arguments: str, check: bool = True) -> str:
-        """Return a command's output, without the last newline. Raises: AssertionError with its error output."""
+        """Return a command's output without the last newline. Raises: AssertionError with its error output."""
         done = self._run([self.client, *arguments])
         assert done.returncode == 0 or not check, f"docker {' '.join(arguments)}: {done.stderr[-4000:]}"
         return done.stdout.strip()
@@ -39,7 +39,7 @@ class Engine:
 
 @contextmanager
 def running_engine(script: Path, root: Path) -> Iterator[Engine]:
-    """Skips the test if there is none and none can be started."""
+    """Yield a running engine; skip the test if none can be started."""
     own = Engine("docker", {}, script)
     if _answers(own):
         yield own

@@ -10,7 +10,8 @@ import yaml
 
 KUBERNETES = ("1.33.0", "1.37.0")
 HELMS = ("bin", "helm-3.14", "helm-4")
-"""Folders of the versions of Helm: the one that most tests run, the oldest that the chart is for, and the next."""
+"""Folders of three versions of Helm: the one that most tests use, the oldest that the chart supports, and the next
+major one."""
 Resource = dict[str, Any]
 
 
@@ -19,12 +20,12 @@ class Helm:
     prefix: Path
     chart: Path
     schemas: Path
-    """Schemas of resources that no package has; see the README there."""
+    """Schemas of resources that no package contains; see the README in that folder."""
     folder: str = "bin"
     """One of HELMS."""
 
     def run(self, *arguments: str | Path) -> str:
-        """Raises: AssertionError with what Helm said."""
+        """Run a command. Raises: AssertionError with Helm's output."""
         return self._run(self.prefix / self.folder / "helm", *arguments)
 
     def promtool(self, *arguments: str | Path) -> str:

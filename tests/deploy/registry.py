@@ -14,7 +14,7 @@ STARTED_SECONDS = 20
 
 @contextmanager
 def registry(crane: Path) -> Iterator[str]:
-    """Run a registry, without TLS; its address."""
+    """Run a registry without TLS, and yield its address."""
     [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
     command = [crane, "registry", "serve", "--address", address]

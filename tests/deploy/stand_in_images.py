@@ -1,4 +1,6 @@
-"""Images of the servers where no registry can be reached: Kafka, the test server for MongoDB, Qdrant's client."""
+"""Stand-ins for the servers' images where no registry can be reached: Kafka, the test server for MongoDB, Qdrant's
+client.
+"""
 
 import os
 import shutil
@@ -17,9 +19,9 @@ ANSWERS = SOURCES.parents[1] / "qdrant_answers.py"
 
 
 def build(engine: Engine, base: str, ours: str, directory: Path) -> None:
-    """`afterword-stand-in:kafka`, `:mongo` and `:qdrant`; what they are made of is put into `directory`.
+    """Build `afterword-stand-in:kafka`, `:mongo` and `:qdrant`, with `directory` as the build context.
 
-    `ours`: our image, in which the last one runs.
+    The last one is based on `ours`, our own image.
     """
     engine.need_base(base)
     shutil.copytree(SOURCES, directory, dirs_exist_ok=True)

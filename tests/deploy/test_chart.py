@@ -23,7 +23,7 @@ SECRETS = {
     "AFTERWORD_REDACTION__PATTERNS": '{"TICKET": "T-[0-9]+"}',
     "AFTERWORD_WEBHOOKS__ENDPOINTS": "{}",
 }
-"""Contents of Secrets for settings that do not accept any text."""
+"""Values of Secrets for settings that do not accept arbitrary text."""
 LOADED = """
 import json, os, sys
 from afterword.streams.settings import load_settings
@@ -104,7 +104,7 @@ def checksums(resources: list[Resource]) -> dict[str, str]:
 
 @with_values
 def test_the_variables_of_every_pod_are_settings_that_it_starts_with(helm: Helm, values: Path) -> None:
-    """Values stand in for what would come from Secrets."""
+    """Made-up values replace those that would come from Secrets."""
     resources = helm.resources("--values", values)
     release = Release.of(resources, {})
     given = [{**variables_of(pod.container), **release.variables(pod.component)} for pod in release.pods]
@@ -131,7 +131,7 @@ def by_name(resources: list[Resource]) -> dict[str, Resource]:
 
 @pytest.mark.parametrize("folder", HELMS)
 def test_a_setting_from_a_secret_is_no_second_variable(helm: Helm, folder: str) -> None:
-    """Helm 4 applies on the server, which refuses a list of variables with a name twice."""
+    """Helm 4 applies on the server, which refuses a list that has the same variable twice."""
     given = ("--set", "secrets.kafka.bootstrap_servers.existingSecret=events", "--set", "topics.provisioner=job")
     pods = Release.of(replace(helm, folder=folder).resources(*given), {}).pods
     for pod in pods:
@@ -160,7 +160,7 @@ def test_prometheus_takes_the_alerts_of_a_release(helm: Helm, values: Path, tmp_
 
 
 def rules_of(helm: Helm, directory: Path, *arguments: str | Path) -> Path:
-    """The alerts that the chart makes, as a file for promtool."""
+    """Write the chart's alerts to a file for promtool."""
     [rule] = [one for one in helm.resources(*arguments) if one["kind"] == "PrometheusRule"]
     file = directory / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))

@@ -1,4 +1,4 @@
-"""The chart as an artifact of a registry: packaged by the release, pushed, and rendered from there."""
+"""The packaged chart is pushed to a registry, and rendered from there."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docker-compose.yml on an engine: our services as the file has them, beside stand-ins for the servers' images."""
+"""docker-compose.yml on a container engine: our services as in the file, with stand-ins for the servers' images."""
 
 import json
 import os
@@ -31,12 +31,12 @@ PORTS = ("KAFKA_PORT", "MONGO_PORT", "QDRANT_PORT", "SERVER_PORT")
 UP_SECONDS = 600
 SUMMARY_SECONDS = 300
 SUMMARIES = 12
-"""One at least of each sample conversation: all that is pending is closed at the end."""
+"""At least one for each sample conversation, because everything pending is closed at the end."""
 
 
 @pytest.fixture(scope="module")
 def compose(engine: Engine, builds: Builds, prefix: Path) -> Compose:
-    """Project on free ports, so that it can run beside the developer's own."""
+    """Make a project on free ports, so that it can run beside the developer's own."""
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     return Compose(program(engine, builds, prefix), engine.environment, (FILE, OURS), variables=ports)
 
@@ -49,7 +49,7 @@ def with_servers(
     image: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Compose:
-    """Skips the test of the official images where they cannot be had."""
+    """Skip the test of the official images if they cannot be pulled."""
     if request.param == "stand-ins":
         stand_in_images.build(engine, BASE, image, tmp_path_factory.mktemp("stand-ins"))
         return replace(compose, files=(*compose.files, stand_in_images.OVERRIDE))
@@ -62,7 +62,7 @@ def with_servers(
 
 @contextmanager
 def up(compose: Compose) -> Iterator[None]:
-    """All of it working, our image built by compose; removed at the end, with the volumes."""
+    """Start all services, with our image built by compose. Containers and volumes are removed at the end."""
     try:
         compose.run("up", "--build", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS))
         yield
@@ -74,7 +74,7 @@ def up(compose: Compose) -> Iterator[None]:
 
 
 def afterword(compose: Compose, *arguments: str) -> str:
-    """The command on this machine, which reaches the servers at the ports that are published."""
+    """Run a command on this machine, which reaches the servers at their published ports."""
     kafka, mongo, *_ = (f"127.0.0.1:{compose.variables[name]}" for name in PORTS)
     ours = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka, "AFTERWORD_MONGO__URI": f"mongodb://{mongo}"}
     done = subprocess.run(
@@ -107,7 +107,7 @@ def test_what_this_machine_produces_is_summarised_and_everything_goes_down_in_pe
 
 
 def check_the_server(compose: Compose, summary: dict[str, Any]) -> None:
-    """It answers questions from this machine, with a key that was made in its container, and none without."""
+    """Check that the server answers this machine with a key made in its container, and refuses it without one."""
     made = compose.run(
         *("exec", "-T", SERVER, "afterword", "keys", "create", "--no-tenant", "--scope", "read", "--json")
     )
@@ -122,19 +122,18 @@ def check_the_server(compose: Compose, summary: dict[str, Any]) -> None:
 
 
 def metrics(compose: Compose, role: str) -> str:
-    """Metrics as Prometheus scrapes them, read in another container of the project."""
+    """Read metrics as Prometheus does, in another container of the project."""
     code = f"import urllib.request as r; print(r.urlopen('http://{role}:8080/metrics', timeout=20).read().decode())"
     return compose.run("exec", "-T", "archiver", "python3", "-c", code)
 
 
 def states(compose: Compose) -> dict[str, str]:
-    """Health by service."""
     lines = compose.run("ps", "--all", "--format", "json").splitlines()
     return {service["Service"]: service["Health"] for service in map(json.loads, lines)}
 
 
 def exit_codes(engine: Engine, project: str, since: str) -> dict[str, int]:
-    """Exit codes by service of the containers that have ended since then, even if they were removed."""
+    """Return the exit codes, by service, of the containers that have ended since then, even if they were removed."""
     filters = ("--filter", "event=die", "--filter", f"label=com.docker.compose.project={project}")
     until = datetime.now(UTC).isoformat()
     events = engine.docker("events", "--since", since, "--until", until, *filters, "--format", "{{json .Actor}}")

@@ -1,4 +1,4 @@
-"""The image as it is meant to run: not as root, on a read-only file system, configured by its environment."""
+"""The image runs as it should: not as root, on a read-only file system, configured by its environment."""
 
 import asyncio
 import json
@@ -24,14 +24,14 @@ START_SECONDS = 240.0
 STOP_SECONDS = 40
 POLL_SECONDS = 0.5
 OURS_BYTES = 410_000_000
-"""Size limit of what the image adds to its base: 392 MB today, of them the tokenizer's vocabulary 75, NumPy 59, and the
-vectors of words 32."""
+"""Limit for what the image adds to its base: 392 MB today, including the tokenizer's vocabulary (75), NumPy (59) and
+the word vectors (32)."""
 HARDENED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "host")
 
 
 @dataclass
 class Containers:
-    """One for each role, on the machine's own network, where the servers listen."""
+    """One container for each role, on the machine's own network, where the servers listen."""
 
     engine: Engine
     image: str
@@ -72,7 +72,7 @@ class Containers:
 
 @contextmanager
 def containers_of(engine: Engine, image: str, settings: Settings) -> Iterator[Containers]:
-    """They are removed at the end, with their volumes."""
+    """Yield the containers; they are removed at the end, with their volumes."""
     ours = environment_of(settings)
     theirs = ("AFTERWORD_STATE_DIR", "AFTERWORD_HEALTH__HOST", "AFTERWORD_HEALTH__PORT")
     containers = Containers(engine, image, {name: value for name, value in ours.items() if name not in theirs})

@@ -1,4 +1,4 @@
-"""The permissions of the KafkaUser are enough for everything that Afterword does, while everything else is denied."""
+"""The KafkaUser has every permission that Afterword needs, and no other."""
 
 import asyncio
 import sys
@@ -35,7 +35,7 @@ SCRAM = Listener(
 )
 STRICT = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",  # the broker itself, and the test, on the plain listener
+    "super.users": "User:ANONYMOUS",  # the broker itself and the test connect on the plain listener
 }
 
 

@@ -1,4 +1,4 @@
-"""The chart refuses settings that need or exclude each other exactly where the code does, before any pod starts."""
+"""The chart refuses the same combinations of settings as the code, before any pod starts."""
 
 import random
 from collections.abc import Mapping
@@ -57,14 +57,14 @@ KNOWN_GOOD: list[Section] = [
     {**SASL, "sasl_mechanism": "AWS_MSK_IAM", "aws_region": "eu-central-1"},
     {"security_protocol": "SSL", "ssl_cert_file": "cert.pem", "ssl_key_file": "key.pem"},
 ]
-"""Chance would seldom find these."""
+"""Combinations that random drawing would seldom find."""
 WEBHOOKS = "webhooks.enabled=true,webhooks.autoscaling.kind=hpa,secrets.webhooks.endpoints.existingSecret=hooks"
 PLACES_OF_SECRETS = {"qdrant", "webhooks"}
-"""Sections with rules about what the chart sets itself, or what only a Secret holds."""
+"""Sections with rules about settings that the chart sets itself, or that only a Secret holds."""
 
 
 def cases() -> list[tuple[str, Section]]:
-    """Settings of one section, at random: about half of those that can matter are given."""
+    """Draw settings of one section at random; about half of those that can matter are set."""
     source = random.Random(2)
     names = [*CHOICES, "serve", *["kafka"] * 6]
     chosen = [names[n % len(names)] for n in range(CASES)]
@@ -77,7 +77,7 @@ def _some(source: random.Random, choices: Mapping[str, list[Any]]) -> Section:
 
 
 def takes(section: str, given: Section) -> bool:
-    """Whether the code takes these settings; an empty variable is none."""
+    """Return whether the code accepts these settings; an empty variable counts as not set."""
     try:
         Settings(**{section: {name: value for name, value in given.items() if value != ""}})
     except ValidationError:
@@ -86,7 +86,7 @@ def takes(section: str, given: Section) -> bool:
 
 
 def as_values(section: str, given: Section) -> dict[str, Any]:
-    """The same for the chart: secrets and files come from elsewhere."""
+    """Write the settings as values of the chart; secrets and files come from elsewhere."""
     model = type(getattr(Settings.model_construct(), section))
     secret = {name for name in given if is_secret(model.model_fields[name])}
     files = {name for name in given if name.endswith("_file")}

@@ -1,4 +1,4 @@
-"""The receiver of docs/how-to/webhooks.md as it stands there: the library in Node verifies what is posted."""
+"""The receiver in docs/how-to/webhooks.md, run as it is printed there: Node's library verifies what is posted."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The resources of the chart belong together."""
+"""The chart's resources fit together."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ CHART = Path(__file__).parents[2] / "helm" / "afterword"
 
 
 def effective(file: Path) -> Mapping[str, Any]:
-    """The chart's values with those of a file over them, as Helm merges them."""
+    """Merge a file's values into the chart's, as Helm does."""
     merged = _merged(yaml.safe_load((CHART / "values.yaml").read_text()), yaml.safe_load(file.read_text()))
     return dict(merged)
 

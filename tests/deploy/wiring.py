@@ -1,6 +1,7 @@
-"""Whether the resources of a rendered chart belong together: selectors select, references resolve, ports exist.
+"""Checks that the resources of a rendered chart fit together: selectors select something, references resolve, ports
+exist.
 
-`findings` lists what is wrong, as a cluster would treat it; it knows the values that were given, not the templates.
+`findings` lists what would not work in a cluster. It knows the values, not the templates.
 """
 
 import json
@@ -25,14 +26,13 @@ SECRETS = {
     "topics": {"kafka", "redaction", "ingest"},
     "smoke": {"kafka", "redaction"},
 }
-"""Sections of settings whose secrets and files each pod gets. The server also gets the LLM's where the LLM ranks
-what is recalled."""
+"""Sections whose secrets and files each pod gets."""
 Findings = Iterator[str]
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod as a workload, a Job or a hook describes it."""
+    """A pod as described by a workload, a Job or a hook."""
 
     owner: Resource
     metadata: Resource
@@ -50,7 +50,7 @@ class Pod:
 
     @cached_property
     def container(self) -> Resource:
-        """Ours, among sidecars."""
+        """Our container, which may have sidecars."""
         [found] = [one for one in self.spec["containers"] if one["name"] == self.component]
         return dict(found)
 
@@ -64,7 +64,7 @@ class Pod:
 class Release:
     resources: list[Resource]
     values: Mapping[str, Any]
-    """All effective values, those of the chart included."""
+    """All values, including the chart's defaults."""
     pods: list[Pod] = field(default_factory=list)
 
     @classmethod
@@ -72,13 +72,12 @@ class Release:
         return cls(resources, values, [pod for resource in resources for pod in _pods_of(resource)])
 
     def of_component(self, component: str) -> Mapping[str, Any]:
-        """The values of a role, or of a command's pod."""
         commands = {"topics": self.values["topics"]["job"], "smoke": self.values["smokeTest"]}
         found: Mapping[str, Any] = commands.get(component) or self.values[component]
         return found
 
     def settings_of(self, component: str) -> Mapping[str, Any]:
-        """Settings of all roles with those of the component over them: sections, and values without one."""
+        """Merge the component's settings into those of all roles."""
         found = dict(self.values["settings"])
         for name, own in (self.of_component(component).get("settings") or {}).items():
             found[name] = {**found.get(name, {}), **own} if isinstance(own, dict) else own
@@ -128,7 +127,7 @@ def _name(resource: Resource) -> str:
 
 
 def findings(resources: list[Resource], values: Mapping[str, Any]) -> list[str]:
-    """Return what does not fit together, in one sentence each."""
+    """Return one sentence for each thing that does not fit together."""
     release = Release.of(resources, values)
     return [finding for check in CHECKS for finding in check(release)]
 
@@ -236,7 +235,7 @@ def check_settings(release: Release) -> Findings:
 
 
 OF_THE_CHART = ("AFTERWORD_HEALTH__", "AFTERWORD_SERVE__HOST", "AFTERWORD_SERVE__PORT", "AFTERWORD_STATE_DIR")
-"""Variables that follow from other values."""
+"""Variables that the chart derives from other values."""
 
 
 def check_variables(release: Release) -> Findings:

@@ -1,4 +1,4 @@
-"""Oracle of a segmenter's history: its committed transactions, repeated by the pure rules."""
+"""The oracle for a segmenter's history: it repeats the committed transactions with the pure rules."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -32,16 +32,16 @@ Rows = dict[bytes, bytes]
 
 @dataclass
 class Story:
-    """The log, processed once, in the portions of the committed transactions."""
+    """Processes the log once, in the same portions as the committed transactions."""
 
     world: World
     conversations: Rows = field(default_factory=dict)
     messages: Rows = field(default_factory=dict)
     oracle: Oracle = field(init=False)
-    """The same rules, written a second time."""
+    """An independent implementation of the rules."""
     source: int = 0
     expired: int = 0
-    """Offsets that were gone before they were read."""
+    """Number of offsets that were deleted before they were read."""
     episodes: list[EpisodeClosed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,10 +70,10 @@ class Story:
         return self._segmenter.process(taken, work.now_ms).outgoing
 
     def _expire(self, last: int, next_offset: int) -> None:
-        """Records up to `last` were passed over: the log began behind them once, and somebody said so."""
+        """Check that the records up to `last` had been deleted at some time, and that their loss was reported."""
         starts = [start for start in self.world.broker.log(SOURCE).starts if last < start <= next_offset]
         assert starts, "records were passed over that were there"
-        if self.source:  # otherwise the group is new and begins with the first record that exists
+        if self.source:  # otherwise the group is new, and begins with the first existing record
             self.expired += starts[0] - self.source
         assert self.world.counted_as_expired() >= self.expired, "records were passed over without a word"
 
@@ -110,7 +110,7 @@ class Story:
 
 
 def check(world: World, owner: Worker) -> None:
-    """Check the history once everything is read, nothing is due, and `owner` alone has the partition."""
+    """Check the history. By now everything is read, nothing is due, and only `owner` has the partition."""
     story = told(world)
     _everything_was_read(world, story, owner)
     _episodes_are_the_oracles(story)
@@ -119,7 +119,7 @@ def check(world: World, owner: Worker) -> None:
 
 
 def told(world: World) -> Story:
-    """Raises: AssertionError when a transaction was committed that does not follow from those before it."""
+    """Raises: AssertionError if a transaction was committed that does not follow from the earlier ones."""
     story = Story(world)
     for transaction in world.broker.committed:
         story.tell(transaction)

@@ -45,7 +45,7 @@ ENDING = """\
 def reference(settings: type[BaseModel]) -> str:
     """Return a table of the top-level settings and one for each section, as Markdown.
 
-    Works on the class, so it can show a secret's default from the source, but never a value that somebody set.
+    It works on the class, so it never shows a value that somebody set.
     """
     sections = [(name, field.annotation) for name, field in settings.model_fields.items() if _is_section(field)]
     tables = (f"## {name}\n{_table(f'`{variable((name,))}__…`', model, '')}" for name, model in sections)

@@ -139,7 +139,7 @@ class Batch:
     def take_first(self, number: int) -> None:
         """Note that the agent took only the first `number` records or keys; the others come with the next event.
 
-        An agent that waits for something should pause and take 0. It then gets the same records again, unless its
+        An agent that waits for something should pause, then take 0. It then gets the same records again, unless its
         partition is released. The watchdog does not count that as a stall.
         """
         self.taken = number

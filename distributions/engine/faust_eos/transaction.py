@@ -76,7 +76,7 @@ class Slices:
         self._limits = (most, most_bytes, most_written)
         self.most, self._most_bytes, self.most_written = self._limits
         self._suspects = 0
-        """One of this many next records fails."""
+        """Among this many next records is one that fails."""
         self._start = most
         """Size of the first slice after a record failed alone: small, because more such records may follow."""
         self._good = 0

@@ -24,7 +24,7 @@ Agent = Callable[[ConcurrentMessage], Awaitable[None]]
 
 
 class Broker:
-    """Has the log, the group and the transactions, and acts as the partition's `Clients`. A commit takes time in
+    """Holds the log, the group and the transactions, and acts as the partition's `Clients`. A commit takes time in
     proportion to its bytes."""
 
     def __init__(self, end: int, *, first: int = 0, bytes_per_second: float = inf) -> None:

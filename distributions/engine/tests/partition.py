@@ -84,7 +84,7 @@ class Partition:
         deadlines: Mapping[str, DeadlineOf | None] = MappingProxyType({TABLE: deadline_of}),
         **options: Any,
     ) -> None:
-        """`tables`: their data by name."""
+        """`tables` maps each table's name to its data."""
         self.agent = agent
         self.tables = tables
         self.options = Options(**{"retry_wait_seconds": 0.0, "clock": lambda: 1000, **options})

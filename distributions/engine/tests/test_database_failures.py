@@ -1,4 +1,4 @@
-"""A failing disk raises an error of its own type, and no error hides another."""
+"""A failing disk raises StoreFailed, and no error hides another."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A record on which the agent fails is isolated. Its neighbours are handled, and it becomes a dead letter."""
+"""A record on which the agent fails becomes a dead letter, and its neighbours are handled."""
 
 from collections.abc import Callable
 from pathlib import Path

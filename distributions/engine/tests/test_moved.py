@@ -25,7 +25,7 @@ def put_state(directory: Path, *names: str, used: float = LONG_AGO) -> None:
 
 
 def a_worker(directory: Path, *, joined: bool = True) -> Any:
-    """Return one that has partition 0, and has just been given partition 2."""
+    """Return a worker that has partition 0 and has just been given partition 2."""
     kafka = SimpleNamespace(subscription=lambda: {"orders"}, assignment=lambda: {ORDERS[0]})
     return SimpleNamespace(
         consumer=SimpleNamespace(kafka=kafka, joined=joined, partitions={ORDERS[2]: None}),

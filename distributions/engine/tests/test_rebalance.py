@@ -142,7 +142,7 @@ async def a_member(
 
 
 class Worker:
-    """The engine's consumer, as a listener uses it. `partitions` says of each whether it is open."""
+    """The engine's consumer, as a listener uses it. `partitions` maps each partition to whether it is open."""
 
     def __init__(self, partitions: dict[TopicPartition, bool], *, flowing: bool = False) -> None:
         self.partitions = {source: SimpleNamespace(ready=ready) for source, ready in partitions.items()}

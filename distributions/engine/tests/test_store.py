@@ -41,7 +41,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def in_agent(database: Any, do: Callable[[], Any]) -> Batch:
-    """Runs it as an agent would, in a batch of its own."""
+    """Run the block as an agent would, in its own batch."""
 
     async def run() -> Batch:
         batch = Batch("in-0", database)

@@ -1,4 +1,6 @@
-"""Kafka, told by its environment as the official image is: KAFKA_LOG_DIRS is the property log.dirs."""
+"""Run Kafka with its environment as configuration, as the official image does: KAFKA_LOG_DIRS becomes the property
+log.dirs.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Qdrant where no registry can be reached, in our own image, with tests/qdrant_answers.py beside it."""
+"""A stand-in for Qdrant where no registry can be reached: tests/qdrant_answers.py in our own image."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,6 @@
-"""crd_schemas.py DIRECTORY CRD…: DIRECTORY/<group>/<kind>_<version>.json of each definition, with no unknown fields."""
+"""crd_schemas.py DIRECTORY CRD…: write DIRECTORY/<group>/<kind>_<version>.json for each definition, without unknown
+fields.
+"""
 
 import json
 import sys
@@ -26,7 +28,7 @@ def strict_part(key: str, value: Any) -> Any:
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """An object takes what it names; Kubernetes' own "integer or string" becomes JSON Schema's."""
+    """Refuse fields that an object does not name, and turn Kubernetes' "integer or string" into JSON Schema's."""
     if schema.get("x-kubernetes-int-or-string"):
         rest = {key: value for key, value in schema.items() if key not in ("type", "anyOf", "format")}
         return {**rest, "anyOf": [{"type": "integer"}, {"type": "string"}]}

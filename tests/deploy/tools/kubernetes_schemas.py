@@ -1,4 +1,6 @@
-"""kubernetes_schemas.py DIRECTORY VERSION…: the schemas of the package kubernetes-validate, laid out for kubeconform"""
+"""kubernetes_schemas.py DIRECTORY VERSION…: write the schemas of the package kubernetes-validate where kubeconform
+looks.
+"""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-"""The rules once more, as naively as they can be written: whole lists in memory, no rows, no counters.
+"""A second, naive implementation of the rules, with whole lists in memory instead of rows and counters.
 
-It shares no code with the segmenter but the schemas, the settings and the topic model, so that the two can only agree
-by being right.
+It shares only the schemas, the settings and the topic model with the segmenter, so the two agree only if both are
+right.
 """
 
 from collections import defaultdict
@@ -35,9 +35,9 @@ OVERRIDABLE = {
 }  # fmt: skip
 
 Said = tuple[str, str]
-"""Id and content."""
 Name = tuple[str, str | None]
-"""Conversation and agent; no agent: the conversation as a whole; an empty one: whoever comes first."""
+"""Conversation and agent. None stands for the conversation as a whole, and "" for the first agent that will be named.
+"""
 
 
 @dataclass
@@ -45,11 +45,11 @@ class Taken:
     message: MessageCreated
     stamped_ms: int
     gone: bool = False
-    """It was deleted."""
+    """True once it was deleted, or is no longer to be summarized."""
     found: bool = False
-    """Its text was found to begin a topic."""
+    """True if the topic model found that a topic begins here."""
     waited_to: float | None = None
-    """The latest event time of those that it waited with for an agent."""
+    """The latest event time of the messages that waited for an agent together."""
 
     def amend(self, event: Any) -> None:
         changes = {name: getattr(event, name, None) for name in ("content", "flows", "tools")}
@@ -73,7 +73,7 @@ class Taken:
 
     @property
     def confirmed(self) -> float:
-        """Time when it was sent, or recorded if that was earlier."""
+        """Return the time when it was sent, or recorded if that was earlier."""
         if self.waited_to is not None:
             return self.waited_to
         return min(self.sent, self.stamped_ms / 1000) if self.stamped_ms > 0 else self.sent
@@ -81,15 +81,15 @@ class Taken:
 
 @dataclass
 class Room:
-    """A conversation: what all its talks have in common."""
+    """A conversation: what is common to all of its talks."""
 
     limits: Episodes
     taken: list[Taken] = field(default_factory=list)
     active: list[str] = field(default_factory=list)
     forgotten: int = 0
-    """So many of `taken` are not remembered any more."""
+    """Number of messages at the start of `taken` whose ids are forgotten."""
     silent_ms: int | None = None
-    """Wall clock of the last thing that was done with it; None: it is forgotten."""
+    """Wall-clock time of the last change; None if the conversation is forgotten."""
 
 
 @dataclass
@@ -100,17 +100,17 @@ class Talk:
     sealed: list[tuple[list[Taken], str]] = field(default_factory=list)
     open: list[Taken] = field(default_factory=list)
     before: list[Taken] = field(default_factory=list)
-    """The episode before, for the overlap."""
+    """The previous episode, which provides the overlap."""
     ordinal: int = 0
     heard_ms: int = 0
     idle_seconds: float = 0
     since: float | None = None
     placed: int = 0
-    """Messages that are in its episodes, or pending."""
+    """Number of messages that are pending or in an episode."""
     silent_ms: int | None = None
-    """Wall clock of the last thing that was done with it; None: it is forgotten, or nothing was."""
+    """Wall-clock time of the last change; None if there was none, or the talk is forgotten."""
     topic: bytes = b""
-    """What was said, in numbers; its words are those of `open`."""
+    """State of the topic model; the words come from `open`."""
 
     @property
     def rows(self) -> list[Taken]:
@@ -129,9 +129,9 @@ class Oracle:
     rooms: dict[str, Room] = field(default_factory=dict)
     talks: dict[Name, Talk] = field(default_factory=lambda: defaultdict(Talk))
     found: list[tuple[Name, int, str, tuple[Said, ...], tuple[Said, ...]]] = field(default_factory=list)
-    """Conversation and agent, ordinal, reason, core and overlap."""
+    """Episodes: name, ordinal, reason, core and overlap."""
     amended: list[tuple[str, str | None]] = field(default_factory=list)
-    """Conversations and messages of the changes that are handed on."""
+    """Conversation and message of each change that is passed on to the summarizer."""
     duplicates: int = 0
     refused: int = 0
     now_ms: int = 0
@@ -194,7 +194,6 @@ class Oracle:
             self.amended.append((event.conversation_id, event.id))
 
     def touch(self, talk: Talk) -> None:
-        """Ignore a forgotten one: nothing can be done with it."""
         talk.silent_ms = self.now_ms if talk.taken else None
 
     def wait(self, now_ms: int) -> None:
@@ -259,7 +258,7 @@ class Oracle:
             self.place(talk_name, new, limits, now_ms)
 
     def pending(self, conversation: str) -> list[Taken]:
-        """Messages remembered past the window: none in an agent's part."""
+        """Return the messages that are remembered beyond the window; with `scope = agent` there are none."""
         return self.talks[conversation, None].rows if self.limits.scope == "conversation" else []
 
     def overridden(self, room: Room, message: MessageCreated) -> Episodes | None:
@@ -392,7 +391,6 @@ class Oracle:
 
 
 def trigger_of(limits: Episodes) -> Any:
-    """Trigger as a table or a list."""
     presets = {"default": 10, "high_frequency": {"turns": 20}, "long_conversation": {"turns": 50}}
     presets["memory_sensitive"] = {"events": 15}
     trigger = presets.get(limits.trigger, limits.trigger) if isinstance(limits.trigger, str) else limits.trigger
@@ -436,7 +434,7 @@ def said(taken: list[Taken]) -> tuple[Said, ...]:
 
 
 def told(limits: Episodes, happening: list[Sent | int], max_pending: int = PENDING_MESSAGES) -> Oracle:
-    """The oracle after what happens; a number is so many seconds."""
+    """Return the oracle after these records; a number lets that many seconds pass."""
     oracle, now_ms = Oracle(limits, max_pending=max_pending), NOON
     for event in happening:
         if isinstance(event, Sent):

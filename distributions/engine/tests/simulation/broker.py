@@ -172,7 +172,7 @@ class Broker:
     # -- transactions
 
     def open_producer(self, producer: str) -> int:
-        """Return the new epoch. Earlier epochs are fenced, and their transaction has ended in every partition."""
+        """Fence earlier epochs, end their transaction in every partition, and return the new epoch."""
         self.end_by_force(producer)
         self._epochs[producer] = self._epochs.get(producer, -1) + 1
         return self._epochs[producer]

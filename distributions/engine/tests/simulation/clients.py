@@ -123,7 +123,7 @@ class Producer:
         self._in_transaction = False
 
     async def commit_transaction(self) -> None:
-        """Commit. Like aiokafka's, this continues in the background if its caller is cancelled."""
+        """Commit; like aiokafka's method, this continues in the background if its caller is cancelled."""
         await asyncio.shield(self._in_background(self._commit(list(self._tasks))))
 
     async def _commit(self, sent: list[asyncio.Task[Any]]) -> None:

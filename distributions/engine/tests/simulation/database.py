@@ -15,7 +15,7 @@ Row = tuple[str, bytes]
 
 @dataclass
 class Files:
-    """The contents of one path."""
+    """The files below one path."""
 
     rows: dict[Row, bytes] = field(default_factory=dict)
     position: DatabasePosition = field(default_factory=DatabasePosition)
