@@ -40,8 +40,8 @@ def main() -> None:
 def leave(ended: SystemExit) -> NoReturn:
     """End the process at once with its exit code.
 
-    At a regular exit the database driver waits up to half a second for its sleeping threads. Raises: SystemExit, if it
-    carries a text that is still to be printed.
+    At a regular exit the database driver waits up to half a second for its sleeping threads. Raises: SystemExit if its
+    text has yet to be printed.
     """
     if not isinstance(ended.code, int | None):
         raise ended

@@ -1,4 +1,4 @@
-"""Calls to an LLM, embedding or reranking server over HTTP: how many at a time, for how long, what failures mean."""
+"""Calls to an LLM, embedding or reranking server over HTTP: their limits, and what failures mean."""
 
 import asyncio
 import re
@@ -51,8 +51,8 @@ _TOO_LONG = re.compile(
     rf"(?:request|payload) too large|{_SIZED}.{{0,120}}?{_LIMIT}|{_LIMIT}.{{0,40}}?{_SIZED}",
     re.I | re.S,
 )
-"""Matches servers' errors for a prompt that does not fit into the model's context: it, or its tokens, exceed a limit,
-in whichever order the error says that."""
+"""Matches servers' errors for a prompt that does not fit into the model's context, whatever the order of their words.
+"""
 _QUOTA = re.compile(r"rate.?limit|\bper (?:second|minute|hour|day)\b", re.I)
 _CONTENTS = {"input", "messages", "model", "prompt"}
 _LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}

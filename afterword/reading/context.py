@@ -260,7 +260,7 @@ async def _verbatim(
 ) -> ContextWindow | None:
     """Return all messages of a conversation if they fit; None if not, or if the archive lacks some of them.
 
-    As beside a summary, skipped messages are only included if they are among the last ones.
+    As in a context with a summary, skipped messages are only included among the last ones.
     """
     if events_full > MOST_MESSAGES:
         return None
@@ -365,7 +365,7 @@ async def _newest(
 def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens: int) -> ContextWindow:
     """Select the newest `wanted` messages (by id), each with its whole group. The newest group is shortened if need be.
 
-    `messages` are in order, oldest first. No wanted message is left out between two that are shown.
+    `messages` are in order, oldest first. There is no gap among the wanted messages that are shown.
     """
     window = ContextWindow()
     whole = [[messages[at] for at in group] for group in groups(messages)]

@@ -39,7 +39,8 @@ BACKGROUND = 50
 all messages of a small memory share would count as common."""
 
 CHANCE, FEW = 0.04, 18
-"""The best cosine among n unrelated messages grows with the logarithm of n. CHANCE × ln(n / FEW) of it says nothing."""
+"""The best cosine among n unrelated messages grows with the logarithm of n. So CHANCE × ln(n / FEW) is subtracted from
+a cosine."""
 
 ALIKE, NEAR = 0.4, 0.5
 """Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but

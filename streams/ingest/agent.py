@@ -118,7 +118,9 @@ class BulkGate:
         return sum(max(0, lag - 1) for lag in lags.values())
 
     async def _unread(self, group: str, topic: str) -> int:
-        """Count up to `_most` records: the lag may be of aborted ones, which would hold back a source for ever."""
+        """Count unread records, up to `_most`. A lag that consists of aborted records must not hold back a source for
+        ever.
+        """
         count = 0
         async with aclosing(self._log.unread(group, topic, await self._log.ends(topic))) as records:
             async for _ in records:

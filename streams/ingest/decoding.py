@@ -44,7 +44,7 @@ class AvroSchema:
     """A schema whose records can be read within limits. fastavro has none, and its recursion would end the process."""
 
     def __init__(self, schema: object, references: Sequence[object] = ()) -> None:
-        """`references` are schemas of the types that it names, each after those that it names itself.
+        """`references` are the schemas of the types that it names, each after those that it depends on.
 
         Raises: SchemaRefused.
         """

@@ -75,7 +75,7 @@ class SchemaRegistry:
         await self._get("/schemas/types")
 
     async def _add_references(self, answer: dict[str, Any], found: dict[str, Any]) -> None:
-        """Add the schemas to which one refers, each after those to which it refers itself. Raises: SchemaRefused."""
+        """Add the schemas that a schema refers to, each after those that it depends on. Raises: SchemaRefused."""
         try:
             paths = [
                 f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"

@@ -186,7 +186,7 @@ async def running_consumer(
 
 @contextmanager
 def noting_address(wanted: bool) -> Iterator[None]:
-    """If `wanted`, note on the error of an unreachable Kafka where its address is from, and what to do."""
+    """If `wanted`, add a note to the error of an unreachable Kafka: where its address is from, and what to do."""
     try:
         yield
     except BrokerUnavailable as error:

@@ -134,7 +134,7 @@ class GuardedBatch:
 
 
 class Record(NamedTuple):
-    """A record with the fields that aiokafka's have."""
+    """A record with the same fields as aiokafka's."""
 
     offset: int
     timestamp: int

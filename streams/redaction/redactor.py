@@ -13,7 +13,7 @@ from afterword.streams.redaction.phones import Phones
 from afterword.streams.text.visible import IGNORABLE
 
 PASSES = 4
-"""A text in which more is found after this many passes is made to hide something, so it is replaced as a whole."""
+"""A text in which more is found after this many passes was written to hide something, so it is replaced as a whole."""
 SHORTEST = 3
 """Characters of the shortest entity, `::2`."""
 

@@ -1,4 +1,4 @@
-"""A message on its way to a decision, from its record or its row, and changes of a message that waits in a row."""
+"""Messages in the form in which the rules see them, made from records or rows, and changes to pending messages."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

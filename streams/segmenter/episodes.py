@@ -1,4 +1,4 @@
-"""An episode that is over, as rows, as an `episode.closed` event and as a span; and changes after it was emitted."""
+"""A closed episode: its rows, its `episode.closed` event, its span, and later changes."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -36,7 +36,7 @@ Amendment = MessageEdited | MessageDeleted | ConversationDeleted
 
 
 class ClosedEpisode(NamedTuple):
-    """An episode that is over, as rows."""
+    """A closed episode, as rows of the state."""
 
     scope: Scope
     tenant_id: str | None

@@ -53,7 +53,7 @@ CUES = {
 """Words that reveal something about the message, by class."""
 REFERS = list(CUES).index("refers")
 REFERS_WITHIN = 8
-"""A word that refers to what was said before counts only among the message's first words, this many."""
+"""A word that refers back counts only if it is among this many first words of the message."""
 _ENGLISH_WORDS = """
 im ill ive id its dont thats youre you are your my the is it this that these those what which who how when where why
 and of with have has do does did can could would should will for from they their there was were been not but or if i to
@@ -84,7 +84,7 @@ _KNOWN = {
 """Function words and cues, with a bit for each class in CUES and one for `_ENGLISH`. All other words are content."""
 _CASE = {byte: byte + 32 for byte in range(65, 91)}
 _LETTERS = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
-"""Maps bytes to lower-case ASCII words with spaces between them; other letters depend on the version of Python."""
+"""Maps bytes to lower-case ASCII letters and spaces. Python's versions disagree about other letters."""
 
 
 class Utterance(NamedTuple):

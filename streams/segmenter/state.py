@@ -80,8 +80,8 @@ class State(NamedTuple):
     """Counters of a conversation, or of an agent's part of one; the row stays small however long an episode gets.
 
     A `seq` numbers accepted messages from 0, and ranges are half open. The messages `overlap_first … first_pending` are
-    shown to the LLM again with the next episode. Those of `first_pending … open_first` are sealed but not emitted, and
-    `open_first … next_seq` is the open episode.
+    shown to the LLM again with the next episode. The messages `first_pending … open_first` are sealed but not emitted,
+    and `open_first … next_seq` is the open episode.
     """
 
     tenant_id: str | None

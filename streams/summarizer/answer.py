@@ -146,7 +146,9 @@ def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> An
 
 
 def read_facts(found: object) -> tuple[StatedFact, ...] | None:
-    """Read the list of facts; None if it is not a list. Unusable facts are left out: they must not spoil a summary."""
+    """Read the list of facts; None if it is not a list. Unusable facts are left out, because they are no reason to
+    reject a summary.
+    """
     if not isinstance(found, list):
         return None
     stated = []

@@ -28,7 +28,7 @@ from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.text.tokens import count_tokens
 
 MOST_BEFORE = 20
-"""Maximum number of earlier episodes of a row of which an LLM is told."""
+"""An LLM is told about at most this many earlier episodes of a row."""
 MAX_ROLLING_BYTES = 500_000
 """Maximum number of bytes of row texts in one record. JSON escapes may make them somewhat longer, and a record may have
 2 MiB."""

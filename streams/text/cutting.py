@@ -1,4 +1,4 @@
-"""Cutting what is too long: where messages may be split into parts, and texts without their middle. Pure functions."""
+"""Cutting long input: messages that must stay together, and texts that lose their middle. Pure functions."""
 
 import re
 from bisect import bisect_left

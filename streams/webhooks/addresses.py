@@ -1,4 +1,4 @@
-"""Which addresses a webhook may go to, checked for each connection after name resolution, right before it is made."""
+"""Decides which addresses a webhook may be sent to. This is checked for each connection, right before it is made."""
 
 import asyncio
 import socket

@@ -122,7 +122,9 @@ class Deliveries:
             await self._undelivered.send(record, error.error_type, str(error), error.tries)
 
     async def _until_taken(self, event: Any, record: KafkaRecord) -> None:
-        """Try with growing waits. Raises: InvalidRecord; EndpointGone; DeliveryFailed once the time is over."""
+        """Try until the endpoint accepts the event. Raises: InvalidRecord, EndpointGone, DeliveryFailed after the last
+        try.
+        """
         async for attempt in stamina.retry_context(
             on=wait_after,
             attempts=None,

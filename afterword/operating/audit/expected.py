@@ -144,8 +144,8 @@ def _expect_agents(evidence: Evidence, max_agents: int, forget_after_ms: int) ->
 def _agents_of(events: Iterable[Event], max_agents: int, silence: Silence) -> list[tuple[Event, str | None, bool]]:
     """Reconstruct a conversation's agents from the log.
 
-    Returns messages, each with an agent that it is for, and whether it waited for that agent because it named none
-    while none was active. Returns nothing if active agents may have been forgotten in between.
+    Returns messages, each with an agent that it belongs to, and whether it waited until that agent was named. Returns
+    nothing if active agents may have been forgotten in between.
     """
     active: list[str] = []
     known: list[tuple[Event, str | None, bool]] = []

@@ -1,4 +1,4 @@
-"""Outcomes of reading a history: messages with their user and conversation, what it leaves out, what it cannot take."""
+"""Outcomes of reading a history: messages with user and conversation, and parts that are left out or rejected."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -62,7 +62,7 @@ def summarize(
 
 
 class Told:
-    """The exchanges of an episode, and the order in which they are worth telling."""
+    """The exchanges of an episode, ranked by how much they tell."""
 
     def __init__(self, exchanges: Sequence[Exchange], terms: Terms) -> None:
         self.exchanges = exchanges

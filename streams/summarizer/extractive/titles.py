@@ -13,8 +13,8 @@ TITLE_CHARACTERS = 60
 MAX_PHRASE_WORDS = 10
 FIRST_CLAUSE = 3.0
 FIRST_TURN = 1.8
-"""Factors for a phrase of the first request, because people begin with what they want: in its first clause that has a
-phrase, and after it."""
+"""Factors for phrases of the first request, because people begin with what they want: for its first clause with a
+phrase, and for later clauses."""
 LINK = 0.2
 """Cost of a preposition or an article inside a phrase."""
 SINGLE = 0.5

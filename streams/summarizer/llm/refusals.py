@@ -29,11 +29,13 @@ class PromptRefusals:
     """Judges the refusals of one server, model and key.
 
     A status such as 403 does not say what caused it: a moderation filter or a firewall uses it for the text of one
-    request, a gateway for a wrong key. What tells them apart is whether the server answers any other request.
+    request, a gateway for a wrong key. The two differ in whether the server answers any other request.
     """
 
     def __init__(self, ask_something_harmless: Callable[[], Awaitable[object]]) -> None:
-        """`ask_something_harmless` raises AnswerInvalid for an odd answer, and another ProviderError for none."""
+        """`ask_something_harmless` raises AnswerInvalid for an odd answer, and another ProviderError if there is no
+        answer.
+        """
         self._probe = ask_something_harmless
         self._answered_at = self._failed_at = -inf
         self._probing = asyncio.Lock()

@@ -410,8 +410,7 @@ def shared_terms(text: str, source: Iterable[str], language: str) -> float:
 def share_of_pairs(texts: Iterable[str], messages: Sequence[Said]) -> float:
     """Return the share of the texts' pairs of question and answer that the conversation has; 1.0 if they have none.
 
-    The conversation has a pair if the asker asked nothing else before the answer came. `messages` are the
-    conversation's.
+    A pair counts as present if the asker asked nothing else before the answer came. `messages` are the conversation's.
     """
     pairs = [pair for text in texts for pair in _pairs(text)]
     if not pairs:

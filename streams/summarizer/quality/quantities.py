@@ -26,7 +26,7 @@ BARE = "bare"
 CLOCK = "clock"
 """The hour of a time of day: "at 5" for 17:00."""
 ANY = "any"
-"""What a number of a source may be per if the source does not say it."""
+"""Stands for the unknown unit of a rate in a source, which may be any."""
 TIME = "time"
 """Minutes since midnight."""
 NEAR_HOUR = "near hour"
@@ -108,7 +108,7 @@ _TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 
           "week": ("second", 604_800), "month": ("month", 1), "year": ("month", 12)}  # fmt: skip
 LONGEST_UNIT = 20
 _IN_PARTS = frozenset({"second", "month", "m", "g", "l"})
-"""What is measured in several units at once: "1 m 80 cm"."""
+"""Quantities that are written in several units at once: "1 m 80 cm"."""
 
 DIGITS = (
     r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as written in India
@@ -135,7 +135,7 @@ _RATE = re.compile(
     r"(?:\s?/\s?|\s(?:an?|per|each|every|pro|im|je|par|por|a la|al|alla|om)\s)"
     rf"([{LATIN}]{{1,{LONGEST_UNIT}}})"
 )
-"""What a number is per: "$15 an hour", "80.000 € im Jahr"."""
+"""Matches the second unit of a rate: "$15 an hour", "80.000 € im Jahr"."""
 _PART_OF_HOUR = re.compile(r"\s(?:et|moins)\b")
 """Follows an hour of the day in French: "cinq heures moins le quart"."""
 LOOKED_BACK = 16
