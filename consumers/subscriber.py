@@ -78,7 +78,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
     def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
         """Build a subscriber for the servers, topics, TLS and SASL of the settings; None loads them.
 
-        `options` are those of the class itself. Raises: ConfigurationError.
+        `options` are passed to the constructor. Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
         topics = {
@@ -96,7 +96,9 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
             await require_topics(self._kafka, *self._topics, **connection_of(self._options))
         self._current_id, self._progress = None, PassedOffsets()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
-        options = ours | self._options | {"auto_offset_reset": "none"}  # never skip records silently: see `_reposition`
+        options = (
+            ours | self._options | {"auto_offset_reset": "none"}
+        )  # `_reposition` decides, so that no records are skipped silently
         self._consumer = AIOKafkaConsumer(**options)
         self._consumer.subscribe(self._topics, listener=self._progress)
         try:

@@ -36,7 +36,7 @@ def engine_options(settings: Settings, **others: Any) -> Options:
 def in_flight_by_default(llm: Llm) -> int:
     """Return the number of episodes in flight per partition if it is not set.
 
-    It is somewhat more than can be asked at once, so that no slot of the LLM waits for a read, but not much more,
+    It is somewhat more than the LLM's concurrent calls, so that none of them waits for a read, but not much more,
     because each episode takes memory. Without an LLM no episode waits long, and many at a time share their reads.
     """
     if llm.provider == "extractive":

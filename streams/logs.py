@@ -1,4 +1,4 @@
-"""Logging: one format for our log lines and those of the libraries."""
+"""Logging: one format for our own log lines and the libraries'."""
 
 import logging
 import sys

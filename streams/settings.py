@@ -252,7 +252,7 @@ class Kafka(ServerSection):
         return f"{self.group_of('webhooks')}-{endpoint}"
 
     def group_of(self, role: str) -> str:
-        """The consumer group of a role; those of webhooks add the endpoint's name."""
+        """The consumer group of a role. A group of webhooks adds the endpoint's name."""
         return f"{self.prefix}afterword-{role}"
 
     def changelog(self, table: str) -> str:
@@ -441,7 +441,7 @@ class Llm(Section):
     answer_price: float | None = Field(None, ge=0, description="price of a million tokens of answers")
 
     def cost(self, prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> float | None:
-        """Price of these tokens; None without prices. The cached ones are among those of the prompts."""
+        """Price of these tokens; None without prices. The prompts' tokens include the cached ones."""
         if self.prompt_price is None or self.answer_price is None:
             return None
         cached_price = self.prompt_price if self.cached_price is None else self.cached_price
@@ -984,7 +984,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def config_file() -> str | None:
-    """Return the configuration file: the one that the environment names, even if empty, or that of `afterword dev`.
+    """Return the configuration file: the one that the environment names, or else the one that `afterword dev` wrote.
 
     The latter counts only if no variable names a server and this user owns the file.
     """

@@ -1,4 +1,4 @@
-"""What asyncio lacks: steps that fail together, and turns of a long computation."""
+"""Helpers for asyncio: steps that fail together, and turns of a long computation."""
 
 import asyncio
 import time

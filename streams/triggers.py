@@ -93,7 +93,7 @@ CONDITIONS = {
 
 
 class TriggerPreset(NamedTuple):
-    """Settings that go well together; each of them may also be set by itself, which takes precedence."""
+    """Settings that go well together. A setting that is also set individually takes precedence."""
 
     trigger: int | Mapping[str, int]
     keep_recent: int

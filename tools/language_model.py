@@ -63,7 +63,7 @@ def shortest_strings(moves: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.uint
 def ngrams_of(strings: NDArray[np.uint64], features: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
     """Return the n-gram of each feature, and the features. `features` has the feature of each state; −1 means none.
 
-    A feature has several states: that of its n-gram, and those of longer strings that end with it.
+    A feature has several states: one for its n-gram, and one for each longer string that ends with it.
     """
     order = np.argsort(strings)
     order = order[features[order] >= 0]

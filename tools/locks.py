@@ -42,7 +42,7 @@ def problems(required: Iterable[Requirement], lock: str) -> Iterator[str]:
 
 
 def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Requirement]:
-    """Yield the project's requirements with these extras, and those of the engine in its place."""
+    """Yield the project's requirements with these extras, with the engine replaced by the engine's requirements."""
     engine = tomllib.loads((ROOT / ENGINE / "pyproject.toml").read_text())["project"]
     named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
     for wanted in map(Requirement, named):

@@ -1,8 +1,8 @@
 """Trains the segmenter's topic model: python -m tools.topic_model
 
 Writes `streams/segmenter/shifts.json`, which ships, with the weights fitted to all dialogues in
-`benchmarks/data/dialogues.jsonl.gz`. `python -m benchmarks.quality topics` trains it on parts of the dialogues and
-prints its scores on the rest, beside those of simple baselines.
+`benchmarks/data/dialogues.jsonl.gz`. `python -m benchmarks.quality topics` trains it on parts of the dialogues, and
+prints its scores on the rest and those of simple baselines.
 
 P_k: Beeferman, Berger and Lafferty (1999). WindowDiff: Pevzner and Hearst (2002). Score: the mean of F1 and
 1 − (P_k + WindowDiff) / 2, as defined in the SuperDialseg paper.
@@ -226,7 +226,7 @@ def labels(dialogue: Dialogue) -> list[bool]:
 
 
 def scores(dialogues: Corpus, segmented: Iterable[Labels]) -> Scores:
-    """Score a segmentation. P_k and WindowDiff are means over the dialogues; F1 is that of all boundaries together."""
+    """Score a segmentation. P_k and WindowDiff are means over the dialogues; F1 is computed over all boundaries."""
     pairs = [(labels(d), found) for d, found in zip(dialogues, segmented, strict=True) if len(d) > 1]
     marks = [pair for one, other in pairs for pair in zip(one[1:], other[1:], strict=True)]
     right, marked = sum(a and b for a, b in marks), sum(a + b for a, b in marks)

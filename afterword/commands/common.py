@@ -219,7 +219,7 @@ def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]], below:
 def print_wrapped(console: "Console", text: str, style: str = "") -> None:
     """Print the text, wrapped at words.
 
-    Continuation lines are indented, so that they do not pass for lines of their own.
+    Continuation lines are indented, so that they cannot pass for new lines.
     """
     from rich.text import Text
 
@@ -265,8 +265,8 @@ def counting(wanted: bool = True) -> Iterator[Counting]:
 class Screen:
     """Prints lines on standard output, and on a terminal a last line that says what is being waited for.
 
-    On a terminal, lines are wrapped at words and colored. Elsewhere they are printed unchanged, and what is being
-    waited for gets a line of its own, unless it is `live`.
+    On a terminal, lines are wrapped at words and colored. Elsewhere they are printed unchanged, and the wait is
+    announced on a separate line, unless it is `live`.
     """
 
     def __init__(self) -> None:

@@ -70,7 +70,7 @@ def context_node(
     owner; the application sets them, not the model. With `profile`, what is known about the user comes first, in at
     most a quarter of `max_tokens`. The conversation's summary and last messages come next, within the rest. If k > 0, a
     human message follows with the `k` episodes of the user's other conversations that best match the last human message
-    in `messages`. What changes with each turn is therefore last, so that a server can cache the rest of the prompt. The
+    in `messages`. So the part that changes with each turn is last, and a server can cache the rest of the prompt. The
     node raises the errors of `Memory.context`, `Memory.profile` and `Memory.recall`, and ThreadUnnamed.
     """
 
@@ -231,7 +231,7 @@ class AfterwordStore(BaseStore):
     async def _scopes(
         self, user_id: str, conversation_id: str | None = None, agent_id: str | None = None
     ) -> AsyncGenerator[tuple[str, str | None], None]:
-        """Yield the conversation and agent, or those of all conversations that the user began."""
+        """Yield conversation and agent, for one conversation or for all that the user began."""
         if conversation_id is not None:
             yield conversation_id, agent_id
             return

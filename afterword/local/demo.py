@@ -46,7 +46,7 @@ class DemoIncomplete(AfterwordError):
 
 @dataclass(frozen=True)
 class Shown:
-    """What the demo prints at its end."""
+    """The figures that the demo prints at its end."""
 
     messages: int
     conversations: int
@@ -195,7 +195,7 @@ async def _tell(
 async def _ask(settings: Settings, user: str, memory: Memory, show: Show) -> None:
     show.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
     question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
-    # recall now: a summary of the question itself would be found first
+    # recall before the question is summarized, or its own summary would be found first
     show.recalled(QUESTION, await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS))
     await produce(settings, [orjson.dumps(question)], flush=True)
 

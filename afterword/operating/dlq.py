@@ -171,8 +171,8 @@ class DeadLetterQueue:
     ) -> DeadLetterCounts:
         """Replay or discard matching dead letters, with one transaction for each batch of originals and resolutions.
 
-        The producer is opened first. That aborts a transaction left open by an earlier one and fences one that is still
-        running, so reading afterwards sees everything. `progress` is called with the number of dead letters in each
+        The producer is opened first. This aborts a transaction that an earlier run left open, and fences a run that is
+        still going, so reading afterwards sees everything. `progress` is called with the number of dead letters in each
         batch.
 
         Raises: ReplayOverlaps, BrokerUnavailable, TopicMissing, TopicStalled.

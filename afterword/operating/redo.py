@@ -193,7 +193,9 @@ class Redo:
             self._waiting[episode_id] = await self.requests.send(request)
 
     async def _check_finished(self) -> None:
-        handled = await self.requests.handled_to()  # before the stores are read: whatever is handled by now is stored
+        handled = (
+            await self.requests.handled_to()
+        )  # read before the stores, so that everything handled by now is in them
         for episode_id, sent in reversed(list(self._waiting.items())):  # so that those that go back stay in order
             stored = await find_episode(self.episodes, episode_id)
             if stored is None:

@@ -195,7 +195,8 @@ async def resume_points(log: Log, settings: Settings) -> ResumePoints:
 async def _place(found: ResumePoints, archive: MessageArchive, partitions: Sequence[int]) -> None:
     """Find the partitions of conversations that have no record left on `messages`.
 
-    That is the partition of their last message, or, if that is unknown, the one that Kafka's partitioner chooses.
+    A conversation goes to the partition of its last message or, if that is unknown, to the one that Kafka's partitioner
+    chooses.
     """
     choose = DefaultPartitioner()
     placeless = {s.conversation_id: last for s, last in found.last.items() if not found.partitions[s.conversation_id]}

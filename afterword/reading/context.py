@@ -345,7 +345,7 @@ async def _newest(
 ) -> list[ArchivedMessage]:
     """Load the `least` newest messages, and earlier ones until all have this many `characters`, newest first.
 
-    It goes on to the call of the oldest result, but stops at MOST_LOADED characters.
+    It continues to the call of the oldest result, but stops at MOST_LOADED characters.
     """
     found: list[ArchivedMessage] = []
     size = beyond = 0

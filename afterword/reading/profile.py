@@ -135,9 +135,9 @@ def profile(
 ) -> Profile:
     """Merge the facts of a user's episodes.
 
-    Of facts with the same attribute, the one said last holds (by the end of its episode, then by the log), and it
-    supersedes earlier ones. Equal statements are one fact with several sources. A fact that only an assistant or a tool
-    stated does not supersede anything the user said.
+    Among facts with the same attribute, the last one (by the end of its episode, then by the log) supersedes the
+    earlier ones. Equal statements are one fact with several sources. A fact that only an assistant or a tool stated
+    does not supersede anything the user said.
     """
     in_order = sorted(episodes, key=lambda one: (one.ended_at, one.conversation_id, one.ordinal))
     holding, superseded = merged(

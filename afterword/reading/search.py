@@ -143,7 +143,7 @@ class EpisodeSearch:
         return texts
 
     async def _said_in(self, query: Query, hits: Sequence[Hit]) -> Texts:
-        """Read the hits' messages, except those of others that the user may not read."""
+        """Read the hits' messages, without other people's messages that the user may not read."""
         found = await self._texts(query, ((one.hit, one.messages) for one in hits), READ_CHARACTERS)
         for name in [one.hit.episode_id for one in hits if not one.shows_all]:
             found[name] = {key: text for key, text in found[name].items() if text.user_id == query.user_id}

@@ -77,7 +77,7 @@ class AskedTime(NamedTuple):
 def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | None:
     """Find the time that a question names, and TOLD_LATER after it; None if it names none or is unclear.
 
-    Days are those of the zone. Only the first MOST_CHARACTERS are read.
+    Days begin and end as in the time zone. Only the first MOST_CHARACTERS are read.
     """
     today = now.astimezone(zone).date()
     languages = [code for code in plausible(question) if code in _WORDS and code != "en"][: MOST_LANGUAGES - 1]
@@ -91,7 +91,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     try:
         begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
         begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
-    except OverflowError:  # the date is at an end of the calendar
+    except OverflowError:  # the date is the first or last that Python has
         return None
     rest = question
     if days.days <= LONGEST_LEFT_OUT:

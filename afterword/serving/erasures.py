@@ -36,7 +36,7 @@ class ErasureBody(Model):
 
 
 class ErasureStep(Model):
-    """What an erasure is waiting for."""
+    """The step that an erasure is waiting for."""
 
     stage: str
     """Name of the step."""

@@ -264,7 +264,7 @@ class Feed:
                 if found:
                     self._interrupted, heard_at = False, time.monotonic()
                 elif time.monotonic() - heard_at >= QUIET_SECONDS:
-                    # a consumer waits silently for unavailable brokers, and recovers by itself
+                    # aiokafka waits silently for unavailable brokers, and recovers without our help
                     try:
                         async with asyncio.timeout(ANSWER_SECONDS):
                             await consumer.topics()

@@ -86,7 +86,7 @@ def _plain(schema: Any, depth: int = 0) -> Any:
 
 
 class _Bounds:
-    """The limits of a parsed schema's types; those of a named type are computed once, however often it is named."""
+    """Computes the limits of a parsed schema's types, once for each named type."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named

@@ -107,7 +107,7 @@ class GuardedRecords:
 
 
 class GuardedBatch:
-    """A batch whose iteration never raises; everything else is that of aiokafka's batch."""
+    """A batch whose iteration never raises; otherwise it behaves like aiokafka's."""
 
     def __init__(self, batch: bytes) -> None:
         self._raw = batch

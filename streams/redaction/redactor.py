@@ -170,7 +170,7 @@ class Redactor:
 
 
 def merged(first: list[Span], others: list[Span]) -> list[Span]:
-    """Add those of the others that overlap nothing; the result is in order."""
+    """Add the `others` that overlap nothing, and return all spans in order."""
     if not others:
         return first
     taken: list[Span] = []

@@ -1,4 +1,4 @@
-"""Messages in the form in which the rules see them, made from records or rows, and changes to pending messages."""
+"""Messages as the rules see them, made from records or rows, and changes to pending messages."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

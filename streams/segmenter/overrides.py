@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class Rulebook:
-    """The deployment's rules, and those of conversations with overrides; compiled once, not for every message."""
+    """Compiles the rules of the deployment and of conversations with overrides, and keeps them."""
 
     def __init__(self, limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> None:
         self._limits = limits

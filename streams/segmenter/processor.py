@@ -172,8 +172,8 @@ class Segmenter:
     ) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table) whose deadline has passed.
 
-        Scopes in which nothing has been pending for `episodes.forget_after_days` are forgotten; one with many rows
-        stays due until all of them are gone. `topic` and `partition` are where the messages were read. A scope that
+        Scopes in which nothing has been pending for `episodes.forget_after_days` are forgotten. A scope with many rows
+        stays due until all rows are deleted. `topic` and `partition` are where the messages were read. A scope that
         cannot be read stays as it is, and is no longer due. Raises: StateUnreadable.
         """
         batch = _Batch(self, now_ms, budget)

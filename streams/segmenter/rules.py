@@ -227,8 +227,8 @@ def recount(messages: Sequence[Arrival | None]) -> Totals:
 def since(state: State, message: Arrival, limits: Episodes) -> int:
     """Return the event time from which `seconds` count.
 
-    It is the time of the last summary, or the message's own at the start and after silence. Otherwise, the first words
-    of somebody who returns after a day would be summarized at once.
+    It is the time of the last summary, but at the start and after silence the time of the message. Otherwise, the first
+    words of somebody who returns after a day would be summarized at once.
     """
     if state.since_ms is None or (not state.pending_messages and is_late(state, message, limits)):
         return message.sent_ms

@@ -200,7 +200,7 @@ def check_version(row: bytes, header: struct.Struct, place: int, known: int, nam
 
 
 def event_time(sent_ms: int, record_ms: int) -> int:
-    """Return when a message was sent, as far as its record confirms it, in milliseconds since 1970.
+    """Return when a message was sent, in milliseconds since 1970, but no later than its record's timestamp.
 
     Nothing is sent after it was recorded, so a `sent_at` later than the record's timestamp comes from a clock that is
     ahead. A record without a timestamp (−1) neither confirms nor refutes anything.
@@ -294,7 +294,7 @@ def digest_of(row: bytes) -> bytes:
 
 
 class Scope(NamedTuple):
-    """Messages that are pending and numbered together: those of a conversation, or of an agent's part of one."""
+    """A conversation, or an agent's part of one: its messages are numbered and pending together."""
 
     conversation_id: str
     agent_id: str | None = None
@@ -322,7 +322,7 @@ def record_key(conversation_id: str) -> bytes:
 
 
 def scope_key(scope: Scope) -> bytes:
-    """Return the scope's key in the table of conversations; that of a whole conversation is its records' key."""
+    """Return the scope's key in the table of conversations. For a whole conversation it is the key of its records."""
     agent = b"" if scope.agent_id is None else AGENT_SEPARATOR + scope.agent_id.encode()
     return scope.conversation_id.encode() + agent
 

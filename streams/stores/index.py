@@ -127,7 +127,7 @@ class Recalled(BaseModel):
 
     @classmethod
     def of(cls, summary: SummaryCreated, **found: Any) -> Self:
-        """Make a hit of a stored episode and of how it was found."""
+        """Make a hit of a stored episode and its scores."""
         names = cls.model_fields.keys() & SummaryCreated.model_fields.keys()
         stored = {name: getattr(summary, name) for name in names}
         return cls(**stored, source=summary.quality.source, **found)
@@ -163,7 +163,7 @@ class EpisodeIndex(Protocol):
         ...
 
     async def remove(self, episode_id: str, revision: int) -> None:
-        """Remove an episode from the index; a revision up to this one does not bring it back.
+        """Remove an episode from the index. A late write of this revision or an earlier one does not bring it back.
 
         This does nothing if the index is still empty and the dimension of the embedder's vectors is unknown.
         """

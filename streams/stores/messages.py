@@ -69,7 +69,7 @@ class Kept:
 
 
 class StoredMessage(NamedTuple):
-    """What a comparison of all messages needs to know about one, or about its tombstone."""
+    """The data about a message, or its tombstone, that a comparison of all messages needs."""
 
     key: str
     """`message_key(conversation_id, id, tenant_id)`."""
@@ -230,7 +230,9 @@ class MessageArchive(Protocol):
 
 
 def when_archived(known: Kept | None, given: ArchivedMessage) -> Kept:
-    """Decide what to keep when the archiver brings a message. What it archived first stays."""
+    """Decide what to keep when the archiver brings a message. If two messages have one id, the one archived first
+    stays.
+    """
     if known is None:
         return Kept(given)
     if known.is_whole or isinstance(known.state, DeletedMessage):
@@ -249,7 +251,7 @@ def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
 
 
 def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:
-    """Decide what to keep when a message is edited or deleted. Of two edits of the same fields, the later one stays."""
+    """Decide what to keep when a message is edited or deleted. If two edits change the same fields, the later one wins."""
     event, offset = change.event, change.offset
     if known is None or isinstance(known.state, DeletedMessage) or known.state.offset >= offset:
         return known

@@ -191,7 +191,7 @@ class MongoEpisodes:
         return await _replaced(self._episodes, episode_document(episode), version)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
-        # one complete condition per field, so that each can use its index
+        # a complete condition for each field, so that each can use its index
         wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
         return await self._found({"$or": wanted}, sort=[("ordinal", 1)])
 
@@ -342,9 +342,9 @@ def _read(records: TypeAdapter[T], document: Mapping[str, Any]) -> T:
 class MongoMessages(MessageArchive):
     """The MessageArchive of MongoDB, with one document per message, whose `_id` is its `message_key`.
 
-    `offset` is that of the last change, or missing. `metadata` is JSON, so that its names cannot act as operators or
-    paths, and is missing until the archiver has written it. Every write but that of the episode replaces one `version`
-    by the next; a tombstone has none, because it stays.
+    `offset` is the offset of the last change; it may be missing. `metadata` is JSON, so that its names cannot act as
+    operators or paths, and is missing until the archiver has written it. Every write but that of the episode replaces
+    one `version` by the next; a tombstone has none, because it stays.
     """
 
     def __init__(self, database: MongoDatabase) -> None:

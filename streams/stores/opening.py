@@ -1,6 +1,7 @@
 """Opens the stores: MongoDB for documents and Qdrant for the search index, or one SQLite file for both.
 
-Clients of the other backend are not imported. Those of an index are imported with it, because Qdrant's takes a second.
+Clients of the other backend are not imported. The client of an index is imported with the index, because Qdrant's takes
+a second.
 """
 
 import asyncio

@@ -74,7 +74,7 @@ def problem_of(error: Exception) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes. Of a group's errors, one per address of a host, only the first counts."""
+    """Yield the error and its causes. A group has one error for each address of a host; only the first one counts."""
     while error is not None:
         yield error
         error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__

@@ -103,8 +103,8 @@ class Job(NamedTuple, Generic[T]):
 class SqliteFile:
     """A file, which is created on first use, or a database in memory.
 
-    The calls of a file run in a thread of its own, because the disk blocks. Those that wait there share a transaction,
-    so many small writes wait for the disk once. Calls in memory run directly.
+    The calls of a file run in a thread of its own, because the disk blocks. Waiting calls share a transaction, so many
+    small writes wait for the disk once. Calls in memory run directly.
     """
 
     def __init__(self, path: Path | None, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
@@ -208,7 +208,9 @@ class SqliteFile:
                 found = [call(self._connection) for call in calls]
                 self._connection.execute("COMMIT")
             finally:
-                if self._connection.in_transaction:  # SQLite itself rolls back some failures only, such as a full disk
+                if (
+                    self._connection.in_transaction
+                ):  # SQLite rolls back by itself only after some failures, such as a full disk
                     self._connection.execute("ROLLBACK")
             return found
 

@@ -191,7 +191,7 @@ def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
 def _by_vector(
     connection: apsw.Connection, query: Query, model: str | None, dense: Dense, allowed: Allowed
 ) -> list[int]:
-    """Find those of the newest allowed episodes that have the best cosine of a message."""
+    """Among the newest allowed episodes, find those with the best cosine of a message."""
     source = "finders" if allowed.is_every else POINTS
     select = f"""SELECT finders.id, size, vectors.packed FROM {source} JOIN vectors ON vectors.id = point
         WHERE {allowed.condition} AND vectors.model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted

@@ -214,7 +214,7 @@ def _unwrapped(text: str, field: str) -> str:
 
 
 def _without_asides(text: str) -> str:
-    """Remove a first and a last paragraph in which the model speaks to its reader, if any other one is left."""
+    """Remove the first and the last paragraph if the model speaks to its reader there and other text is left."""
     parts = re.split(r"\n\s*\n", text)
     if len(parts) > 1 and _ASIDE.match(parts[0]):
         parts.pop(0)

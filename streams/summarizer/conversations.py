@@ -182,7 +182,7 @@ async def episodes_between(episodes: EpisodeStore, scope: Scope, first: int, las
 
 
 def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated, cause: Cause) -> Conversation:
-    """Return the conversation with one more episode, its last; title and user are those of the first one."""
+    """Return the conversation with one more episode at its end. Title and user come from the first episode."""
     tenant_id, updated_at = summary.tenant_id, summary.created_at
     before = known or Conversation(scope.id, 0, cause, "", "", tenant_id, 0, 0, 0, updated_at)
     return replace(

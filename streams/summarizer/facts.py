@@ -56,8 +56,10 @@ def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -
 
 
 def _sources(cited: Sequence[EpisodeMessage]) -> Iterator[Source]:
-    """Yield what each user says, the last speaker first. If others speak too, then yield everything, with questions, as
-    said by the first of them."""
+    """Yield what each user says, the last speaker first, without questions.
+
+    If assistants or tools speak too, also yield everything, as said by the first of them.
+    """
     own = [message for message in cited if message.role == "user"]
     for user in dict.fromkeys(message.user_id for message in reversed(own)):
         said = [message for message in own if message.user_id == user]

@@ -85,8 +85,8 @@ def redo_headers(redo: EpisodeRedo, source: str) -> Headers:
 class FallbackTimer:
     """Asks for fallbacks to be replaced when they are due and the LLM answers.
 
-    Every summarizer has one. Of several requests for the same attempt only one has an effect, and a request that is
-    lost is made again.
+    Every summarizer has one. If several summarizers request the same attempt, only one request has an effect. A lost
+    request is repeated.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class Task:
 
 
 class Step(Enum):
-    """What to do with a stored episode."""
+    """The action for a stored episode."""
 
     KEEP = "keep"
     RENEW = "renew"

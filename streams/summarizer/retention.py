@@ -1,7 +1,7 @@
 """Expiry: messages and episodes are removed when they exceed their retention time.
 
-It runs in every summarizer; several of them doing the same has no further effect. Messages are removed at once. Of
-episodes, it only sends requests: the reconciler removes them in the order of their conversations, like everything else.
+It runs in every summarizer; several of them doing the same has no further effect. Messages are removed at once. For
+episodes it only sends requests, because the reconciler handles everything in the order of the conversations.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class RetentionSweep:
                 began = time.monotonic()
                 removed = await self._messages.expire(before, PAGE_MESSAGES)
                 self._metrics.expired.labels("message").inc(removed)
-                await asyncio.sleep(time.monotonic() - began)  # leaves half of the time to others
+                await asyncio.sleep(time.monotonic() - began)  # the pause leaves half of the store's time to others
         if before := self._retention.episodes_before(self._clock()):
             await self._request_episodes(before)
 

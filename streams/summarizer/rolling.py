@@ -30,7 +30,7 @@ class SummaryRules:
 
 @dataclass(frozen=True)
 class History:
-    """What is known of a conversation when one of its episodes is summarized."""
+    """The earlier part of a conversation, as known when one of its episodes is summarized."""
 
     rules: SummaryRules
     row: RollingRow | None

@@ -14,7 +14,7 @@ STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
 
 
 class Metrics:
-    """The metrics of one worker, in a registry of their own.
+    """The metrics of one worker, in their own registry.
 
     Label values come from small fixed sets, because a series takes memory here and in Prometheus for ever. No label is
     an id.
@@ -26,7 +26,7 @@ class Metrics:
         self.engine = EngineMetrics(registry, role, PREFIX)
         self.before_reading: list[Callable[[], None]] = []
         """Called before each scrape to update values that are known elsewhere."""
-        # nobody reads the start time of each counter, which would double the series
+        # the start time of each counter would double the series, and nobody reads it
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not type it
         families = Families(registry, PREFIX)
         counter, gauge, histogram = families.counter, families.gauge, families.histogram

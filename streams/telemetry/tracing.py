@@ -1,7 +1,7 @@
 """Traces, which are off unless an OTLP endpoint is set. No tracer is global, and no span has contents.
 
-Attributes are named as in OpenTelemetry's semantic conventions 1.41.0 (messaging, error) and GenAI conventions 0.1.0,
-which know operations on memory.
+Attributes are named as in OpenTelemetry's semantic conventions 1.41.0 (messaging, error) and GenAI conventions 0.1.0
+(operations on memory).
 """
 
 import asyncio

@@ -59,8 +59,8 @@ def fence_of(*texts: str) -> str:
 def code_for(text: str, characters: int) -> str:
     """Choose a code that the text does not contain.
 
-    The code is nearly always the same, because a server's prompt cache is useful only as far as prompts are equal. If
-    the text contains the usual code, nobody can predict the other one, which depends on the whole text.
+    The code is nearly always the same, because a server's prompt cache only helps with equal prompts. If the text
+    contains the usual code, nobody can predict the other one, which depends on the whole text.
     """
     usual = USUAL_CODE[:characters]
     if usual not in text:

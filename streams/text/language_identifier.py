@@ -68,7 +68,7 @@ class NGramTable:
         ngrams = codes
         for _ in range(LONGEST_NGRAM - 1):
             longer = codes.copy()
-            longer[1:] |= ngrams[:-1] << _BYTE  # the first n-gram stays shorter and is looked up again
+            longer[1:] |= ngrams[:-1] << _BYTE  # nothing precedes the first n-gram, so it is looked up again
             ngrams = longer
             buckets, places = hashed(ngrams, self._multiplier)
             slots = self._shifts.take(buckets) ^ places

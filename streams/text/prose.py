@@ -1,4 +1,4 @@
-"""What a message says in sentences: without Markdown, headings, code, tables and list marks. Linear in its length."""
+"""The sentences of a message, without Markdown, headings, code, tables and list marks. Linear in its length."""
 
 import re
 from collections.abc import Iterator, Sequence

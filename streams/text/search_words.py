@@ -1,4 +1,4 @@
-"""The words of a text as searches compare them, each in all the forms in which people may write it.
+"""The words of a text as searches compare them, in all the forms in which people may write them.
 
 Forms are stems without accents and case, numbers without separators, emoji, and single characters and pairs of scripts
 without spaces and of Korean, whose nouns carry particles. They follow Unicode's data, not a list of ours. The

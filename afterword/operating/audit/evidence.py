@@ -1,4 +1,4 @@
-"""What topics and stores say, in a temporary SQLite database.
+"""A temporary SQLite database with everything that an audit needs from topics and stores.
 
 Message contents are not kept. Messages are identified by the digest of their `message_key`; contents, events and lists
 of ids, which are only compared in pairs, by Python's hash. Times are milliseconds since 1970, 0 if unknown. A scope is
@@ -115,7 +115,7 @@ class NoRoom(AfterwordError):
 
 @dataclass
 class Circumstances:
-    """What else the verdict depends on. The queries refer to the fields by their names."""
+    """Other facts that the verdict depends on. The queries refer to the fields by their names."""
 
     dedupe_window: int = 10_000
     forget_after_ms: int = 0

@@ -20,7 +20,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Missing:
-    """What was left when the wait timed out."""
+    """The work that was left when the wait timed out."""
 
     after_seconds: float
     left: dict[str, int]

@@ -199,7 +199,7 @@ def _add_stored(evidence: Evidence, episode: StoredEpisode) -> None:
 
 
 class SegmenterState:
-    """What is waiting in the segmenter, and which rows are damaged.
+    """The pending messages of the segmenter, and its damaged rows.
 
     The messages must be read before the conversations, so that a message can only move from pending to closed.
     """
@@ -246,7 +246,7 @@ class SegmenterState:
         damaged = {conversation for conversation, *_ in damage}
         for scope, seq, partition, offset in self._bodies.values():
             waits = scope.conversation_id not in damaged and seq >= first_pending.get(scope, 0)
-            if waits or scope.agent_id == NOBODY:  # the message may have moved to an agent's rows meanwhile
+            if waits or scope.agent_id == NOBODY:  # the message may have moved to an agent's rows since
                 names = scope_name(scope.conversation_id, scope.named_agent), scope_name(scope.conversation_id)
                 evidence.add("pending", partition, offset, *names, not waits)
 

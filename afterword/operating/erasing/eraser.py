@@ -54,7 +54,7 @@ class UserNotArchived(AfterwordError):
 
 @dataclass(frozen=True)
 class ErasurePlan:
-    """What an erasure would find now, excluding messages that are not yet archived."""
+    """The data that an erasure would find now, excluding messages that are not yet archived."""
 
     conversations: int = 0
     shared_conversations: int = 0

@@ -35,7 +35,7 @@ from afterword.streams.stores.opening import Stores, open_stores
 
 @dataclass(frozen=True)
 class Remains:
-    """What is left in one place."""
+    """Data that is left in one place."""
 
     place: str
     number: int
@@ -54,7 +54,7 @@ class Remains:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found, and which topics keep it forever."""
+    """The data that was found, and the topics that keep it forever."""
 
     findings: tuple[Remains, ...]
     unbounded: tuple[str, ...]
@@ -104,7 +104,7 @@ async def verify(
 
 
 async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
-    """Count the data that predates the receipt. What the person wrote later may stay."""
+    """Count the data that predates the receipt. Messages that the person wrote later may stay."""
     [ends] = [date.ends for date in receipt.topics if date.topic == messages_topic]
     messages = episodes = 0
     async for page in conversation_pages(stores, person):

@@ -156,7 +156,9 @@ class AtLeastOncePartition:
         if self._window.unfinished:
             # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
-        if not self.ready or self._window.progress() != self._committed:  # failing commits reopen it again and again
+        if (
+            not self.ready or self._window.progress() != self._committed
+        ):  # the partition is reopened after each failing commit
             found[f"nothing is committed of {self._where}"] = Mark((self._committed, self._slices.most))
         if self.ready and self._may_read and self._window.next < end:
             found[f"nothing is read of {self._where}"] = Mark(self._window.next)
@@ -361,7 +363,7 @@ class AtLeastOncePartition:
     async def _commit(self, producer: TransactionalProducer) -> None:
         """Commit the records that are finished by now, or as many of them as fit into one transaction.
 
-        Those left over are the ones that finished last; they go into the next transaction.
+        The records that finished last are left for the next transaction.
         """
         before = self._committed
         self._finished = [message for message in self._finished if before is None or not before.covers(message.offset)]

@@ -43,9 +43,9 @@ def restart_seconds(heartbeat_seconds: float, failures: int) -> float:
 def place_of(error: BaseException) -> str:
     """Return the type and place of an unforeseen error, as in `KeyError at shop.orders:12`.
 
-    The place is the innermost line of the application's package in the traceback. That is the package of the outermost
-    line outside the engine, Faust and the standard library. The error's own text is left out, because it may quote a
-    message.
+    The place is the innermost line of the application's package in the traceback. The application's package is that of
+    the outermost line outside the engine, Faust and the standard library. The error's own text is left out, because it
+    may quote a message.
     """
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_globals.get("__name__", ""), line) for frame, line in frames]

@@ -87,7 +87,7 @@ class ExactlyOncePartition:
         """Return the marks of unfinished work for the watchdog. `end` is the end offset of the source."""
         session = self.session
         if session is not None:
-            if session.declined:  # the agent waits for something, and reports that itself
+            if session.declined:  # the agent waits for a dependency, and reports that itself
                 return {}
             position = session.database.position
             saved = position.source, position.bookmarks

@@ -51,7 +51,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """True if records of so many keys failed that no single record is to blame."""
+        """True if records of many different keys failed, so that no single record is to blame."""
         return len(self._failed) >= self._most
 
     def failed(self, key: bytes | None) -> None:
@@ -157,8 +157,8 @@ class Attempts:
     async def alone(self, key: bytes | None, where: str, handle: Handle) -> Exception | None:
         """Try until the record is done. If it fails every time, return the error of its last retry.
 
-        That is once another record has succeeded, or a while later if none does. Raises: EverythingFails; the errors in
-        `stops`.
+        Before that, wait until another record has succeeded, or for a while if none does. Raises: EverythingFails; the
+        errors in `stops`.
         """
         error = await self._once(handle)
         for retry in range(self._retries):

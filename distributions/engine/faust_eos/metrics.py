@@ -218,7 +218,7 @@ class EngineMetrics:
         """Replace the lag and state of the partitions shown before with those in `partition_statuses`."""
         self.partition_statuses = partition_statuses
         for gauge, labels in self._shown:
-            gauge.remove(*labels)  # its new owner reports a partition that has moved
+            gauge.remove(*labels)  # the new owner reports a partition that has moved
         self._shown = set()
         for found in partition_statuses:
             labels = self._role, found.topic, str(found.partition)

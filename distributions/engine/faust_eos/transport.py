@@ -276,8 +276,9 @@ def _join(
 def assignor_of_its_own(*, sticky: bool) -> type[AbstractPartitionAssignor]:
     """Return an assignor class for one consumer. Each needs its own, as aiokafka keeps a member's claims on the class.
 
-    Partitions with state stay with their worker as far as balance allows. Partitions without state are assigned round
-    robin: the sticky assignor balances all topics together, and could give one of two workers all of the first topic.
+    Partitions with state stay with their worker if the workers are balanced. Partitions without state are assigned
+    round robin: the sticky assignor balances all topics together, and could give one of two workers all of the first
+    topic.
     """
     return type("Assignor", (StickyPartitionAssignor if sticky else RoundRobinPartitionAssignor,), {})
 
@@ -305,10 +306,10 @@ class KeptPositions(SubscriptionState):
 class RebalanceListener(ConsumerRebalanceListener):
     """Closes partitions that were given away and opens new ones; each partition recovers by itself afterwards.
 
-    The protocol is Kafka's eager one, in which all members ask to join before any of them knows what it keeps.
-    Partitions that stay keep working in the meantime: whoever opens a partition fences its earlier owner, and
-    `TxnOffsetCommit`, as aiokafka sends it, carries no group generation. Only partitions whose records are handled at
-    least once are released first, because their records in hand would be handled again elsewhere.
+    It uses Kafka's eager protocol: all members ask to join before any of them knows what it keeps. Partitions that stay
+    keep working in the meantime: whoever opens a partition fences its earlier owner, and `TxnOffsetCommit`, as aiokafka
+    sends it, carries no group generation. Only partitions whose records are handled at least once are released first,
+    because their records in hand would be handled again elsewhere.
     """
 
     def __init__(self, consumer: Any) -> None:
@@ -354,7 +355,9 @@ class RebalanceListener(ConsumerRebalanceListener):
         log.info("rebalanced", app=app.conf.id, seconds=round(seconds, 3), **numbers)
 
     def _follows_the_last_generation(self) -> bool:
-        """Note the group's generation; return whether no generation was missed in which others had our partitions."""
+        """Note the group's generation. Return False if a generation was missed, in which others may have had our
+        partitions.
+        """
         consumer, before = self._consumer, self._generation
         self._generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
         if issubclass(consumer.assignor, StickyPartitionAssignor):

@@ -1,4 +1,4 @@
-"""A partition of at-least-once records: what is committed, what is handled again, and when the watchdog is told."""
+"""A partition of at-least-once records: commits, repeated handling, and progress for the watchdog."""
 
 import asyncio
 from collections.abc import Callable

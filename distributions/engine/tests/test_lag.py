@@ -1,4 +1,4 @@
-"""Lag of a partition, as far as it can be known without reading the unread records."""
+"""The lag of a partition, estimated without reading the unread records."""
 
 from faust_eos.metrics import Backlog, Work
 

@@ -1,4 +1,4 @@
-"""The engine's metrics, in a registry of their own."""
+"""The engine's metrics, in a separate registry."""
 
 import pytest
 from prometheus_client import CollectorRegistry

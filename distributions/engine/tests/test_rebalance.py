@@ -1,4 +1,4 @@
-"""What a worker does with its partitions in a rebalance, and what aiokafka remembers of them."""
+"""A worker's partitions in a rebalance, and what aiokafka remembers of them."""
 
 import asyncio
 from collections import Counter

@@ -66,7 +66,7 @@ class LlmClient:
     async def check(self, schema: dict[str, Any] | None = None) -> None:
         """Put a short question to each model, in the form of the real ones. Raises: ProviderError.
 
-        `schema` is that of the answers of the model for summaries.
+        `schema` is the JSON schema that the model for summaries has to follow.
         """
         await self.refusals.chat(harmless(ChatRequest([], 0, schema)))
         if self.llm.title_model:

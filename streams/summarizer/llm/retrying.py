@@ -74,7 +74,7 @@ class RetryBudget:
     """The time for retrying some questions. It runs from the first failure, except while waiting for a free call."""
 
     def __init__(self, seconds: float, deadline: Deadline | None = None) -> None:
-        """`deadline` is that of the whole summary."""
+        """`deadline` is the whole summary's deadline."""
         self.seconds = seconds
         self.deadline = deadline or Deadline()
         self._ends: float | None = None

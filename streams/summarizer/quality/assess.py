@@ -169,8 +169,8 @@ class Evidence:
 def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str = "", carried: str = "") -> Grounding:
     """Check all texts together, each token once. `language` is the source's.
 
-    Tokens of a rolling summary count only if the carried text does not have them. Otherwise, the many tokens that were
-    checked before would hide one that is invented now.
+    A token of a rolling summary counts only if the carried text does not contain it. Otherwise, the many tokens that
+    were checked before would hide one that is invented now.
     """
     figures: dict[str, bool] = {}
     named: dict[str, bool] = {}
@@ -442,5 +442,5 @@ def _pairs(text: str) -> Iterator[tuple[Said, Said]]:
 
 
 def _spelled(text: str, first: int | None = None, last: int = 0) -> str:
-    """Return the words of a text, or its first or last ones, in the form in which they are compared."""
+    """Return the words of a text, or its first or last ones, normalized for comparison."""
     return f" {' '.join(words(text)[-last:][:first])} "

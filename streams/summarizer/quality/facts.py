@@ -67,7 +67,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a source supports, in every reading of every fact in it."""
+    """The facts that a source supports, in each of their readings."""
 
     keys: frozenset[Key | Exact]
     counted: frozenset[str]

@@ -25,7 +25,7 @@ RUNNING_IN: contextvars.ContextVar["Process"] = contextvars.ContextVar("process"
 
 
 class Event:
-    """The event in which Faust wraps a message."""
+    """Faust's event around a message."""
 
     def __init__(self, message: Any, process: "Process") -> None:
         self.message = message
