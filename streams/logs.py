@@ -29,7 +29,7 @@ QUIET = {
     "httpcore": logging.WARNING,
     # this logs the beginning and the end of every exchange
     "mcp": logging.WARNING,
-    # this logs every attempt to reach an unavailable collector, and at ERROR what it drops
+    # this logs every attempt to reach an unavailable collector, and dropped spans at ERROR
     "opentelemetry": logging.ERROR,
 }
 

@@ -1,4 +1,4 @@
-"""Detectors of entities that are recognized by their form. Each reads a folded text and yields spans, in linear time."""
+"""Detectors of entities that have a form. Each reads a folded text and yields spans, in linear time."""
 
 import re
 from collections.abc import Callable, Iterator

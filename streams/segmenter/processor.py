@@ -364,7 +364,7 @@ class _Batch:
 
         Raises: RowUnreadable.
         """
-        if not episodes:  # most messages close none
+        if not episodes:  # most messages close no episode
             return
         segmenter, closed_at = self._segmenter, EPOCH + self._now_ms * MILLISECOND
         events = [event_of(closed, topic, partition, self._now_ms) for closed in episodes]

@@ -251,7 +251,7 @@ def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
 
 
 def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:
-    """Decide what to keep when a message is edited or deleted. If two edits change the same fields, the later one wins."""
+    """Decide what to keep when a message is edited or deleted. If two edits change a field, the later one wins."""
     event, offset = change.event, change.offset
     if known is None or isinstance(known.state, DeletedMessage) or known.state.offset >= offset:
         return known

@@ -189,7 +189,7 @@ class SqliteFile:
         if error is not None and len(jobs) > 1 and not isinstance(error, StoreUnavailable):
             return False
         for at, job in enumerate(jobs):
-            if job.result.done():  # its caller was cancelled
+            if job.result.done():  # the caller was cancelled
                 continue
             if error is None:
                 job.result.set_result(work.result()[at])

@@ -176,7 +176,7 @@ class TransactionalProducer:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._producer.start()
-        except AssertionError as error:  # aiokafka's, if a starting broker names no broker at all
+        except AssertionError as error:  # aiokafka raises this if a starting broker names no broker at all
             raise KafkaConnectionError("no broker is known") from error
 
     async def close(self) -> None:

@@ -147,7 +147,7 @@ class Partition:
             await self.agent(message.value, message.batch)
         except Exception as error:  # noqa: BLE001 – as Faust does
             _, _, traceback = sys.exc_info()
-            message.batch.fail(error.with_traceback(traceback and traceback.tb_next))  # this line stands for Faust's
+            message.batch.fail(error.with_traceback(traceback and traceback.tb_next))  # stands in for a line of Faust's
         else:
             message.acked = True
 

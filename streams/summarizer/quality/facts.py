@@ -153,7 +153,7 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
 
     `said` has the text's words. `sent_at` are the times of its messages in the zone that the writer saw.
     """
-    text = "".join(dict.fromkeys(PIECE.findall(text)))  # a flood of the same words takes no time
+    text = "".join(dict.fromkeys(PIECE.findall(text)))  # so that many repetitions of the same words cost nothing
     text = _TIMESTAMPS.sub(r"\1 \2", text)
     keys: set[Key | Exact] = set()
     addresses = "\n".join(word for word in text.split() if not _IN_ADDRESSES.isdisjoint(word))
