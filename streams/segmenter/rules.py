@@ -236,7 +236,7 @@ def since(state: State, message: Arrival, limits: Episodes) -> int:
 
 
 def emitted(state: State, cut: Cut | None) -> State:
-    """Return the state after an emission; if a tail stays, it is all that is pending."""
+    """Return the state after an emission; if a tail stays, nothing else is pending."""
     if cut is None:
         return state
     if cut.end == state.next_seq:

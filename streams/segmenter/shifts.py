@@ -1,8 +1,8 @@
 """Topic shifts found in the text: does this message begin a different topic than the messages before it?
 
-The model is a logistic regression with integer weights, so that every machine decides alike. It sees this message and
-what the conversation's row keeps of earlier ones, never a later one. It knows only English: if the text is in another
-language, or too short to tell, it finds nothing. Trained by `python -m tools.topic_model`.
+The model is a logistic regression with integer weights, so that every machine decides alike. It sees the message and
+the conversation's row, which sums up earlier messages, but no later message. It knows only English: if the text is in
+another language, or too short to tell, it finds nothing. Trained by `python -m tools.topic_model`.
 """
 
 import json

@@ -407,7 +407,9 @@ class EpisodeQueries(EpisodeStore, Protocol):
         ...
 
     async def count(self, after: str | None = None) -> int:
-        """Return the number of episodes, including tombstones, with ids above `after`; without it, approximately."""
+        """Return the number of episodes, including tombstones, with ids above `after`. Without `after` it is
+        approximate.
+        """
         ...
 
 

@@ -649,7 +649,8 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
 
 
 async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, int] | None) -> bool:
-    """Store the document in place of the one with this version, or of none; return False if that fails."""
+    """Store the document if the stored one has this version, or if None is given and there is none; else return False.
+    """
     if version is None:
         return await _unless_duplicate(collection.insert_one(document))
     with mongo_errors():

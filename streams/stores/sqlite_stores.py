@@ -519,7 +519,7 @@ def _replaced(
     row: Mapping[str, Any],
     version: Mapping[str, int] | None,
 ) -> bool:
-    """Store the row in place of the one with this version, or of none; return False if that fails."""
+    """Store the row if the stored one has this version, or if None is given and there is none; else return False."""
     if version is None:
         insert(connection, table, row, "ON CONFLICT DO NOTHING")
         return connection.changes() > 0

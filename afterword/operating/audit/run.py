@@ -160,7 +160,7 @@ async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadP
 
 
 def inputs_of(kafka: Kafka) -> dict[str, tuple[str, str]]:
-    """Return the group and the input topic of each worker. The segmenter writes what the summarizer reads."""
+    """Return the group and the input topic of each worker. The summarizer reads the topic that the segmenter writes."""
     return {
         "segmenter": (kafka.segmenter_id, kafka.messages_topic),
         "archiver": (kafka.archiver_id, kafka.messages_topic),

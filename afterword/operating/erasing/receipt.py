@@ -38,7 +38,7 @@ class Frozen(BaseModel):
 
 
 class TopicDate(Frozen):
-    """When a topic will have lost what it held of the person at the time of the receipt."""
+    """The date by which a topic has lost the person's data that it held at the time of the receipt."""
 
     topic: str
     gone_by: Time | Never
