@@ -18,7 +18,7 @@ NAMES: dict[Any, str] = {
     float: "number",
     bool: "boolean",
 }
-BOUNDS = {"gt": "> {}", "ge": "≥ {}", "le": "≤ {}", "min_length": "not empty"}
+BOUNDS = {"gt": "> {}", "ge": "≥ {}", "le": "≤ {}"}
 
 HEADING = """\
 # Settings
