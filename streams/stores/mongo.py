@@ -649,8 +649,7 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
 
 
 async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, int] | None) -> bool:
-    """Store the document if the stored one has this version, or if None is given and there is none; else return False.
-    """
+    """Replace the document with this version, or insert one if `version` is None; return False if that fails."""
     if version is None:
         return await _unless_duplicate(collection.insert_one(document))
     with mongo_errors():

@@ -519,7 +519,7 @@ def _replaced(
     row: Mapping[str, Any],
     version: Mapping[str, int] | None,
 ) -> bool:
-    """Store the row if the stored one has this version, or if None is given and there is none; else return False."""
+    """Replace the row with this version, or insert one if `version` is None; return False if that fails."""
     if version is None:
         insert(connection, table, row, "ON CONFLICT DO NOTHING")
         return connection.changes() > 0

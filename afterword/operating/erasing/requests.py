@@ -73,7 +73,7 @@ class ErasureRunner:
         about = {"stage": "serve", "erasure_id": erasure.erasure_id}
         while True:
             async with self._turns:
-                log.info("erasure_taken", **about)
+                log.info("erasure_started", **about)
                 [error] = await asyncio.gather(self._attempt(erasure), return_exceptions=True)
             if error is None:
                 log.info("erasure_ended", **about)
@@ -81,7 +81,7 @@ class ErasureRunner:
             problem = error.error_type if isinstance(error, AfterwordError) else snake_case(type(error))
             # the texts of other errors may name servers
             detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""
-            log.warning("erasure_put_off", error_type=problem, **about)
+            log.warning("erasure_postponed", error_type=problem, **about)
             try:
                 await self.erasures.report(replace(erasure, problem=problem, detail=detail))
             except StoreUnavailable as unavailable:
