@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -28,13 +27,8 @@ Result = TypeVar("Result")
 FAILED = 1
 MISCONFIGURED = 2
 
-ANSWERED_BY_SECONDS = 2.2
-"""Servers must answer within this time of a command's start. With Python's own start and exit, the command reports an
-unreachable server within 3 seconds."""
-LEAST_PATIENCE_SECONDS = 1.0
-"""Minimum wait, even if starting took most of that time on a busy machine."""
-STARTED = time.monotonic()
-"""When this process started, by `time.monotonic`, except for Python itself: this module is among the first imported."""
+ANSWER_SECONDS = 1.5
+"""Servers must give a command their first answer within this time, so that it reports a dead one within 3 seconds."""
 
 LABEL_WIDTH = 12
 """Width of the labels in front of texts, in characters."""
@@ -102,17 +96,14 @@ def start_quietly() -> "Settings":
     return settings
 
 
-def start_command(started: float = STARTED) -> "Settings":
+def start_command() -> "Settings":
     """Load the settings of a short-lived command. By default they are those of `afterword dev` in this directory.
 
-    aiokafka's logs are silenced, and servers that do not answer are given up early, because somebody is waiting. Import
-    what the command needs before calling this: the servers' time runs from now until ANSWERED_BY_SECONDS after
-    `started`.
+    aiokafka's logs are silenced, and servers that do not answer are given up early, because somebody is waiting.
     """
     find_config()
     settings = start_quietly()
-    seconds = round(max(LEAST_PATIENCE_SECONDS, ANSWERED_BY_SECONDS - (time.monotonic() - started)), 1)
-    servers = {name: getattr(settings, name).answering_within(seconds) for name in ("kafka", "mongo", "qdrant")}
+    servers = {name: getattr(settings, name).answering_within(ANSWER_SECONDS) for name in ("kafka", "mongo", "qdrant")}
     return settings.model_copy(update=servers)
 
 
@@ -271,34 +262,26 @@ class Screen:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         self._console = Console(highlight=False)
-        self._waiting = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-        )
-        self._task = self._waiting.add_task("", visible=False)
+        self._waiting = self._console.status("")
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._waiting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
-            self._waiting.stop()
+        self._waiting.stop()
 
     def doing(self, text: str, live: bool = False) -> None:
         """Say what is being waited for. An empty text hides the line."""
         from rich.markup import escape
 
-        if self._console.is_terminal:
-            self._waiting.update(self._task, description=escape(text), visible=bool(text))
-        elif text and not live:
+        if not text:
+            self._waiting.stop()
+        elif self._console.is_terminal:
+            self._waiting.update(escape(text))
+            self._waiting.start()
+        elif not live:
             self.line(f"… {text}")
 
     def line(self, text: str = "", style: str = "") -> None:

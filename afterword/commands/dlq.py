@@ -176,15 +176,12 @@ def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[st
 
 def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> None:
     if as_json:
-        named = {name: {**vars(counts), "by_type": dict(counts.by_type)} for name, counts in found.items()}
-        print_json({"outcome": done, "topics": named})
+        print_json({"outcome": done, "topics": {name: vars(counts) for name, counts in found.items()}})
         return
     for name, counts in found.items():
         types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
-        foreign = f"; {counts.not_ours:,} not written by Afterword, skipped" if counts.not_ours else ""
-        foreign += f"; {counts.truncated:,} truncated because of their size, skipped" if counts.truncated else ""
-        foreign += f"; {counts.archive:,} from the archiver only, skipped" if counts.archive else ""
-        typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{foreign}")
+        skipped = "".join(f"; {number:,} {reason}, skipped" for reason, number in counts.skipped.items())
+        typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{skipped}")
 
 
 def _cells(found: "DeadLetter") -> tuple[str, ...]:

@@ -95,13 +95,9 @@ class DeadLetterCounts:
 
     found: int = 0
     resolved: int = 0
-    not_ours: int = 0
-    """Records that Afterword did not write. They can be discarded, but not replayed."""
-    truncated: int = 0
-    """Records that were too large to keep whole. They can be discarded, but not replayed."""
-    archive: int = 0
-    """Records that only the archiver rejected; the segmenter has them. They can be discarded, but not replayed."""
     by_type: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Those that can be discarded, but not replayed, by the reason."""
 
 
 def queue_topics(kafka: Kafka) -> list[str]:
@@ -237,16 +233,20 @@ def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
     """Count a dead letter, and return whether it can be resolved."""
     counts.found += 1
     counts.by_type[found.error_type] += 1
-    if action == "replayed" and found.origin is None:
-        counts.not_ours += 1
-    elif action == "replayed" and found.stage == ARCHIVE:
-        counts.archive += 1
-    elif action == "replayed" and found.truncated:
-        counts.truncated += 1
-    else:
-        counts.resolved += 1
-        return True
-    return False
+    if action == "replayed" and (reason := not_replayable(found)):
+        counts.skipped[reason] += 1
+        return False
+    counts.resolved += 1
+    return True
+
+
+def not_replayable(found: DeadLetter) -> str | None:
+    """Return why a dead letter cannot be replayed, or None if it can."""
+    if found.origin is None:
+        return "not written by Afterword"
+    if found.stage == ARCHIVE:  # the segmenter has the message
+        return "from the archiver only"
+    return "truncated because of their size" if found.truncated else None
 
 
 def reason_of(error: Exception, sent: Sequence[object]) -> Exception:

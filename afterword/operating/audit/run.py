@@ -146,7 +146,8 @@ async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadP
     Returns what is left after `seconds`, or None if nothing is. Raises: TopicStalled.
     """
     deadline, inputs = time.monotonic() + seconds, inputs_of(kafka)
-    for role, (group, topic) in inputs.items():
+    for role in (*inputs, "summarizer"):  # again, because timers have closed more episodes meanwhile
+        group, topic = inputs[role]
         ends, most = await log.ends(topic), 0
         while left := await log.left(group, topic, ends):
             most = max(most, left)
