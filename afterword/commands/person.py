@@ -130,14 +130,10 @@ def verify(
     whose = user, tenant_of(tenant, no_tenant)
     found = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))
     if as_json:
-        findings = [
-            {"place": one.place, "number": one.number, "gone_by": one.gone_by and one.gone_by.isoformat()}
-            | {"late": one in found.late}
-            for one in found.findings
-        ]
+        findings = [asdict(one) | {"gone_by": one.gone_by and one.gone_by.isoformat()} for one in found.findings]
         print_json({"findings": findings, "unbounded": found.unbounded, "late": len(found.late)})
     else:
-        lines = [one.line(found.looked_at) for one in found.findings]
+        lines = [one.line() for one in found.findings]
         lines += [f"{topic}: never expires, because of the topic's settings" for topic in found.unbounded]
         typer.echo("\n".join(map(shown, lines)) or "nothing is left")
     if found.late:

@@ -45,22 +45,18 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
         )
         await target.prepare_database()
         done = Copied()
-        await _copy_messages(source, target, done, progress)
+        keys = [one.key async for one in source.messages.all_messages()]
+        for start in range(0, len(keys), PAGE_MESSAGES):
+            page = await source.messages.states(keys[start : start + PAGE_MESSAGES])
+            await target.messages.copy(page)  # with tombstones, so that a replay brings no deleted message back
+            done.messages += sum(isinstance(one, ArchivedMessage) for one in page.values())
+            progress(done)
         await _copy_episodes(source, target, done, progress)
         for key in await source.keys.list():
             await target.keys.put(key)
             done.keys += 1
         progress(done)
         return done
-
-
-async def _copy_messages(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:
-    keys = [one.key async for one in source.messages.all_messages()]
-    for start in range(0, len(keys), PAGE_MESSAGES):
-        page = await source.messages.states(keys[start : start + PAGE_MESSAGES])
-        await target.messages.copy(page)  # with tombstones, so that a replay brings no deleted message back
-        done.messages += sum(isinstance(one, ArchivedMessage) for one in page.values())
-        progress(done)
 
 
 async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:

@@ -215,7 +215,7 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     """Rebuild the state of all partitions with empty changelogs, in one transaction each.
 
     The segmenter then reads `messages` again from the first record and skips what is already in an episode. Raises:
-    SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing, MessagesGrown.
+    SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing; MessagesGrown if it has read fewer partitions.
     """
     kafka = settings.kafka
     changelogs = map(kafka.changelog, TABLES)
@@ -226,9 +226,12 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
             resume_states: dict[int, list[ResumeState]] = defaultdict(list)
             for row in (await resume_points(log, settings)).resume_states():
                 resume_states[row.partition].append(row)
-            partitions = await _partitions(kafka)
+            async with admin_client(kafka) as admin:
+                before = await read_with(admin, kafka.segmenter_id, kafka.messages_topic)
+            if before is not None and before < len(starts):
+                raise MessagesGrown(topic=kafka.messages_topic, found=len(starts), before=before)
             return [
-                await _rebuilt(log, kafka, source, start, partitions, resume_states[source.partition])
+                await _rebuilt(log, kafka, source, start, len(starts), resume_states[source.partition])
                 for source, start in sorted(starts.items())
             ]
 
@@ -261,17 +264,6 @@ async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
             if await anext(records, None) is not None:
                 return True
     return False
-
-
-async def _partitions(kafka: Kafka) -> int:
-    """Return the number of partitions of `messages`. Raises: MessagesGrown if the segmenter has read it with fewer."""
-    topic = kafka.messages_topic
-    async with admin_client(kafka) as admin:
-        [described] = await admin.describe_topics([topic])
-        found, before = len(described["partitions"]), await read_with(admin, kafka.segmenter_id, topic)
-    if before is not None and before < found:
-        raise MessagesGrown(topic=topic, found=found, before=before)
-    return found
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ Before that it can wait until the workers have finished what is on their topics.
 
 import asyncio
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -68,9 +67,15 @@ async def _read(
         return await log.committed(kafka.segmenter_id, kafka.messages_topic), ends
 
     before = await work_done()
-    await _read_groups_and_state(
-        kafka, log, evidence, [one for one in changelogs if changelogs[one] in topics], progress
-    )
+    for role, (group, topic) in inputs_of(kafka).items():
+        for partition, offset in (await log.committed(group, topic)).items():
+            evidence.add("consumed", role, partition, offset)
+    # The changelogs are compacted, so what one held at some moment can only be read then; see SegmenterState.
+    state = SegmenterState()
+    for table, changelog in changelogs.items():
+        if changelog in topics:
+            await log.read(changelog, partial(state.take, table), progress)
+    state.add_to(evidence)
     extent = await log.extent([topic for topic in takes if topic in topics])
     async with open_stores(settings) as stores:
         total = extent.size + await stores.messages.count_all()
@@ -104,20 +109,6 @@ async def _read(
         has_current=kafka.current_state and topics.issuperset(kafka.current_topics),
         notes=notes,
     )
-
-
-async def _read_groups_and_state(
-    kafka: Kafka, log: Log, evidence: Evidence, tables: Sequence[str], progress: ReadProgress
-) -> None:
-    for role, (group, topic) in inputs_of(kafka).items():
-        for partition, offset in (await log.committed(group, topic)).items():
-            evidence.add("consumed", role, partition, offset)
-
-    # The changelogs are compacted, so what one held at some moment can only be read then; see SegmenterState.
-    state = SegmenterState()
-    for table in tables:
-        await log.read(kafka.changelog(table), partial(state.take, table), progress)
-    state.add_to(evidence)
 
 
 async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress) -> None:

@@ -47,7 +47,7 @@ from afterword.streams.segmenter.state import (
     parse_scope,
 )
 from afterword.streams.settings import Kafka
-from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, all_episodes
+from afterword.streams.stores.episodes import DeletedEpisode, all_episodes
 from afterword.streams.stores.messages import NEVER
 from afterword.streams.stores.opening import Stores
 from faust_eos.changelog import BOOKMARK_KEY
@@ -171,8 +171,19 @@ async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], 
         if isinstance(episode, DeletedEpisode):
             deletion = episode.deletion
             evidence.add("deleted_episode", deletion.episode_id, deletion.reason == "expired")
-        else:
-            _add_stored(evidence, episode)
+            continue
+        summary = episode.summary
+        changes = [(one, offset) for one, offset in episode.inputs if offset != NEVER]
+        keys = {
+            one: digest_of_message(summary.conversation_id, one, summary.tenant_id)
+            for one in (*summary.message_ids, *dict(changes))
+        }
+        named = {one for fact in summary.facts for one in fact.message_ids}
+        messages = b"".join(keys[one] for one in summary.message_ids)
+        facts = bool(named), not named.issubset(summary.message_ids)
+        evidence.add("stored_episode", summary.episode_id, episode.fingerprint, messages, *facts)
+        for one, offset in changes:
+            evidence.add("stored_change", summary.episode_id, keys[one], offset)
     done = 0
     async for key, episode_id, content, *where in stores.messages.all_messages():
         said = (None, None) if content is None else (episode_id, hash(content))
@@ -181,21 +192,6 @@ async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], 
         if done % COUNTED_AT_A_TIME == 0:
             read(COUNTED_AT_A_TIME)
     read(done % COUNTED_AT_A_TIME)
-
-
-def _add_stored(evidence: Evidence, episode: StoredEpisode) -> None:
-    summary = episode.summary
-    keys = {
-        one: digest_of_message(summary.conversation_id, one, summary.tenant_id)
-        for one in (*summary.message_ids, *(one for one, offset in episode.inputs if offset != NEVER))
-    }
-    named = {one for fact in summary.facts for one in fact.message_ids}
-    messages = b"".join(keys[one] for one in summary.message_ids)
-    facts = bool(named), not named.issubset(summary.message_ids)
-    evidence.add("stored_episode", summary.episode_id, episode.fingerprint, messages, *facts)
-    for one, offset in episode.inputs:
-        if offset != NEVER:
-            evidence.add("stored_change", summary.episode_id, keys[one], offset)
 
 
 class SegmenterState:

@@ -41,15 +41,12 @@ class Remains:
     number: int
     gone_by: datetime | None
     """None if it should already be gone."""
+    late: bool
+    """Whether it should be gone by now."""
 
-    def is_late(self, now: datetime) -> bool:
-        return self.gone_by is None or self.gone_by < now
-
-    def line(self, now: datetime) -> str:
-        until = f"should have gone by {rfc3339(self.gone_by)}" if self.gone_by else "should be gone"
-        if not self.is_late(now) and self.gone_by:
-            until = f"goes by {rfc3339(self.gone_by)}"
-        return f"{self.place}: {self.number:,}, {until}"
+    def line(self) -> str:
+        until = f"{'should have gone' if self.late else 'goes'} by {rfc3339(self.gone_by)}" if self.gone_by else None
+        return f"{self.place}: {self.number:,}, {until or 'should be gone'}"
 
 
 @dataclass(frozen=True)
@@ -59,11 +56,10 @@ class Verification:
     findings: tuple[Remains, ...]
     unbounded: tuple[str, ...]
     """Topics that still have something and whose settings keep it forever."""
-    looked_at: datetime
 
     @property
     def late(self) -> tuple[Remains, ...]:
-        return tuple(found for found in self.findings if found.is_late(self.looked_at))
+        return tuple(found for found in self.findings if found.late)
 
 
 async def verify(
@@ -76,7 +72,7 @@ async def verify(
     person = person_of(user_id, tenant_id, receipt.conversation_id)
     if not receipt.is_of(person):
         raise NotTheirs(setting="--user")
-    unbounded: list[str] = []
+    now, unbounded = now or datetime.now(UTC), list[str]()
     async with AsyncExitStack() as opening:
         stores = await opening.enter_async_context(open_stores(settings))
         found = await left_in_stores(stores, receipt, person, settings.kafka.messages_topic)
@@ -96,11 +92,10 @@ async def verify(
                         last[record.key] = is_theirs
                 number -= sum(last.values())
                 if isinstance(date.gone_by, datetime):
-                    found.append(Remains(date.topic, number, date.gone_by))
+                    found.append(Remains(date.topic, number, date.gone_by, date.gone_by < now))
                 elif number:
                     unbounded.append(date.topic)
-    there = tuple(one for one in found if one.number)
-    return Verification(there, tuple(unbounded), now or datetime.now(UTC))
+    return Verification(tuple(one for one in found if one.number), tuple(unbounded))
 
 
 async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
@@ -116,7 +111,7 @@ async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messa
                     episodes += one.summary.closed_at < receipt.finished_at
     points = sum([await deleted_but_indexed(stores, name) for name in receipt.conversations])
     counts = {"messages in the archive": messages, "episodes": episodes, "deleted episodes in the index": points}
-    return [Remains(place, number, None) for place, number in counts.items()]
+    return [Remains(place, number, None, late=True) for place, number in counts.items()]
 
 
 class Records(NamedTuple):
