@@ -110,7 +110,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
 
         async def send(redo: EpisodeRedo) -> None:
             nonlocal producer
-            if producer is None:  # most summarizers never have a fallback to replace, nor anything that expires
+            if producer is None:  # most summarizers never have a summary to replace, nor anything that expires
                 producer = await closing.enter_async_context(running_producer(kafka))
             key, headers = redo.conversation_id.encode(), redo_headers(redo, CE_SOURCE)
             await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)

@@ -26,12 +26,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
-InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of concurrent requests.")]
 prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
 PROGRESS_EVERY = 10
-GIVE_UP_SECONDS = 7200.0
-"""A run stops after this long without a new summary."""
 
 File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Prompt template; default: the current prompt.")]
 Size = Annotated[int, typer.Option("--sample", min=1, max=10_000, help="Number of stored summaries.")]
@@ -47,15 +44,15 @@ USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "second
 def redo(
     since: Since = None,
     conversation: Conversation = None,
-    in_flight: InFlight = 8,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Have the LLM rewrite summaries that were made with another prompt or model.
 
-    The summarizers do the work from the archived messages, within their budgets; run this with their settings. It can
-    be stopped and run again. Exit 1 if some summaries stay as they are.
+    The summarizers do the work from the archived messages, within their budgets; run this with their settings. If you
+    stop it, they finish at most 100 summaries more; run it again to continue. Exit 1 if some summaries stay as they
+    are.
     """
     from afterword.operating.redo import Wanted, plan
     from afterword.operating.redo import redo as run
@@ -68,25 +65,17 @@ def redo(
     if not yes:
         _print_plan(found, as_json=False, err=True)
         typer.confirm(f"Let the LLM redo {found.episodes:,} summaries?", err=True, abort=True)
-    paused = False
     with counting() as show:
 
         def progress(so_far: "RedoCounts") -> None:
-            nonlocal paused
-            finished = so_far.redone + so_far.kept + so_far.not_archived + so_far.gone
-            show("summaries", finished, found.episodes)
-            if (so_far.pause_seconds > 0) != paused:
-                paused = not paused
-                if paused:
-                    pause = f"next request in {so_far.pause_seconds:.0f} s"
-                    typer.echo(f"{so_far.redone:,} redone; the last ones could not be made; {pause}", err=True)
+            show("summaries", sum(vars(so_far).values()), found.episodes)
 
-        done = asyncio.run(run(settings, wanted, in_flight, GIVE_UP_SECONDS, progress))
+        done = asyncio.run(run(settings, wanted, progress))
     if as_json:
-        print_json(done.as_dict())
+        print_json(asdict(done))
     else:
         others = (
-            (done.kept, "kept, because the LLM's answers were unusable"),
+            (done.kept, "kept; the summarizers' log event redo_skipped says why"),
             (done.not_archived, "kept, because their messages are not in the archive"),
             (done.gone, "deleted meanwhile"),
         )

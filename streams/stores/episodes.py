@@ -92,7 +92,7 @@ class StoredEpisode:
     unusable: int = 0
     """Number of these attempts that got an unusable answer."""
     due_at: datetime | None = None
-    """Time of the next attempt to replace a fallback; None if there is none."""
+    """Time of the next attempt to replace the summary, if it is a fallback or to be redone; else None."""
 
     @property
     def ordinal(self) -> int:

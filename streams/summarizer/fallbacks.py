@@ -1,4 +1,7 @@
-"""Fallbacks that the LLM should replace: when this is due, and the timer that asks for it."""
+"""Summaries that the LLM should replace: when this is due, and the timer that asks for it.
+
+These are fallbacks, and summaries that `afterword summaries redo` has marked as due.
+"""
 
 import asyncio
 import random
@@ -9,7 +12,7 @@ from datetime import datetime, timedelta
 import structlog
 from aiokafka.errors import KafkaError
 
-from afterword.schemas import EpisodeRedo
+from afterword.schemas import EpisodeRedo, SummaryCreated
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
@@ -37,7 +40,7 @@ MOST_DOUBLINGS = 30
 MOST_REQUESTED = 8
 """Maximum number of unhandled requests of one worker, so that new episodes keep most of the LLM's capacity."""
 POLL_SECONDS = 1.0
-LONGEST_POLL_SECONDS = 30.0
+LONGEST_POLL_SECONDS = 10.0
 """Longest pause between two checks while nothing is due, or the LLM does not answer."""
 
 Send = Callable[[EpisodeRedo], Awaitable[None]]
@@ -62,6 +65,10 @@ def delay_seconds(number: int, retry: Retry) -> float:
     return min(retry.first_delay_seconds * float(2**doublings), retry.longest_delay_seconds)
 
 
+def made_by(summary: SummaryCreated) -> Maker:
+    return Maker(summary.model, summary.prompt_version)
+
+
 def request_for(stored: StoredEpisode, maker: Maker, now: datetime) -> EpisodeRedo:
     """Return the request to write an episode's texts again."""
     summary = stored.summary
@@ -83,7 +90,7 @@ def redo_headers(redo: EpisodeRedo, source: str) -> Headers:
 
 
 class FallbackTimer:
-    """Asks for fallbacks to be replaced when they are due and the LLM answers.
+    """Asks for summaries to be replaced when they are due and the LLM answers.
 
     Every summarizer has one. If several summarizers request the same attempt, only one request has an effect. A lost
     request is repeated.
@@ -107,9 +114,9 @@ class FallbackTimer:
         self._requested: dict[str, StoredEpisode] = {}
 
     async def run(self) -> None:
-        """Look for due fallbacks until cancelled; return at once if fallbacks are never replaced."""
+        """Look for what is due until cancelled."""
         pause = POLL_SECONDS
-        while self._retry.attempts:
+        while True:
             try:
                 is_busy = await self.tick()
             except (StoreUnavailable, ProviderError, BrokerUnavailable, KafkaError) as error:
@@ -136,6 +143,11 @@ class FallbackTimer:
             await self._llm.check()
         again_at = utc_milliseconds(now + timedelta(seconds=self._retry.longest_delay_seconds))
         for episode in due:
+            if made_by(episode.summary) == self._maker:  # somebody marked it who has another prompt or model
+                problem = f"{self._maker.model} with {self._maker.prompt_version} has written it already"
+                log.warning("redo_skipped", stage=STAGE, error_type="not_redone", problem=problem)
+                await self._episodes.put(replace(episode, due_at=None), episode)
+                continue
             requested = replace(episode, due_at=again_at)
             if await self._episodes.put(requested, episode):
                 self._requested[episode.summary.episode_id] = requested

@@ -21,7 +21,7 @@ from tests.openai_server import MODEL, LlmServer
 
 pytestmark = pytest.mark.nightly
 
-CONVERSATIONS, EPISODES = 3, 3
+CONVERSATIONS, EPISODES = 3, 5
 PROMPT = "Tell what was cancelled, and why, in {language}.\n{conversation_text}"
 TENANT = "acme"
 
@@ -122,7 +122,7 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
     deployment.workers.pop("summarizer")
     deployment.settings = new
     deployment.start("summarizer")
-    first = await command(new, "--in-flight", "1")
+    first = await command(new)
     await until(lambda: announced(2, 2))
     first.kill()
     deployment.kill("summarizer")

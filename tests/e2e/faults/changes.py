@@ -20,7 +20,6 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from afterword.operating.redo import CE_SOURCE
 from afterword.schemas import EpisodeRedo, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import EPISODE_REDO
@@ -245,7 +244,7 @@ class Requests:
             requested_at=utc_milliseconds(datetime.now(UTC)),
         )
         for _ in range(1 + (self._chance.random() < REDONE_TWICE)):
-            headers = cloud_event(EPISODE_REDO, f"{summary.event_id}:redo", CE_SOURCE, redo.requested_at)
+            headers = cloud_event(EPISODE_REDO, f"{summary.event_id}:redo", "faults", redo.requested_at)
             key = redo.conversation_id.encode()
             await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
             self.sent += 1

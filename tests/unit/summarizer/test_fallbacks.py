@@ -1,6 +1,7 @@
 """Fallbacks: when and by whom the LLM is asked to replace them, and that this ends."""
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from afterword.streams.summarizer.fallbacks import (
     next_attempt,
     request_for,
 )
-from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.providers import ExtractiveProvider, Maker
 from afterword.streams.summarizer.summarizer import Summarizer
 from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import TODAY, World
@@ -129,7 +130,18 @@ async def test_no_attempts_means_that_fallbacks_stay() -> None:
     world.provider.script.append(AWAY)
     await world.close(CLOSED[0])
     assert await world.after(10**6) == 0
-    await asyncio.wait_for(world.timer.run(), 1)
+
+
+async def test_a_summary_that_is_marked_is_requested_unless_it_has_todays_prompt_and_model() -> None:
+    world = Deployment(Retry(attempts=0))
+    await world.close(*CLOSED[:2])
+    for name, maker in (("c1:1", Maker("old", None)), ("c1:2", TODAY)):
+        known = world.episodes.episodes[name]
+        summary = known.summary.model_copy(update=maker._asdict())
+        world.episodes.episodes[name] = replace(known, summary=summary, due_at=world.clock.now)
+    assert await world.after(0) == 1
+    found = [world.episodes.episodes[name] for name in ("c1:1", "c1:2")]
+    assert [(one.summary.revision, one.due_at) for one in found] == [(2, None), (1, None)]
 
 
 async def test_where_no_llm_is_configured_nothing_is_made_again() -> None:
