@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced, UnknownError
@@ -48,7 +48,7 @@ class Filters:
     since: datetime | None = None
     conversation_id: str | None = None
 
-    def match(self, dead_letter: DeadLetter) -> bool:
+    def __call__(self, dead_letter: DeadLetter) -> bool:
         return (
             self.stage in (None, dead_letter.stage)
             and self.error_type in (None, dead_letter.error_type)
@@ -57,10 +57,8 @@ class Filters:
         )
 
 
-class Matching(Protocol):
-    """Selects dead letters."""
-
-    def match(self, dead_letter: DeadLetter) -> bool: ...
+Matching = Callable[[DeadLetter], bool]
+"""Returns whether a dead letter is selected."""
 
 
 def resolved_offset(record: KafkaRecord) -> int | None:
@@ -131,7 +129,7 @@ class DeadLetterQueue:
         read = source_topics(self.sources, existing, our_topics(self._kafka))
         return queue_topics(self._kafka) + [one for one in map(self._kafka.dead_letters, read) if one in existing]
 
-    async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:
+    async def unresolved(self, topic: str, is_wanted: Matching) -> AsyncGenerator[DeadLetter, None]:
         """Yield matching dead letters that were neither replayed nor discarded, by partition and offset.
 
         Raises: TopicStalled.
@@ -143,7 +141,7 @@ class DeadLetterQueue:
         async for record in self._log.records(topic):
             if resolved_offset(record) is None and position_of(record) not in resolved:
                 found = read_dead_letter(record)
-                if filters.match(found):
+                if is_wanted(found):
                     yield found
 
     async def find(self, address: str) -> DeadLetter:
@@ -155,15 +153,15 @@ class DeadLetterQueue:
                 return read_dead_letter(record)
         raise NoSuchDeadLetter(address=address)
 
-    async def count(self, topic: str, filters: Matching, action: Action) -> DeadLetterCounts:
+    async def count(self, topic: str, is_wanted: Matching, action: Action) -> DeadLetterCounts:
         """Count what `resolve` would do."""
         counts = DeadLetterCounts()
-        async for found in self.unresolved(topic, filters):
+        async for found in self.unresolved(topic, is_wanted):
             _count(counts, found, action)
         return counts
 
     async def resolve(
-        self, topic: str, filters: Matching, action: Action, progress: Callable[[int], None] = lambda _: None
+        self, topic: str, is_wanted: Matching, action: Action, progress: Callable[[int], None] = lambda _: None
     ) -> DeadLetterCounts:
         """Replay or discard matching dead letters, with one transaction for each batch of originals and resolutions.
 
@@ -176,7 +174,7 @@ class DeadLetterQueue:
         counts = DeadLetterCounts()
         async with self._producer(topic) as producer:
             batch: list[DeadLetter] = []
-            async for found in self.unresolved(topic, filters):
+            async for found in self.unresolved(topic, is_wanted):
                 if _count(counts, found, action):
                     batch.append(found)
                 if len(batch) == BATCH:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -136,7 +136,8 @@ def _found(expression: Expression | None, about: Mapping[str, Any]) -> str | Non
     return None
 
 
-class TheirDeadLetters(NamedTuple):
+@dataclass(frozen=True)
+class TheirDeadLetters:
     """Selects dead letters of conversations that were the person's alone, and others that contain their data.
 
     In a shared conversation every summary is selected, because it may contain their words and a higher revision
@@ -150,7 +151,7 @@ class TheirDeadLetters(NamedTuple):
     """Addresses of their edits in shared conversations."""
     sources: Sequence[Source] = ()
 
-    def match(self, dead_letter: DeadLetter) -> bool:
+    def __call__(self, dead_letter: DeadLetter) -> bool:
         if dead_letter.stage == INGEST:
             return is_of_source(dead_letter, self.sources, self.person)
         if self.person.conversation_id not in (None, dead_letter.conversation_id):

@@ -1,7 +1,6 @@
 """Screens for operators: health, and dead letters to inspect, replay or discard."""
 
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -70,16 +69,6 @@ class LetterQuery(Parameters):
     address: str = Field(max_length=400)
 
 
-@dataclass(frozen=True)
-class ChosenLetters:
-    """Selects dead letters by address."""
-
-    addresses: frozenset[str]
-
-    def match(self, dead_letter: DeadLetter) -> bool:
-        return dead_letter.address in self.addresses
-
-
 @router.get("/dead-letters")
 async def show_dead_letters(
     request: Request, principal: OperatingVisitor, wanted: Annotated[LettersQuery, Query()]
@@ -140,8 +129,11 @@ async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Su
 
     async def resolve() -> int:
         async with open_queue(settings) as queue:
-            chosen = ChosenLetters(addresses)
-            done = [await queue.resolve(topic, chosen, action) for topic in await queue.topics() if topic in topics]
+            done = [
+                await queue.resolve(topic, lambda letter: letter.address in addresses, action)
+                for topic in await queue.topics()
+                if topic in topics
+            ]
         return sum(counts.resolved for counts in done)
 
     count = await in_time(settings.kafka, WORK_SECONDS, resolve()) if addresses else 0

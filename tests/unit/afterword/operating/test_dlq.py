@@ -85,15 +85,15 @@ def test_an_original_that_imitates_our_headers_does_not_choose_where_it_is_sent(
 
 def test_each_filter_leaves_out_what_does_not_match() -> None:
     found = read_dead_letter(dead_letter_of(Record(), minutes=5))
-    assert Filters().match(found)
-    assert Filters("segmenter", "invalid_json", NOON, "c1").match(found)
+    assert Filters()(found)
+    assert Filters("segmenter", "invalid_json", NOON, "c1")(found)
     for wrong in (
         Filters(stage="summarizer"),
         Filters(error_type="too_large"),
         Filters(since=NOON + timedelta(minutes=6)),
         Filters(conversation_id="c2"),
     ):
-        assert not wrong.match(found)
+        assert not wrong(found)
 
 
 @pytest.mark.parametrize("offset", [b"0", b"7", b"9" * 5000, "٣".encode()])

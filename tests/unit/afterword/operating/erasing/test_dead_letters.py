@@ -93,13 +93,13 @@ def dead(conversation: str, value: bytes, error_type: str = "x") -> DeadLetter:
 
 def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -> None:
     theirs = TheirDeadLetters(ANN, frozenset({"alone"}))
-    assert theirs.match(dead("alone", b"no json"))
-    assert not theirs.match(dead("alone", message(tenant_id="other"), "tenant_mismatch"))
-    assert theirs.match(dead("shared", message()))
-    assert not theirs.match(dead("shared", message(user_id="bob")))
+    assert theirs(dead("alone", b"no json"))
+    assert not theirs(dead("alone", message(tenant_id="other"), "tenant_mismatch"))
+    assert theirs(dead("shared", message()))
+    assert not theirs(dead("shared", message(user_id="bob")))
     only = TheirDeadLetters(ANN._replace(conversation_id="shared"), frozenset())
-    assert only.match(dead("shared", message()))
-    assert not only.match(dead("other", message()))
+    assert only(dead("shared", message()))
+    assert not only(dead("other", message()))
 
 
 def test_what_was_cut_off_before_their_id_is_theirs() -> None:
@@ -112,23 +112,23 @@ def test_what_was_cut_off_before_their_id_is_theirs() -> None:
     found = read_dead_letter(written)
     assert kept is not None
     assert len(kept) < len(value)
-    assert TheirDeadLetters(Person("änn", None), frozenset()).match(found)
-    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"})).match(found)
+    assert TheirDeadLetters(Person("änn", None), frozenset())(found)
+    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"}))(found)
     untold = replace(found, users=())
-    assert TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"})).match(untold)
-    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"other"})).match(untold)
+    assert TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"}))(untold)
+    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"other"}))(untold)
 
 
 def test_every_summary_that_was_not_delivered_of_a_conversation_that_they_shared() -> None:
     theirs = TheirDeadLetters(ANN, frozenset({"alone"}), frozenset({"shared"}))
     summary = a_summary(user_id="bob", tenant_id="acme").to_json()
     undelivered = {name: replace(dead(name, summary), stage=WEBHOOKS) for name in ("alone", "shared", "other")}
-    assert {name: theirs.match(one) for name, one in undelivered.items()} == {
+    assert {name: theirs(one) for name, one in undelivered.items()} == {
         "alone": True,
         "shared": True,
         "other": False,
     }
-    assert not theirs.match(dead("shared", summary))
+    assert not theirs(dead("shared", summary))
 
 
 @pytest.mark.parametrize("given", [("", None, None), (None, None, None), ("ann", 7, None), ("ann", None, {"$ne": 1})])
@@ -147,7 +147,7 @@ class ErasesLetters(ErasesWithoutBroker):
 
     async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:  # type: ignore[override]
         for letter in self._letters:
-            if letter.topic == topic and filters.match(letter):
+            if letter.topic == topic and filters(letter):
                 yield letter
 
     async def resolve(self, topic: str, filters: Matching, _: str) -> DeadLetterCounts:  # type: ignore[override]
@@ -237,7 +237,7 @@ def test_what_ingest_rejected_is_theirs_by_its_mapping_or_if_it_contains_their_i
     letter: DeadLetter, is_theirs: bool
 ) -> None:
     mapped = source(FIELDS + 'tenant_id = "headers.tenant"')
-    assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped]).match(letter) is is_theirs
+    assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped])(letter) is is_theirs
 
 
 @pytest.mark.parametrize(("conversation", "is_theirs"), [("t1", True), ("t2", False), ("k", False)])
@@ -246,7 +246,7 @@ def test_what_ingest_rejected_is_only_theirs_in_the_conversation_that_is_erased(
 ) -> None:
     mapped = source(FIELDS + 'tenant_id = "headers.tenant"')
     theirs = TheirDeadLetters(ANN._replace(conversation_id=conversation), frozenset(), sources=[mapped])
-    assert theirs.match(of_source(b'{"user": "ann", "thread": "t1"}')) is is_theirs
+    assert theirs(of_source(b'{"user": "ann", "thread": "t1"}')) is is_theirs
 
 
 def test_an_erasure_discards_what_ingest_rejected_of_the_person() -> None:
