@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, Yes, counting, find_config, next_step, print_json, start, start_command
+from afterword.commands.common import Json, Yes, find_config, next_step, start, start_command
 from afterword.streams.text.visible import shown
+from afterword.terminal import counting, print_json
 
 if TYPE_CHECKING:
     from afterword.operating.rebuild import IndexCounts

@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import (
-    Conversation,
-    DryRun,
-    Json,
-    Since,
-    Yes,
-    counting,
-    print_json,
-    print_table,
-    start_command,
-)
+from afterword.commands.common import Conversation, DryRun, Json, Since, Yes, start_command
 from afterword.streams.text.visible import printable, shown
+from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.operating.dlq import Action, DeadLetterCounts, DeadLetterQueue

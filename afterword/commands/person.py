@@ -19,11 +19,11 @@ from afterword.commands.common import (
     Tenant,
     User,
     Yes,
-    print_json,
     start_command,
     tenant_of,
 )
 from afterword.streams.text.visible import many, shown
+from afterword.terminal import print_json
 
 if TYPE_CHECKING:
     from afterword.operating.erasing.eraser import Eraser, ErasurePlan

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,16 +18,13 @@ from afterword.commands.common import (
     from_memory,
     moment,
     not_empty,
-    print_json,
-    print_table,
-    print_wrapped,
     start_command,
 )
 from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
+from afterword.terminal import context_lines, print_json, print_table, print_wrapped
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
-    from afterword.reading.memory import Context
     from afterword.schemas import SummaryCreated, SummaryDeleted
     from afterword.streams.stores.index import Recalled
 
@@ -105,16 +101,6 @@ def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
     if tenant is not None and no_tenant:
         raise typer.BadParameter("give either --tenant or --no-tenant")
     return Owner(ANYONE if user is None else user, ANYONE if tenant is None and not no_tenant else tenant)
-
-
-def context_lines(found: "Context") -> Iterator[str]:
-    """Format a context for people. Only our own text starts a line, so no summary or content can pass for a turn."""
-    yield from found.as_text(printable).splitlines()
-    yield ""
-    saved = f", {found.compression:.1%} less" if found.compression > 0 else ""
-    events = f"{found.events} of {found.events_full} events"
-    whole = "; messages in full, because a summary would be longer" if found.verbatim else ""
-    yield f"{found.tokens:,} of {found.tokens_full:,} tokens{saved}; {events}{whole}"
 
 
 def episodes(

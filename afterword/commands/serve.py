@@ -18,8 +18,6 @@ from afterword.commands.common import (
     User,
     find_config,
     not_empty,
-    print_json,
-    print_table,
     start,
     start_command,
     tenant_of,
@@ -27,6 +25,7 @@ from afterword.commands.common import (
 from afterword.extras import extra_required
 from afterword.streams.errors import ConfigurationError, WorkerFailed
 from afterword.streams.text.visible import shown_json
+from afterword.terminal import print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.streams.stores.bookkeeping import ApiKeys

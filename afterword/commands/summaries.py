@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from afterword.commands.common import (
-    Conversation,
-    DryRun,
-    Json,
-    Since,
-    Yes,
-    counting,
-    print_json,
-    print_table,
-    start_command,
-)
+from afterword.commands.common import Conversation, DryRun, Json, Since, Yes, start_command
+from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.operating.redo import RedoCounts, RedoPlan

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from afterword.commands.common import DryRun, Json, counting, print_json, print_table, start_command
+from afterword.commands.common import DryRun, Json, start_command
 from afterword.streams.text.visible import many, printable, shown
+from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings

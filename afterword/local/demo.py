@@ -1,25 +1,27 @@
 """The demo: follows one conversation from its messages to what an agent recalls, then replays the others."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import orjson
 
 from afterword.embedded import DownloadProgress
 from afterword.local.dev import deployment, served_at, until_told_to_stop
-from afterword.reading.context import Context
-from afterword.reading.memory import Memory
+from afterword.reading.memory import Context, Memory
 from afterword.reading.watch import watch
 from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.index import Recalled
+from afterword.streams.text.visible import many, shown
+from afterword.terminal import Screen, context_lines
 from afterword.writing.produce import Produced, check_lines, produce
 
 TIMEOUT_SECONDS = 180.0
@@ -35,6 +37,18 @@ STORY_MESSAGES_PER_SECOND = 5.0
 MESSAGES_PER_SECOND = 40.0
 CONVERSATIONS_AT_A_TIME = 4
 LOOK_SECONDS = 0.2
+MESSAGES_SHOWN = 8
+"""Number of the story's messages to print. The others are only counted."""
+NEXT = (
+    ("afterword dev", "the same with data that stays; then, in another terminal:"),
+    ("afterword produce FILE", "your own messages, one JSON object per line"),
+    ("afterword watch", "summaries as they arrive"),
+    ("afterword context ID", "what an agent would load for a conversation"),
+    ("afterword recall TEXT", "what is known about a user: --user dana"),
+    ("afterword audit", "is every message in exactly one episode?"),
+    ("docs/tutorial.md", "ten minutes from the first message to its summary"),
+    ("README.md", "your own Kafka, stores and LLM"),
+)
 
 
 Arrived = TypeVar("Arrived", EpisodeClosed, SummaryCreated)
@@ -44,44 +58,85 @@ class DemoIncomplete(AfterwordError):
     """{summarised} of {expected} messages were summarized after {seconds:.0f} seconds; the logs are in {logs}"""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The figures that the demo prints at its end."""
-
-    messages: int
-    conversations: int
-    episodes: int
-    address: str
-    """Address of the server, where everything can be seen."""
-
-
-class Show(Protocol):
-    """Prints the story and its progress."""
-
-    def doing(self, text: str) -> None: ...  # what is being waited for
-    def step(self, text: str) -> None: ...
-    def message(self, message: MessageCreated) -> None: ...
-    def episode(self, event: EpisodeClosed) -> None: ...
-    def summary(self, event: SummaryCreated) -> None: ...
-    def context(self, found: Context) -> None: ...
-    def recalled(self, question: str, hits: Sequence[Recalled]) -> None: ...
-    def counted(self, summarised: int, messages: int, summaries: int) -> None: ...
-    def failed(self, name: str, what: str) -> None: ...
-    def finished(self, done: Shown) -> None: ...
+@contextmanager
+def temporary_directory(story: "Story", parent: Path | None = None) -> Iterator[Path]:
+    """Create a directory, and remove it unless something failed and its logs may help."""
+    directory = Path(tempfile.mkdtemp(prefix="afterword-demo-", dir=parent))
+    try:
+        yield directory
+    except AfterwordError:
+        story.has_failed = True
+        raise
+    finally:
+        if not story.has_failed:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
-async def demo(
-    directory: Path, lines: Sequence[bytes], progress: DownloadProgress, show: Show, keep_serving: bool
-) -> None:
+class Story:
+    """Prints what happens to a conversation, in numbered steps."""
+
+    def __init__(self, screen: Screen, keep_serving: bool) -> None:
+        self.screen = screen
+        self.keep_serving = keep_serving
+        """Whether everything keeps running until SIGINT or SIGTERM."""
+        self.has_failed = False
+        self._steps = 0
+        self._messages = 0
+
+    def doing(self, text: str) -> None:
+        self._hidden_messages()
+        self.screen.doing(text)
+
+    def step(self, text: str) -> None:
+        self._hidden_messages()
+        self._steps += 1
+        self.screen.line()
+        self.screen.line(shown(f"{self._steps}. {text}."), "bold")
+
+    def message(self, message: MessageCreated) -> None:
+        self._messages += 1
+        self.screen.doing(f"sent: {self._messages}", live=True)
+        if self._messages <= MESSAGES_SHOWN:
+            self.screen.row(message.role, shown(message.content))
+
+    def _hidden_messages(self) -> None:
+        if self._messages > MESSAGES_SHOWN:
+            self.screen.row("…", f"{self._messages - MESSAGES_SHOWN} more")
+        self._messages = 0
+
+    def failed(self, name: str, what: str) -> None:
+        self.has_failed = True
+        self.screen.line(f"{name} {what}", "red")
+
+    def finished(self, arrivals: "Arrivals", address: str) -> None:
+        screen, conversations = self.screen, {event.conversation_id for event in arrivals.summaries}
+        screen.doing("")
+        screen.line(
+            f"{arrivals.summarised()} messages of {len(conversations)} conversations became {len(arrivals.summaries)} "
+            "episodes; each is stored, indexed and announced."
+        )
+        screen.line()
+        screen.line("Where to look next", "bold")
+        for command, what in NEXT:
+            screen.row(command, what, label_width=24)
+        if self.keep_serving:
+            self.step("Now you: say something about yourself, and see what is remembered in the next conversation")
+            screen.row("chat", f"{address}/chat", "bold")
+            screen.line()
+            screen.line(f"See everything at {address}/", "bold")
+            screen.doing("serving until Ctrl-C")
+
+
+async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgress, story: Story) -> None:
     """Tell the story, replay the other `lines` (JSON messages), and wait until each message is in a summary.
 
-    If `keep_serving` is true, everything keeps running until SIGINT or SIGTERM. Raises: DemoIncomplete.
+    Raises: DemoIncomplete.
     """
-    async with deployment(directory, progress, show.failed, show.doing, once=True) as settings:
+    async with deployment(directory, progress, story.failed, story.doing, once=True) as settings:
         arrivals = Arrivals(expected=check_lines(lines).messages + 1)  # plus the question
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                await _play(settings, lines, arrivals, show)
+                await _play(settings, lines, arrivals, story)
                 address = await served_at(settings)
         except TimeoutError:
             raise DemoIncomplete(
@@ -90,9 +145,8 @@ async def demo(
                 expected=arrivals.expected,
                 logs=directory / "logs",
             ) from None
-        conversations = {event.conversation_id for event in arrivals.summaries}
-        show.finished(Shown(arrivals.summarised(), len(conversations), len(arrivals.summaries), address))
-        if keep_serving:
+        story.finished(arrivals, address)
+        if story.keep_serving:
             await until_told_to_stop()
 
 
@@ -140,7 +194,7 @@ class Arrivals:
             self._changed.notify_all()
 
 
-async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, show: Show) -> None:
+async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, story: Story) -> None:
     messages = [MessageCreated.model_validate_json(line) for line in lines]
     told = [message for message in messages if message.conversation_id == STORY]
     others = [line for line, message in zip(lines, messages, strict=True) if message.conversation_id != STORY]
@@ -149,54 +203,67 @@ async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, 
         for work in (arrivals.collect_episodes(settings.kafka), arrivals.collect_summaries(settings)):
             task: asyncio.Task[object] = asyncio.create_task(work)
             running.callback(task.cancel)
-        await _tell(settings, told, arrivals, memory, show)
+        await _tell(settings, told, arrivals, memory, story)
         replay = asyncio.create_task(
             produce(settings, interleaved(others, CONVERSATIONS_AT_A_TIME), rate=MESSAGES_PER_SECOND, flush=True)
         )
         running.callback(replay.cancel)
-        show.step("The other conversations")
+        story.step("The other conversations")
 
         def complete() -> bool:
-            show.counted(arrivals.summarised(), arrivals.expected, len(arrivals.summaries))
+            done = f"{arrivals.summarised()} of {arrivals.expected} messages are in {len(arrivals.summaries)} summaries"
+            story.screen.doing(done, live=True)
             return arrivals.summarised() >= arrivals.expected
 
         await arrivals.until(complete)
 
 
 async def _tell(
-    settings: Settings, said: Sequence[MessageCreated], arrivals: Arrivals, memory: Memory, show: Show
+    settings: Settings, said: Sequence[MessageCreated], arrivals: Arrivals, memory: Memory, story: Story
 ) -> None:
-    user = said[0].user_id
-    show.step(f"{user} writes to an assistant; each message is a record of the topic `messages`")
+    user, screen = said[0].user_id, story.screen
+    story.step(f"{user} writes to an assistant; each message is a record of the topic `messages`")
     await produce(
         settings,
         [message.to_json() for message in said],
-        _each(said, show.message),
+        _each(said, story.message),
         rate=STORY_MESSAGES_PER_SECOND,
         flush=True,
     )
-    show.doing("waiting for the segmenter")
+    story.doing("waiting for the segmenter")
     await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[0]) >= len(said))
-    show.step("The segmenter closes episodes where the topic shifts")
+    story.step("The segmenter closes episodes where the topic shifts")
     for episode in arrivals.of(STORY)[0]:
-        show.episode(episode)
-    show.doing("waiting for the summarizer")
+        minutes = f"{episode.started_at:%Y-%m-%d %H:%M:%S} to {episode.ended_at:%H:%M:%S}"
+        count = many(episode.message_count, "message", "messages")
+        screen.row(f"episode {episode.ordinal}", f"{count}, {minutes}")
+    story.doing("waiting for the summarizer")
     await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[1]) >= len(said))
-    show.step("The summarizer summarizes each episode, here without an LLM: from exchanges of the conversation")
+    story.step("The summarizer summarizes each episode, here without an LLM: from exchanges of the conversation")
     for summary in arrivals.of(STORY)[1]:
-        show.summary(summary)
-    show.doing("waiting for the archiver")
+        screen.row(f"episode {summary.ordinal}", shown(summary.title), "bold")
+        screen.row("", shown(summary.short_summary))
+    story.doing("waiting for the archiver")
     context = await _context(memory, len(said))
-    show.step(f"When {user} comes back, an agent with a budget of {CONTEXT_TOKENS} tokens loads this context")
-    show.context(context)
-    await _ask(settings, user, memory, show)
+    story.step(f"When {user} comes back, an agent with a budget of {CONTEXT_TOKENS} tokens loads this context")
+    screen.row("$", f"afterword context {context.conversation_id} --max-tokens {CONTEXT_TOKENS}", "cyan")
+    for line in "\n".join(context_lines(context)).splitlines():
+        screen.row("", line)
+    await _ask(settings, user, memory, story)
 
 
-async def _ask(settings: Settings, user: str, memory: Memory, show: Show) -> None:
-    show.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
+async def _ask(settings: Settings, user: str, memory: Memory, story: Story) -> None:
+    screen = story.screen
+    story.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
     question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
-    # recall before the question is summarized, or its own summary would be found first
-    show.recalled(QUESTION, await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS))
+    # recall now: a summary of the question itself would be found first
+    hits = await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS)
+    screen.row("user", QUESTION)
+    for hit in hits:
+        screen.row("recalled", f"{hit.ended_at:%Y-%m-%d}, {shown(hit.conversation_id)}, score {hit.score:.2f}")
+        for match in hit.matches[:1]:
+            screen.row(match.role, shown(match.content), "bold")
+        screen.row("", shown(hit.short_summary))
     await produce(settings, [orjson.dumps(question)], flush=True)
 
 

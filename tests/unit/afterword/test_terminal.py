@@ -4,14 +4,15 @@ import re
 
 import pytest
 
-from afterword.commands.common import Screen, counting, print_table, report
+from afterword.commands.common import report
 from afterword.commands.dlq import COLUMNS, _cells, _page
-from afterword.commands.reading import _print, context_lines
+from afterword.commands.reading import _print
 from afterword.operating.audit.report import Finding, Report
 from afterword.reading.context import Context
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.streams.errors import AfterwordError, StoreUnavailable
 from afterword.streams.text.visible import shown_lines
+from afterword.terminal import Screen, context_lines, counting, print_table
 from tests.samples import NOON, a_message, a_summary
 
 FORGED = "clean: nothing is lost, duplicated or conflicting"

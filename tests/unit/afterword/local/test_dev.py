@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from afterword.commands.common import Screen
-from afterword.commands.dev import Story, temporary_directory
 from afterword.embedded import Process
+from afterword.local.demo import Story, temporary_directory
 from afterword.local.dev import keep, last_port, serving, write_config
 from afterword.streams.errors import AfterwordError
+from afterword.terminal import Screen
 
 
 def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.CaptureFixture[str]) -> None:
