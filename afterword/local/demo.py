@@ -256,7 +256,7 @@ async def _ask(settings: Settings, user: str, memory: Memory, story: Story) -> N
     screen = story.screen
     story.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
     question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
-    # recall now: a summary of the question itself would be found first
+    # recall before the question is summarized, or its own summary would be found first
     hits = await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS)
     screen.row("user", QUESTION)
     for hit in hits:
