@@ -27,7 +27,7 @@ help: ## list the targets that a contributor needs
 help-all: ## list all targets
 	@awk -F ':.*#[#.] ' '/^##@ / { group = substr($$0, 5) } /^[a-z-]+:.*#[#.] / { if (group) print "\n" group; group = ""; printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-venv: $(STAMP) ## the virtual environment, as requirements.lock pins it
+venv: $(STAMP) ## create the virtual environment that requirements.lock pins
 
 $(STAMP): requirements.lock $(PROJECTS)
 	@$(CHECK_PYTHON)
@@ -48,17 +48,17 @@ format: $(STAMP) ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lint: $(STAMP) ## style, types, and which way dependencies point
+lint: $(STAMP) ## check style, types, and which way dependencies point
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.locks
 
-unit: $(STAMP) ## the tests that need no server
+unit: $(STAMP) ## run the tests that need no server
 	$(BIN)/pytest tests/unit distributions/engine/tests
 
-test: lint ## what every change has to pass
+test: lint ## run what every change has to pass
 	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
 	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit distributions/engine/tests && exit $$servers
@@ -97,18 +97,18 @@ build/uv/bin/uv: requirements-uv.lock
 ##@ Test more
 ALL := -m "not deploy" --hypothesis-profile nightly
 
-test-all: lint site #. everything but test-deploy, with the long forms and the faults: some hours
+test-all: lint site #. run everything but test-deploy, with the long forms and the faults: some hours
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
 	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit distributions/engine/tests tests/deploy && exit $$servers
 	$(MAKE) model mutants faults hostile
 
-test-deploy: $(STAMP) #. the image, the compose file and the chart; fetches Helm, and a container engine where none runs
+test-deploy: $(STAMP) #. test the image, the compose file and the chart; fetches Helm, and a container engine where none runs
 	$(BIN)/pytest tests/deploy -m deploy
 
-test-cluster: $(STAMP) #. the chart on a real API server without nodes; builds Kubernetes the first time
+test-cluster: $(STAMP) #. test the chart on a real API server without nodes; builds Kubernetes the first time
 	AFTERWORD_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
 
-test-llm: $(STAMP) $(LLM_STAMP) #. the whole path with a small, real LLM on this machine; THREADS=
+test-llm: $(STAMP) $(LLM_STAMP) #. test the whole path with a small, real LLM on this machine; THREADS=
 	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q
 
 $(LLM_STAMP): requirements-llm.lock
@@ -116,24 +116,24 @@ $(LLM_STAMP): requirements-llm.lock
 	build/llm-venv/bin/pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements-llm.lock
 	@touch $@
 
-faults: $(STAMP) #. every kind of fault under load, and a table; MINUTES= and SEED=
+faults: $(STAMP) #. inject every kind of fault under load, and print a table; MINUTES= and SEED=
 	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
 
-hostile: $(STAMP) #. hostile input of every kind under load, and a table; MINUTES= and SEED=
+hostile: $(STAMP) #. send every kind of hostile input under load, and print a table; MINUTES= and SEED=
 	$(BIN)/python -m tests.e2e.faults --hostile --minutes $(MINUTES) --seed $(SEED)
 
 soak: MINUTES = 60
-soak: $(STAMP) #. a steady load while workers come and go: does memory grow? MINUTES= and SEED=
+soak: $(STAMP) #. keep a steady load while workers come and go, and watch the memory; MINUTES= and SEED=
 	$(BIN)/python -m tests.e2e.faults --soak --minutes $(MINUTES) --seed $(SEED)
 
-model: $(STAMP) #. the long form of the model check; HISTORIES=
+model: $(STAMP) #. run the long form of the model check; HISTORIES=
 	$(BIN)/python -m tests.model --histories $(HISTORIES)
 
-mutants: $(STAMP) #. whether the model check finds what is broken on purpose
+mutants: $(STAMP) #. break the code on purpose, and check that the model check notices
 	$(BIN)/python -m tests.model --mutants
 
 ##@ Measure
-bench: $(STAMP) $(BENCH_STAMP) #. speed, size and memory beside others, as tables, also in build/bench.md
+bench: $(STAMP) $(BENCH_STAMP) #. compare speed, size and memory with other programs; tables go to build/bench.md too
 	@# not the status of tee
 	bash -o pipefail -c '$(BIN)/python -m benchmarks | tee build/bench.md'
 
@@ -141,11 +141,11 @@ $(BENCH_STAMP): requirements-bench.lock
 	@$(INSTALL) build/bench-venv requirements-bench.lock
 	@touch $@
 
-quality: $(STAMP) #. the quality gate, redaction, summaries without an LLM, and recall, on labelled data
+quality: $(STAMP) #. measure the quality gate, redaction, summaries without an LLM, and recall, on labelled data
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.recall
 
-sizes: $(STAMP) build/uv/bin/uv #. packages and megabytes that each extra installs
+sizes: $(STAMP) build/uv/bin/uv #. print how many packages and megabytes each extra installs
 	rm -rf build/sizes
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded ./distributions/engine
 	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' \
@@ -156,14 +156,14 @@ sizes: $(STAMP) build/uv/bin/uv #. packages and megabytes that each extra instal
 	done
 
 ##@ Make again
-language-model: $(STAMP) #. the model that tells languages apart, from py3langid's
+language-model: $(STAMP) #. prepare the language model from py3langid's
 	$(BIN)/python -m tools.language_model
 
-diagrams: $(STAMP) #. pictures of the Mermaid diagrams; needs npm and a Chromium
+diagrams: $(STAMP) #. draw the Mermaid diagrams; needs npm and a Chromium
 	$(BIN)/python -m tools.diagrams
 
 ##@ Release
-release: $(STAMP) $(TOOLS_STAMP) ## wheels, source distributions, chart, SBOM and image of the last commit, in dist/
+release: $(STAMP) $(TOOLS_STAMP) ## build wheels, source distributions, chart, SBOM and image of the last commit, in dist/
 	$(BIN)/python -m tools.release dist
 
 clean: ## remove everything that can be made again; data in .afterword stays
