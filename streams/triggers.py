@@ -49,10 +49,8 @@ Fires = Callable[[Counters], bool]
 
 
 class Condition(NamedTuple):
-    """A condition of a trigger."""
+    """A condition of a trigger; docs/segmentation.md says what each one means."""
 
-    meaning: str
-    """When it is met, in words, as in the page on triggers."""
     least: int | None
     """The lowest whole number that it accepts; None if it accepts any positive number."""
     is_met: Callable[[Counters, Any], bool]
@@ -60,35 +58,13 @@ class Condition(NamedTuple):
 
 
 CONDITIONS = {
-    "messages": Condition(
-        "this many messages are pending, whatever their role", 1, lambda c, n: c.pending_messages >= n
-    ),
-    "events": Condition(
-        "this many records of the conversation are pending. Every accepted record is a message here, including those "
-        "of tools, so this is `messages` under another system's name",
-        1,
-        lambda c, n: c.pending_messages >= n,
-    ),
-    "turns": Condition(
-        "this many turns are pending, the last one perhaps unfinished. A turn is a user message and everything up to "
-        "the next; messages before the first user message are a turn too, as in `turn_count`",
-        1,
-        lambda c, n: c.pending.turns >= n,
-    ),
-    "tokens": Condition("the pending contents have this many tokens", 1, lambda c, n: c.pending.tokens >= n),
-    "text_bytes": Condition(
-        "the pending contents have this many bytes of UTF-8", 1, lambda c, n: c.pending.text_bytes >= n
-    ),
-    "seconds": Condition(
-        "a message's `sent_at` is this many seconds after the last summary, see below",
-        None,
-        lambda c, n: c.since_ms is not None and c.last_sent_ms - c.since_ms >= n * MILLISECONDS,
-    ),
-    "important_content": Condition(
-        "some pending message has **more** than this many characters, stripped of white space",
-        0,
-        lambda c, n: c.pending.longest > n,
-    ),
+    "messages": Condition(1, lambda c, n: c.pending_messages >= n),
+    "events": Condition(1, lambda c, n: c.pending_messages >= n),
+    "turns": Condition(1, lambda c, n: c.pending.turns >= n),
+    "tokens": Condition(1, lambda c, n: c.pending.tokens >= n),
+    "text_bytes": Condition(1, lambda c, n: c.pending.text_bytes >= n),
+    "seconds": Condition(None, lambda c, n: c.since_ms is not None and c.last_sent_ms - c.since_ms >= n * MILLISECONDS),
+    "important_content": Condition(0, lambda c, n: c.pending.longest > n),
 }
 
 
