@@ -42,10 +42,10 @@ MESSAGE_CHARACTERS = 2000
 """Maximum number of characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
 _CONTEXT = re.compile(r"context (?:length|size|window)", re.I)
-_SIZED = r"\b(?:prompts?|inputs?|context|conversation|tokens?|messages|sequence)\b(?! deadline)"
+_SIZED = r"(?:\b(?:prompts?|inputs?|context|conversation|tokens?|messages|text|sequence)\b(?! deadline)|长度|上下文)"
 _LIMIT = (
     r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|overflow|\bmax\b|maximum"
-    r"|at most|must be <|\brange\b|\breduce|\bshorten)"
+    r"|at most|must be <|\brange\b|\breduce|\bshorten|超|过长)"
 )
 _TOO_LONG = re.compile(
     rf"(?:request|payload) too large|{_SIZED}.{{0,120}}?{_LIMIT}|{_LIMIT}.{{0,40}}?{_SIZED}",
@@ -53,7 +53,7 @@ _TOO_LONG = re.compile(
 )
 """Matches servers' errors for a prompt that does not fit into the model's context, whatever the order of their words.
 """
-_QUOTA = re.compile(r"rate.?limit|\bper (?:second|minute|hour|day)\b", re.I)
+_QUOTA = re.compile(r"rate.?limit|throttl|\bwait\b|\bper (?:second|minute|hour|day)\b", re.I)
 _CONTENTS = {"input", "messages", "model", "prompt"}
 _LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)

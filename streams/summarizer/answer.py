@@ -4,6 +4,7 @@ Models think aloud, wrap their answers, and write almost-JSON, each in its own w
 any name before the answer is a thought, and a JSON object is recognized by the requested fields.
 """
 
+import html
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from afterword.schemas import FactKind
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import FACTS, FIELDS
+from afterword.streams.text.content import walk
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
 from afterword.streams.text.visible import strip_control_tokens
 
@@ -46,7 +48,12 @@ _END_OF_THOUGHT = re.compile(
 because a summary may mention the tag."""
 _CHANNEL = re.compile(r"\A(?s:.*)(?:<[|｜]message[|｜]>|assistantfinal)")
 """Everything before the last channel of the harmony format, even if the server removed its tokens."""
-_FENCE = re.compile(r"\s*(?P<fence>`{3,}+|~{3,}+|'{3})[^\n]*\n(?P<inside>.*?)(?:\n[ \t]*+(?P=fence)|\Z)", re.DOTALL)
+_TOKEN = re.compile(r"<(?:[|｜][^<>|｜\s]{1,64}[|｜]?|[^<>|｜\s]{1,64}[|｜]|unused\d+)>")
+"""A token that structures a chat: `<|im_end|>`, `<channel|>`, `<unused94>`."""
+_LAST_TOKEN = re.compile(rf"(?s).*{_TOKEN.pattern}(?=\s*+[^<\s])")
+_FENCE = re.compile(
+    r"\s*(?P<fence>`{3,}+|~{3,}+|'{3}|\"{3})[^\n]*\n(?P<inside>.*?)(?:\n[ \t]*+(?P=fence)|\Z)", re.DOTALL
+)
 MOST_WRAPPINGS = 6
 MOST_OBJECTS = 100
 """Maximum number of JSON objects that are examined, from the end of an answer."""
@@ -67,26 +74,36 @@ _OPENED_TURN = re.compile(
     re.IGNORECASE,
 )
 _NEXT_TURN = re.compile(
-    r"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|</s>|<end_of_turn>|<eos>"
+    rf"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|{_TOKEN.pattern}(?=[^\S\n]*+(?:\n|\Z))|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n|\[/?INST\]"
     r"|(?<=[.!?。！？])(?=[^\S\n]*+\n)[\s#*]*+(?:User|Human|Instruction)[*\s]*+:"
 )
 _LABEL = re.compile(
-    r"\A[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title|zusammenfassung|résumé|resumen|resumo|riassunto"
-    r"|samenvatting|摘要|总结|要約|요약)[*_]*\s*?(?:[:：]|(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
+    r"\A[\s*_#>\"]*+(?:[^\W\d_]{1,20}[ -]){0,2}(?:summary|title|answer|output|response|tl;dr|zusammenfassung|résumé"
+    r"|resumen|resumo|riassunto|samenvatting|摘要|总结|要約|요약)(?: \([^()\n]{1,40}\))?[*_\"]*\s*?"
+    r"(?:[:：]|(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
     re.IGNORECASE,
+)
+_HEADING = re.compile(
+    r"^[ \t]*+(?:#{1,6} [^\n]{1,150}+|[*_]{2}[^\n*_]{1,150}+[*_]{2}:?|[^\n:：]{1,150}+[:：][*_]{0,2})[ \t]*+\n++",
+    re.MULTILINE,
 )
 _RULE = re.compile(r"^[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*$", re.MULTILINE)
 _QUOTED_LINE = re.compile(r"^>+ ?", re.MULTILINE)
 _PREFACE = re.compile(
-    r"\A\s*+(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is|below is)\b[^\n:]{0,120}"
-    r"(?::\s*\n|[.!]\s*\n\s*\n)",
+    r"\A\s*+[*_]*(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is|below is)\b[^\n:]{0,120}"
+    r"(?::[*_]*\s*\n|[.!]\s*\n\s*\n)",
     re.IGNORECASE,
 )
 _ASIDE = re.compile(r"(?s)(?=.{1,200}\Z)(?:[^\"“”]|\"[^\"]*\"|“[^”]*”)*\b(?:I|(?i:you|your|let me)\b)")
 """A paragraph in which a model speaks of its answer: "(Note: I kept it short.)", "Let me know if you need more."."""
-_EMPHASIZED = re.compile(r"([*_]{1,3})(?![\s*_])([^*_]*[^*_\s])\1")
-_BULLET = re.compile(r"^[ \t]*[-*•+][ \t]+", re.MULTILINE)
+_NOTE = re.compile(r"(?s)(?=.{1,200}\Z)(?:\(.*\)|\[.*\]|\w[\w ]{0,30}: ?\d+)\Z")
+"""A paragraph about the answer: "(17 words)", "Word count: 17"."""
+_COMMAND = re.compile(r"(?s)\\[a-z]+\{(?P<inside>.*)\}\Z")
+"""A text in a command of LaTeX, such as `\\boxed{…}`."""
+_EMPHASIZED = re.compile(r"(?P<mark>[*_]{1,3})(?![\s*_])(?P<inside>[^*_]*[^*_\s])(?P=mark)\Z")
+_BULLET = re.compile(r"^[ \t]*(?:[-*•+]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
+_QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "‘": "’", "«": "»", "「": "」", "`": "`"}
 
 
 class StatedFact(NamedTuple):
@@ -177,7 +194,7 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
     Raises: AnswerInvalid with a problem that may be sent to the LLM; it never repeats what the answer said.
     """
-    said = own_turn(without_thinking(text))
+    said = own_turn(without_thinking(_as_typed(text)))
     for _ in range(MOST_WRAPPINGS):
         before, said = said, _unwrapped(said, field)
         if said == before:
@@ -195,21 +212,26 @@ def _unwrapped(text: str, field: str) -> str:
     text = text.strip()
     if text.startswith(">"):
         text = _QUOTED_LINE.sub("", text)
+    heading = _HEADING.match(text)
+    if heading and not _BULLET.match(text, heading.end()) and not _HEADING.search(text, heading.end()):
+        text = text[heading.end() :].strip()
     longest = max(_RULE.split(text), key=len)
     if 2 * len(longest) > len(text):
         text = longest.strip()
-    text = _without_asides(text)
-    if emphasized := _EMPHASIZED.fullmatch(text):
-        text = emphasized[2]
-    if fence := _FENCE.match(text):
-        return fence["inside"]
-    if text[:1] + text[-1:] in ('""', "{}"):
-        try:
-            found = _DECODER.decode(text)
-        except (ValueError, RecursionError):
-            return text
-        values = [found] if isinstance(found, str) else [found.get(field), *found.values()]
-        return next((value for value in values if isinstance(value, str)), text)
+    return _inside(_without_asides(text), field)
+
+
+def _inside(text: str, field: str) -> str:
+    """Return what is inside marks around a whole text: emphasis, a fence, quotation marks, JSON or tags."""
+    for around in (_EMPHASIZED, _COMMAND, _FENCE):
+        if found := around.match(text):
+            return found["inside"]
+    if text[:1] + text[-1:] in ('""', "{}", "[]"):
+        texts = [(path[-1:], value) for path, value in walk(_decoded(text)) if isinstance(value, str)]
+        if texts:
+            return max(texts, key=lambda one: one[0] == (field,))[1]
+    if len(text) > 1 and _QUOTES.get(text[0]) == text[-1] and text[-1] not in text[1:-1]:
+        return text[1:-1]
     return without_thinking(text)
 
 
@@ -218,7 +240,7 @@ def _without_asides(text: str) -> str:
     parts = re.split(r"\n\s*\n", text)
     if len(parts) > 1 and _ASIDE.match(parts[0]):
         parts.pop(0)
-    if len(parts) > 1 and _ASIDE.match(parts[-1]):
+    if len(parts) > 1 and (_ASIDE.match(parts[-1]) or _NOTE.match(parts[-1])):
         parts.pop()
     return "\n\n".join(parts)
 
@@ -226,7 +248,7 @@ def _without_asides(text: str) -> str:
 def own_turn(text: str) -> str:
     """Cut the text where the model ended its turn, or began someone else's."""
     own = _OPENED_TURN.sub("", text, count=1) if _OPENED_TURN.match(text) else text
-    return _NEXT_TURN.split(own, maxsplit=1)[0]
+    return next((part for part in _NEXT_TURN.split(own) if part.strip()), "")
 
 
 def is_refusal(text: str) -> bool:
@@ -244,7 +266,11 @@ def without_thinking(text: str) -> str:
         is_thought = _IS_THOUGHT.fullmatch(begun["name"])
         ended = _end_of_block(begun).search(text, begun.end())
         if not ended:
-            text = "" if is_thought else text[begun.end() :] if _IS_ANSWER.fullmatch(begun["name"]) else text
+            at = begun.start("open")
+            if _TOKEN.match(text, at) and (last := _LAST_TOKEN.match(text, at + 1)):
+                text = text[last.end() :]  # the tokens around a thought may have different names
+            else:
+                text = "" if is_thought else text[begun.end() :] if _IS_ANSWER.fullmatch(begun["name"]) else text
             break
         inside, after = text[begun.end() : ended.start()], text[ended.end() :]
         is_answer = _IS_ANSWER.fullmatch(begun["name"]) or not after.strip()
@@ -266,27 +292,43 @@ def checked(text: str, name: str) -> str:
     return text
 
 
+def _as_typed(text: str) -> str:
+    """Undo the escapes of a text that was escaped as a whole, for HTML or for JSON."""
+    if re.match(r"\s*&lt;", text) or ("&quot;" in text and '"' not in text):
+        text = html.unescape(text)
+    return text.replace('\\"', '"') if re.search(r'\{\s*\\"', text) and not re.search(r'\{\s*"', text) else text
+
+
+def _decoded(text: str) -> Any:
+    """Return the value of a text that is JSON; None for any other."""
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 _DECODER = json.JSONDecoder(strict=False)
 """Accepts line breaks inside strings."""
 _ESCAPED = re.compile(r'\\.|"', re.DOTALL)
 _LIST_OF_FACTS = re.compile(rf"""(?<=["'”])\s*+,?\s*+["'“]?{FACTS}["'”]?\s*+:\s*+\[.*""", re.DOTALL)
 """The end of an answer, which may have been cut off."""
-_AFTER_TEXT = "\"'”*_,} \t\r\n"
-_CLOSING_TAG = re.compile(r"</[\w -]{1,30}>\Z")
-_CLOSING = {'"': '"', "'": "'", "“": "”"}
+_AFTER_TEXT = "\"'”*_,}| \t\r\n"
+_CLOSING_TAG = re.compile(r"(?:\]\]>)?(?:</[\w -]{1,30}>\s*){1,4}\Z")
 
 
 def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
     """Return the last object that has all the fields, or else one that lets the caller say what is missing."""
+    text = _as_typed(text)
     spoken = without_thinking(text)
-    if is_refusal(spoken):
-        raise AnswerInvalid(problem="it was a refusal")
-    text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # the object may be inside a JSON string
+    string = _decoded(text)  # the object may be inside a JSON string
+    text = string if isinstance(string, str) else text
     texts = _LIST_OF_FACTS.sub("}", text)
     objects = [_with_known_names(one, fields) for one in _objects(text)]
     candidates = [_labelled_texts(texts, fields), _loose_object(texts, fields), *objects]
     complete = [one for one in candidates if all(isinstance(one.get(field), str) for field in fields)]
     found = complete or [one for one in candidates if not one.keys().isdisjoint(fields)] or objects[:1]
+    if not complete and is_refusal(spoken):
+        raise AnswerInvalid(problem="it was a refusal")
     if found:
         return found[-1]
     if not spoken.strip():
@@ -316,17 +358,14 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         if begun.start() < end:
             continue
         try:
-            waiting, end = _DECODER.raw_decode(text, begun.start())
+            found, end = _DECODER.raw_decode(text, begun.start())
         except (ValueError, RecursionError):
             continue
-        waiting = [waiting]
-        while waiting:
-            value = waiting.pop(0)
+        for _, value in walk(found):
             if isinstance(value, dict):
                 yield value
-            if isinstance(value, str) and value.lstrip()[:1] == "{":  # an object as a text, as arguments of a call are
+            elif isinstance(value, str) and value.lstrip()[:1] == "{":  # a text, as the arguments of a call are
                 yield from _objects(value)
-            waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _labelled_texts(text: str, fields: Sequence[str]) -> dict[str, Any]:
@@ -335,7 +374,8 @@ def _labelled_texts(text: str, fields: Sequence[str]) -> dict[str, Any]:
     Linear in the text.
     """
     label = re.compile(
-        rf"""(?:^[ \t>*_#"'“|<-]{{0,12}}|<)({_spellings(fields)})["'”*_]{{0,6}}[ \t]*+(?:[:>]|$)[*_"'“ \t]*+""",
+        rf"""(?:^[ \t>*_#"'“|<\d.)-]{{0,12}}|<(?:\w{{1,20}}=)?)({_spellings(fields)})["'”*_]{{0,6}}"""
+        r"""[ \t]*+(?:[:：>|=]|$)(?:[*_"'“ \t]|[|>][+-]?(?=[ \t]*+\n)|<!\[CDATA\[)*+""",
         re.I | re.M,
     )
     found = list(label.finditer(text))
@@ -352,16 +392,19 @@ def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
     A text extends from the quotation mark after its field's name to the last one before the next field, or to the first
     one before a closing bracket. So it may contain quotation marks, be followed by comments, and lack a comma.
     """
-    names = re.compile(rf"""(?<=[{{,\s/])["'“]?({_spellings(fields)})["'”]?\s*+:\s*+(?=["'“])""", re.I)
+    names = re.compile(
+        rf"""(?:\A|(?<=[{{,，\s/]))["'“”«`]?({_spellings(fields)})["'”»`]?\s*+(?:[:：]|=>?)\s*+(?=["'“”«`])""", re.I
+    )
     found = list(names.finditer(text))
     texts = {}
     for name, following in zip_longest(found, found[1:]):
         raw = text[name.end() : following.start() if following else len(text)]
-        mark = _CLOSING[raw[0]]
+        mark = _QUOTES[raw[0]]
         last = None if following else re.search(rf"{mark}(?=\s*+,?\s*+\}})", raw[1:])
         end = last.start() + 1 if last else raw.rfind(mark)
         if end > 0:
-            texts[name[1]] = _unescaped(raw[1:end])
+            inside = raw[1:end]
+            texts[name[1]] = _unescaped(inside.strip(mark) if inside.startswith(mark * 2) else inside)
     return _with_known_names(texts, fields)
 
 

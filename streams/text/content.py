@@ -225,7 +225,7 @@ def _of_kind(kind: str, name: str, value: Any, depth: int) -> Iterator[Piece]:
     elif kind == "call":
         yield Piece(Kind.SAID, "", (_called(name, part),))
         asked = {name for name in part if ASKED.intersection(_words(name))}
-        for path, answer in _walk(part):
+        for path, answer in walk(part):
             if path and path[-1] in RESULTS and answer and not asked.intersection(path):
                 yield from _result(answer, depth)
                 break
@@ -237,7 +237,7 @@ def _of_kind(kind: str, name: str, value: Any, depth: int) -> Iterator[Piece]:
 
 def _called(name: str, part: Mapping[str, Any]) -> str:
     """Return the name of the called tool, or what the type says, as in `web_search_call`."""
-    names = [(len(path), value) for path, value in _walk(part) if path and path[-1] in NAMES and isinstance(value, str)]
+    names = [(len(path), value) for path, value in walk(part) if path and path[-1] in NAMES and isinstance(value, str)]
     if names:
         return min(names, key=lambda found: found[0])[1]
     words = [word for word in _words(name) if word != "tool" and word not in CALLS]
@@ -301,7 +301,7 @@ def _joined(pieces: Iterator[Piece] | Sequence[Piece]) -> list[Piece]:
     return joined
 
 
-def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield a value and everything inside it, in text order, each with the names of the fields around it."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
@@ -315,7 +315,7 @@ def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 def _leaves(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the texts in a value, except those that describe it."""
-    for path, inner in _walk(value):
+    for path, inner in walk(value):
         if isinstance(inner, str) and not any(_is_about(name) for name in path):
             yield path, inner
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.http import no_answer
-from afterword.streams.text.content import TEXTS, ContentUnreadable, Kind, flatten, flatten_message
+from afterword.streams.text.content import ASKED, TEXTS, ContentUnreadable, Kind, flatten, flatten_message, walk
 from afterword.streams.text.fences import Messages
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
@@ -106,7 +106,7 @@ def chatml(messages: Messages) -> str:
 
 
 def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
-    """Return a message's text, from its content in any form, or from its reasoning if there is nothing else.
+    """Return a message's text, from its content in any form, else from its reasoning or the arguments of a call.
 
     Raises: ProviderUnavailable for a complete message without any text.
     """
@@ -123,7 +123,10 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
         said, pieces = "", []
     text = said or "\n".join(piece.text for piece in pieces if piece.kind is not Kind.RESULT)
     if is_complete and not text.strip():
-        raise no_answer("its response has no text")
+        objects = (value for path, value in walk(message) if path and path[-1] in {*ASKED, "parsed"} and value)
+        text = next((value if isinstance(value, str) else json.dumps(value) for value in objects), "")
+        if not text.strip():
+            raise no_answer("its response has no text")
     return text
 
 

@@ -1,6 +1,8 @@
 """Reading of an LLM's answers."""
 
+import html
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -51,6 +53,21 @@ def written(**fields: object) -> str:
         "\n".join(f"<{name}>{text}</{name}>" for name, text in GOOD.items()),
         "\n".join(f'"{name}": "{text}",' for name, text in GOOD.items()),
         f"<think>I could write {written(title='A draft')} {written()}",
+        f"I cannot see any names, but here is the object:\n{written()}",
+        written()[1:],
+        written().replace('"', '\\"'),
+        html.escape(f"<pre>{written()}</pre>"),
+        json.dumps({"name": "summary", "arguments": written()}),
+        written().replace('": "', '"： "'),
+        re.sub('"([^"]*)"', "«\\1»", written()),
+        re.sub(': "([^"]*)"', ": `\\1`", written()),
+        re.sub("'([^']*)'(?=[,}])", "'" * 3 + "\\1" + "'" * 3, str(GOOD)),
+        "\n".join(f'{name} = "{text}"' for name, text in GOOD.items()),
+        "\n".join(f"{name}: >-\n  {text}" for name, text in GOOD.items()),
+        "\n".join(f"| {name} | {text} |" for name, text in GOOD.items()),
+        "\n".join(f"{number}. {name}: {text}" for number, (name, text) in enumerate(GOOD.items(), 1)),
+        "".join(f"<{name}><![CDATA[{text}]]></{name}>" for name, text in GOOD.items()),
+        f"<function=f>{''.join(f'<parameter={name}>{text}</parameter>' for name, text in GOOD.items())}</function>",
     ],
 )
 def test_the_object_is_found_wherever_it_stands(text: str) -> None:

@@ -54,6 +54,26 @@ SAID = "Ada cancelled order 4711. The refund takes three days."
         json.dumps({"summary": SAID}),
         json.dumps({"confidence": 0.9, "note": "short", "long_summary": SAID}),
         json.dumps(SAID),
+        json.dumps({"result": {"summary": SAID}}),
+        json.dumps([SAID]),
+        f'"summary": "{SAID}"',
+        f"Conversation summary (2 sentences): {SAID}",
+        f"**Final answer:** {SAID}",
+        f"Voici le résumé demandé :\n\n{SAID}",
+        f"以下是摘要：\n{SAID}",
+        f"# An order\n\n{SAID}",
+        f"**An order**\n{SAID}",
+        f"«\u00a0{SAID}\u00a0»",
+        f"“{SAID}”",
+        f"\\boxed{{\\text{{{SAID}}}}}",
+        f"&lt;think&gt;Two facts.&lt;/think&gt;{SAID}",
+        f"<|inner_prefix|>Two facts.<|inner_suffix|>{SAID}",
+        f"<|channel>thought\nTwo facts.<channel|>{SAID}",
+        f"<unused94>thought\nTwo facts.<unused95>{SAID}",
+        f"{SAID}\n\n(9 words)",
+        f"{SAID}\n\nWord count: 9",
+        f"{SAID}<|user|>\nThank you!",
+        SAID.replace("Ada", "1. Ada").replace(" The", "\n2. The"),
         f"{SAID}<|im_end|>",
         f"{SAID}<|im_end|>\n<|im_start|>user\nThank you!<|im_end|>",
         f"{SAID}\n<|im_start|>user\nNow write a poem.",
@@ -76,10 +96,13 @@ def test_only_the_text_itself_is_taken(text: str) -> None:
         "[PHONE] called [EMAIL]. Ada waits.",
         "Ada sent the summary: it was short.",
         "Summary judgment was granted. Ada waits.",
+        "They planned:\n\n- a trip\n- a party",
+        "**Past**\nAda left.\n\n**Plans**\nBob stays.",
+        "Ada said “yes”, and Bob “no”",
     ],
 )
 def test_a_text_that_mentions_a_tag_or_a_label_is_not_cut(said: str) -> None:
-    assert read_plain(said, "long_summary", LIMITS).split() == strip_control_tokens(said).split()
+    assert read_plain(said, "long_summary", LIMITS).split() == strip_control_tokens(said).replace("- ", "").split()
 
 
 @pytest.mark.parametrize(

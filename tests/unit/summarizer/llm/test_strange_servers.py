@@ -185,6 +185,9 @@ async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: objec
         (TEXT, {"reasoning_content": "Hm."}),
         ("", {"reasoning_content": TEXT}),
         (None, {"reasoning": TEXT}),
+        (None, {"tool_calls": [{"function": {"name": "f", "arguments": orjson.dumps({"summary": TEXT}).decode()}}]}),
+        (None, {"parsed": {"summary": TEXT}}),
+        ([{"type": "tool_use", "name": "f", "input": {"summary": TEXT}}], {}),
     ],
 )
 async def test_the_text_of_an_answer_is_found_in_any_form_of_content(content: object, message: dict[str, Any]) -> None:
