@@ -36,6 +36,7 @@ AMENDING_TESTS, REDOING_TESTS = "tests/unit/summarizer/test_amending.py", "tests
 STORE_TESTS = "tests/contract/stores/test_episode_stores.py"
 ENGINE = "distributions/engine/faust_eos"
 CHANGELOG_TESTS = "distributions/engine/tests/test_changelog.py"
+OWNERS_TESTS = "tests/model/test_owners.py"
 SOURCES, TRANSACTION, CHANGELOG = f"{ENGINE}/sources.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = f"{ENGINE}/exactly_once.py", f"{ENGINE}/at_least_once.py", f"{ENGINE}/window.py"
 RECONCILER, CONVERSATIONS = "streams/summarizer/reconciler.py", "streams/summarizer/conversations.py"
@@ -208,14 +209,14 @@ MUTANTS = (
     ),
     Mutant(
         "the state may be behind the group",
-        DAMAGED,
+        OWNERS_TESTS,
         EXACTLY_ONCE,
         "        if committed > recovered:\n",
         "        if False:\n",
     ),
     Mutant(
         "one changelog may lack what the other has",
-        DAMAGED,
+        OWNERS_TESTS,
         CHANGELOG,
         "        _check_bookmarks(marks, self.changelogs)\n        return records\n",
         "        return records\n",

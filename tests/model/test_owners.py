@@ -1,7 +1,9 @@
-"""Histories that the model check has found, as single tests."""
+"""Histories that the model check has found, or finds only by chance, as single tests."""
 
+import pytest
 from aiokafka.structs import OffsetAndMetadata
 
+from faust_eos.errors import ChangelogLost, EngineError, StateLost
 from tests.model.machine import MOST_STEPS
 from tests.model.segmenter_oracle import check
 from tests.model.segmenting import SECOND, SOURCE, World, changelogs, copied
@@ -58,6 +60,28 @@ def test_a_worker_that_is_suspended_for_a_day_while_it_recovers_uses_nothing_tha
     go_on(world, 60)
     check(world, second)
     world.close()
+
+
+@pytest.mark.parametrize(
+    ("tables", "error"),
+    [({"messages"}, ChangelogLost), ({"conversations"}, ChangelogLost), (changelogs().keys(), StateLost)],
+)
+def test_a_worker_without_local_state_refuses_changelogs_that_were_recreated(
+    tables: set[str], error: type[EngineError]
+) -> None:
+    """If one changelog is left, its bookmark still names the other; if none is, the group's offset is ahead of both."""
+    world = World(2)
+    world.take(0)
+    world.produce(says("a", "b", "c"))
+    go_on(world, 60)
+    world.kill(0)
+    for table in tables:
+        world.broker.delete_topic(changelogs()[table])
+    world.take(1)
+    go_on(world, 60)
+    found = world.workers[1].error
+    world.close()
+    assert isinstance(found, error)
 
 
 def go_on(world: World, steps: int) -> None:
