@@ -17,8 +17,9 @@ from faust_eos.metrics import EngineMetrics
 from faust_eos.options import Options
 from faust_eos.worker import PARTITIONS, run
 
-LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
-"""Bounds of the default for `max_in_flight`, in episodes per partition."""
+LEAST_IN_FLIGHT = 16
+"""Minimum of `max_in_flight`, in episodes per partition."""
+IN_FLIGHT_WITHOUT_LLM = 64
 
 
 def engine_options(settings: Settings, **others: Any) -> Options:
@@ -26,22 +27,22 @@ def engine_options(settings: Settings, **others: Any) -> Options:
     return Options(
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
-        max_in_flight=settings.max_in_flight or in_flight_by_default(settings.llm),
+        max_in_flight=in_flight(settings.llm),
         state_memory_bytes=settings.engine.state_memory_bytes,
         tidy_after_ms=settings.episodes.forget_after_ms,
         **others,
     )
 
 
-def in_flight_by_default(llm: Llm) -> int:
-    """Return the number of episodes in flight per partition if it is not set.
+def in_flight(llm: Llm) -> int:
+    """Return the maximum number of episodes in flight per partition.
 
     It is somewhat more than the LLM's concurrent calls, so that none of them waits for a read, but not much more,
     because each episode takes memory. Without an LLM no episode waits long, and many at a time share their reads.
     """
     if llm.provider == "extractive":
-        return MOST_IN_FLIGHT
-    return min(max(2 * llm.max_concurrency, LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
+        return IN_FLIGHT_WITHOUT_LLM
+    return max(2 * llm.max_concurrency, LEAST_IN_FLIGHT)
 
 
 def faust_app(

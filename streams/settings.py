@@ -413,9 +413,6 @@ class Llm(Section):
     title_model: str | None = Field(
         None, min_length=1, description="model of the same server that writes titles from summaries; default: model"
     )
-    chat_format: Literal["messages", "chatml"] = Field(
-        "messages", description="chatml: one raw ChatML prompt, for a server without the model's chat template"
-    )
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
     temperature: float = Field(0.2, ge=0, le=2, description="sampling temperature; lower is more literal")
     max_output_tokens: int | None = Field(
@@ -573,9 +570,6 @@ class QualitySettings(Section):
     enabled: bool = Field(True, description="false: summaries are measured but never refused")
     min_grounding: float = Field(
         0.8, ge=0, le=1, description="fraction of a summary's names, numbers and dates that must occur in its source"
-    )
-    strict_figures: bool = Field(
-        True, description="refuse a summary with any number, date, amount, code or address that its source lacks"
     )
 
 
@@ -736,7 +730,6 @@ class Serve(Section):
         "",
         description="addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the client",
     )
-    max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
     access_log: bool = Field(False, description="log each request with its key and route, but never its content")
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"
@@ -871,8 +864,8 @@ class Ingest(Section):
     bulk_lag: int = Field(
         20,
         ge=1,
-        description="messages that the workers may be behind while bulk sources are read; an episode that the "
-        "summarizer has not finished counts as ten",
+        description="messages that the workers may be behind while bulk sources are read; an unfinished episode counts "
+        "as ten",
     )
 
 
@@ -911,12 +904,6 @@ class Settings(BaseSettings):
         Path(".afterword/state"), description="RocksDB directory of the segmenter; may be lost, must not be shared"
     )
     drain_seconds: Seconds = Field(30.0, description="time to finish the work in flight after SIGTERM")
-    max_in_flight: int | None = Field(
-        None,
-        ge=1,
-        description="episodes in flight in a summarizer, per partition; default: 64, or with an LLM twice "
-        "LLM__MAX_CONCURRENCY, at least 16 and at most 64",
-    )
     config: Path | None = Field(None, exclude=True, description="TOML file; environment variables override it")
     kafka: Kafka = Kafka()
     engine: Engine = Engine()

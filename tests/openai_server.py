@@ -35,8 +35,7 @@ class Recorded:
 
     @property
     def prompt(self) -> str:
-        """Also a ChatML one."""
-        return self.body.get("prompt") or "\n".join(message["content"] for message in self.body["messages"])
+        return "\n".join(message["content"] for message in self.body["messages"])
 
 
 @dataclass
@@ -114,7 +113,7 @@ def answers(text: str, finish: str = "stop", refusal: str | None = None) -> Outc
 
     async def respond(request: web.Request) -> web.StreamResponse:
         said = _ollama(text, finish) if request.path.startswith("/api/") else _openai(text, finish, refusal)
-        return web.json_response(said if "chat" in request.path else _as_completion(said))
+        return web.json_response(said)
 
     return respond
 
@@ -188,18 +187,6 @@ def _ollama(text: str, finish: str) -> dict[str, Any]:
     }
 
 
-def _as_completion(chat: dict[str, Any]) -> dict[str, Any]:
-    """Return the same answer in the form of `/completions` and `/api/generate`, which have no messages."""
-    if "message" in chat:
-        return {**{name: value for name, value in chat.items() if name != "message"}, "response": _said(chat)}
-    (choice,) = chat["choices"]
-    return {**chat, "choices": [{"index": 0, "finish_reason": choice["finish_reason"], "text": _said(choice)}]}
-
-
-def _said(choice: dict[str, Any]) -> str:
-    return str(choice["message"]["content"])
-
-
 def vector(text: str) -> list[float]:
     """Return a vector whose direction depends on the text."""
     return [byte / 255 - 0.5 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
@@ -220,8 +207,6 @@ async def llm_server() -> AsyncIterator[LlmServer]:
     app = web.Application(middlewares=[server.or_nothing])
     app.router.add_post("/v1/chat/completions", server.chat)
     app.router.add_post("/api/chat", server.chat)
-    app.router.add_post("/v1/completions", server.chat)
-    app.router.add_post("/api/generate", server.chat)
     app.router.add_post("/v1/embeddings", _embeddings)
     app.router.add_post("/api/embed", _embeddings)
     runner = web.AppRunner(app, shutdown_timeout=1.0)

@@ -34,7 +34,7 @@ from starlette.types import Message, Receive, Scope, Send
 from afterword.reading.memory import Memory
 from afterword.serving.principal import MayReadOrWrite, Principal
 from afterword.serving.problems import FAILED, NotFound, NotPermitted, RequestInvalid, explained
-from afterword.serving.requests import decoded, read_json
+from afterword.serving.requests import MOST_BYTES, decoded, read_json
 from afterword.serving.services import services_of
 from afterword.serving.tools import (
     TOOLS,
@@ -110,7 +110,7 @@ class McpExchange(Response):
             json_response=True,
             stateless=True,
             security_settings=TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins),
-            max_request_body_size=self._settings.max_body_bytes,
+            max_request_body_size=MOST_BYTES,
         )
         async with manager.run():
             await manager.handle_request(scope, replay, send)

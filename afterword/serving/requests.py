@@ -20,6 +20,8 @@ BODY_SECONDS = 30.0
 """The body of a request must arrive within this time."""
 SMALL_BYTES: Final = 64 * 1024
 """Bodies up to this size are parsed at once. It is also the limit for routes whose bodies carry no message texts."""
+MOST_BYTES: Final = 8_000_000
+"""Upper limit for a body."""
 MOST_VALUES: Final = 100_000
 """Upper limit for the values in a body. Messages have a few each, but 7 MB could hold 800,000 unknown fields and take a
 second to parse."""
@@ -32,8 +34,8 @@ MOST_EPISODE_ID_CHARACTERS = 2 * 3 * MOST_CHARACTERS + 24
 """A conversation and an agent, each with every character escaped, plus an ordinal."""
 
 
-def body_of(model: type[B], most: int | None = None) -> Any:
-    """Build the dependency that reads a body of at most `most` bytes, or of the configured maximum if None.
+def body_of(model: type[B], most: int = MOST_BYTES) -> Any:
+    """Build the dependency that reads a body of at most `most` bytes.
 
     It parses the bytes itself: the framework would decode them first, after which a number in a string, or a list and a
     tuple, could no longer be told apart.
@@ -57,7 +59,7 @@ def _validated(model: type[B], given: bytes) -> B:
         raise RequestInvalid(problems=problems_of(error, "body")) from None
 
 
-async def read_json(request: Request, most: int | None = None) -> bytes:
+async def read_json(request: Request, most: int = MOST_BYTES) -> bytes:
     """Read a JSON body.
 
     Raises: HTTPException 415 for another media type, 408 if it arrives too slowly, 413 if it is too large;
@@ -80,12 +82,11 @@ def has_too_many_values(content: bytes) -> bool:
     return next(islice(found, MOST_VALUES - 1, None), None) is not None
 
 
-async def read_body(request: Request, most: int | None = None) -> bytes:
-    """Read a body of at most `most` bytes, or of the configured maximum if None.
+async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
+    """Read a body of at most `most` bytes.
 
     Raises: HTTPException 413 if it is too large, 408 if it arrives too slowly.
     """
-    most = request.app.state.services.settings.serve.max_body_bytes if most is None else most
     if int(request.headers.get("content-length", "0")) > most:
         raise HTTPException(413)
     content = bytearray()

@@ -27,7 +27,7 @@ from afterword.streams.stores.qdrant import query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
 from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import plan_of
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, long_prompt, short_prompt
 from afterword.streams.summarizer.quality.assess import Evidence, SourceTexts, Texts, assess
@@ -166,7 +166,6 @@ READERS: dict[str, Reader] = {
     "plain prompt": lambda text: long_prompt(TEMPLATES["plain_3_5"], an_episode(text), text, text),
     "prompt of a summary": lambda text: short_prompt(an_episode("Hello"), text, None),
     "problem": problem_line,
-    "ChatML": lambda text: chatml([{"role": "user", "content": text}]),
     "plan of a long input": planned,
     "words of a document": lambda text: pack_words([text], text),
     "excerpt": lambda text: excerpt(text, query_words(CONTENT)),

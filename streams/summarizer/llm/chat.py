@@ -13,8 +13,6 @@ from afterword.streams.text.content import ASKED, TEXTS, ContentUnreadable, Kind
 from afterword.streams.text.fences import Messages
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
-STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
-"""Ends of an answer in ChatML, also for models that continue with the next turn."""
 MOST_CHARACTERS = 100_000
 """Maximum number of characters of an answer that are read; no model writes more, only a broken server sends more."""
 _COMPLETE = """
@@ -93,16 +91,6 @@ class ChatProtocol(Protocol):
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
         """Return the optional fields that this question is sent with."""
         ...
-
-
-def chatml(messages: Messages) -> str:
-    """Write a conversation as one ChatML text, for servers without the model's chat template.
-
-    The text ends where the assistant begins. Prompts contain no control tokens from messages; those were removed
-    before.
-    """
-    turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
-    return f"{turns}<|im_start|>assistant\n"
 
 
 def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:

@@ -6,10 +6,8 @@ from afterword.schemas import Usage
 from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import (
-    STOP,
     ChatRequest,
     Reply,
-    chatml,
     is_complete,
     said_in,
     token_count,
@@ -21,7 +19,7 @@ SMALLEST_CONTEXT = 8192
 
 
 class OpenAi:
-    """`POST {base_url}/chat/completions`, or `/completions` with one ChatML prompt."""
+    """`POST {base_url}/chat/completions`."""
 
     name = "openai"
     DEFAULT_URL = "https://api.openai.com/v1"
@@ -29,13 +27,11 @@ class OpenAi:
     def __init__(self, llm: Llm, http: HttpClient) -> None:
         self._llm = llm
         self._http = http
-        self._chatml = llm.chat_format == "chatml"
-        self._path = "/completions" if self._chatml else "/chat/completions"
 
     async def chat(self, request: ChatRequest) -> Reply:
         """Ask once. Raises: ProviderError."""
         body = self._body(request)
-        return read_openai_reply(await self._http.post(self._path, body), body)
+        return read_openai_reply(await self._http.post("/chat/completions", body), body)
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
         """Return the optional fields that this question is sent with."""
@@ -45,21 +41,20 @@ class OpenAi:
         # reasoning models know only the limit's new name, most other servers only the old one
         limit = "max_completion_tokens" if "max_tokens" in request.left_out else "max_tokens"
         options: dict[str, Any] = {"temperature": self._llm.temperature, limit: request.max_tokens}
-        if request.schema and not self._chatml:  # /completions has no such field
+        if request.schema:
             options["response_format"] = {
                 "type": "json_schema",
                 "json_schema": {"name": "summary", "strict": True, "schema": request.schema},
             }
         accepted = {name: value for name, value in options.items() if name not in request.left_out}
-        asked = {"prompt": chatml(request.messages), "stop": STOP} if self._chatml else {"messages": request.messages}
-        return {"model": request.model or self._llm.model, **asked, **accepted}
+        return {"model": request.model or self._llm.model, "messages": request.messages, **accepted}
 
 
 def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     """Read a completion. Raises: ProviderUnavailable if the response is not one, or reports an error."""
     try:
         choice = data["choices"][0]
-        message = choice["message"] if "message" in choice else {"content": choice["text"]}
+        message = choice["message"]
         finished, error, refusal = choice.get("finish_reason"), choice.get("error"), message.get("refusal")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise no_answer("its response was not a chat completion") from None
@@ -86,7 +81,7 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
 
 
 class Ollama:
-    """`POST {base_url}/api/chat`, or `/api/generate` with one raw ChatML prompt."""
+    """`POST {base_url}/api/chat`."""
 
     name = "ollama"
     DEFAULT_URL = "http://127.0.0.1:11434"
@@ -94,12 +89,10 @@ class Ollama:
     def __init__(self, llm: Llm, http: HttpClient) -> None:
         self._llm = llm
         self._http = http
-        self._chatml = llm.chat_format == "chatml"
-        self._path = "/api/generate" if self._chatml else "/api/chat"
 
     async def chat(self, request: ChatRequest) -> Reply:
         """Ask once. Raises: ProviderError."""
-        return read_ollama_reply(await self._http.post(self._path, self._body(request)))
+        return read_ollama_reply(await self._http.post("/api/chat", self._body(request)))
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
         """Return the optional fields that this question is sent with."""
@@ -113,9 +106,6 @@ class Ollama:
         }
         body = {"model": request.model or self._llm.model, "stream": False, "options": options}
         form = dict.fromkeys(self.optional_fields(request), request.schema)
-        if self._chatml:
-            options["stop"] = STOP
-            return {**body, "prompt": chatml(request.messages), "raw": True, **form}
         return {**body, "messages": request.messages, **form}
 
 
@@ -133,7 +123,7 @@ def context_tokens(request: ChatRequest, largest: int) -> int:
 
 def read_ollama_reply(data: dict[str, Any]) -> Reply:
     """Read a chat response. Raises: ProviderUnavailable if the response is not one."""
-    message = data.get("message", {"content": data.get("response"), "thinking": data.get("thinking")})
+    message = data.get("message")
     if not isinstance(message, dict):
         raise no_answer("its response was not a chat response")
     complete = is_complete(data.get("done_reason")) and data.get("done") is not False

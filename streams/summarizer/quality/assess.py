@@ -304,7 +304,7 @@ def assess(source: SourceTexts, texts: Texts, rules: QualitySettings) -> Assessm
     """
     grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling, source.carried)
     problems = list(_problems(texts, source))
-    if grounding.wrong_figure and rules.strict_figures:
+    if grounding.wrong_figure:
         feedback = "a number, date, amount, code or address in it does not occur in the conversation"
         problems.append(Problem("unsupported_figure", feedback))
     if grounding.share < rules.min_grounding:

@@ -51,7 +51,7 @@ def test_a_rebalance_is_noticed_as_soon_with_a_long_session_as_with_a_short_one(
     assert app.conf.broker_session_timeout == session_seconds
 
 
-@pytest.mark.parametrize(("slots", "records"), [(1, 16), (8, 16), (20, 40), (128, 64)])
+@pytest.mark.parametrize(("slots", "records"), [(1, 16), (8, 16), (20, 40), (128, 256)])
 def test_the_records_in_flight_are_some_more_than_an_llm_can_be_asked_at_once(slots: int, records: int) -> None:
     llm = {"provider": "ollama", "model": "small", "max_concurrency": slots}
     assert engine_options(Settings(llm=llm)).max_in_flight == records

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderUnavailable
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
+from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, TEMPLATES, Template
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.rolling import SummaryRules
@@ -224,12 +224,14 @@ async def test_a_leaked_control_token_never_grows_the_next_prompt() -> None:
     model, world = Model(LONG=told, SHORT=told, TITLE=told, ROLLING=told), World()
     episodes = tuple(a_closed_episode(ordinal) for ordinal in range(1, CHAIN + 1))
     await world.run(episodes, provider=provider(model), rules=SummaryRules(100))
-    prompts = [chatml(request.messages) for request in model.requests]
+    prompts = ["\n".join(message["content"] for message in request.messages) for request in model.requests]
     rows = world.episodes.all_rows["c1"]
     assert len(prompts) == 4 * CHAIN - len(rows), "a row begins with the first long summary"
     for prompt in prompts:
-        assert (prompt.count("<|im_start|>"), prompt.count("<|im_end|>")) == (3, 2)
-        assert not any(token in prompt for token in ("[INST]", "</s>", "end_of_turn", "Tell me more", "Go on."))
+        assert not any(
+            token in prompt
+            for token in ("<|im_start|>", "<|im_end|>", "[INST]", "</s>", "end_of_turn", "Tell me more", "Go on.")
+        )
     sizes = [count_tokens(prompt) for prompt, name in zip(prompts, model.asked, strict=True) if name == "ROLLING"]
     assert max(sizes[CHAIN // 2 :]) < max(sizes[: CHAIN // 2]) + 50
     stored = [episode.summary for episode in world.episodes.episodes.values()]

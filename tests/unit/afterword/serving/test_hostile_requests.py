@@ -14,7 +14,14 @@ from starlette.requests import Request
 
 from afterword.serving.app import make_app, routes_only
 from afterword.serving.principal import KeyHolders, new_key
-from afterword.serving.requests import BODY_SECONDS, MOST_VALUES, SMALL_BYTES, has_too_many_values, read_body
+from afterword.serving.requests import (
+    BODY_SECONDS,
+    MOST_BYTES,
+    MOST_VALUES,
+    SMALL_BYTES,
+    has_too_many_values,
+    read_body,
+)
 from afterword.serving.writing import MessagesBody
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.stores import MemoryKeys
@@ -75,10 +82,10 @@ async def test_a_key_without_scopes_opens_nothing(method: str, path: str) -> Non
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures", "/v1/conversations/c1/flush"])
 async def test_a_body_without_a_length_is_read_no_further_than_the_limit(path: str) -> None:
     upload = Upload()
-    async with serving(max_body_bytes=1_000_000) as served:
+    async with serving() as served:
         answer = await served.client.post(path, content=upload.chunks(), headers=JSON)
         assert answer.status_code == 413
-        assert upload.read <= 12
+        assert upload.read <= MOST_BYTES // len(CHUNK) + 2
 
 
 def test_a_body_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> None:

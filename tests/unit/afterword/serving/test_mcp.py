@@ -16,6 +16,7 @@ from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.serving.app import make_app
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal
+from afterword.serving.requests import MOST_BYTES
 from afterword.serving.tools import Toolbox
 from afterword.streams.errors import StoreUnavailable
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
@@ -371,12 +372,12 @@ async def test_requests_are_counted_limited_and_carry_headers() -> None:
 
 
 async def test_what_is_no_exchange_is_refused() -> None:
-    async with serving(max_body_bytes=2000) as served:
+    async with serving() as served:
         assert (await served.client.get("/mcp", headers=ACCEPT)).status_code == 405
         assert (await served.client.delete("/mcp")).status_code == 405
         plain = await served.client.post("/mcp", content=b"{}", headers={**ACCEPT, "content-type": "text/plain"})
         assert plain.status_code == 415
-        large = await served.client.post("/mcp", json={**INITIALIZE, "id": "x" * 2000}, headers=ACCEPT)
+        large = await served.client.post("/mcp", json={**INITIALIZE, "id": "x" * MOST_BYTES}, headers=ACCEPT)
         assert large.status_code == 413
         for content in (b"{", b"[]", b'{"jsonrpc": "2.0"}', b"[" * 1000, b"\xff"):
             headers = {**ACCEPT, "content-type": "application/json"}

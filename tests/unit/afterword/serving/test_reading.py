@@ -9,6 +9,7 @@ import pytest
 
 from afterword.reading.matches import NOTHING_KNOWN
 from afterword.serving.principal import Principal
+from afterword.serving.requests import MOST_BYTES
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import EpisodeFacts
 from tests.samples import NOON, a_fact, a_stored_episode, of_user
@@ -259,10 +260,10 @@ async def test_wrong_bodies_are_named_and_not_repeated(body: Any, field: str) ->
 
 
 async def test_a_body_is_json_and_says_so() -> None:
-    async with serving(max_body_bytes=2000) as served:
+    async with serving() as served:
         plain = await served.client.post("/v1/recall", content=b"{}", headers={"content-type": "text/plain"})
         assert (plain.status_code, plain.json()["error_type"]) == (415, "unsupported_media_type")
-        large = await served.client.post("/v1/messages", json={"messages": ["x" * 2000]})
+        large = await served.client.post("/v1/messages", json={"messages": ["x" * MOST_BYTES]})
         assert large.status_code == 413
         assert large.json()["error_type"] == "content_too_large"
         assert large.headers["content-type"] == "application/problem+json"
