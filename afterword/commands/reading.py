@@ -178,18 +178,7 @@ def recall(
         "min_coverage": min_coverage,
         "min_score_ratio": min_score_ratio,
     }
-    from afterword.reading.memory import Memory
-    from afterword.streams.stores.opening import open_stores
-
-    settings = start_command()
-
-    async def search() -> "list[Recalled]":
-        async with open_stores(settings) as stores:
-            await stores.reach()
-        async with Memory.from_settings(settings) as memory:
-            return await memory.recall(query, **filters)
-
-    hits = asyncio.run(search())
+    hits = asyncio.run(from_memory(lambda memory: memory.recall(query, **filters)))
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:

@@ -87,7 +87,6 @@ async def rebuild_index(
     """Rebuild the index of these settings. Raises: StoreUnavailable, ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
-        await stores.ping_database()  # before the index's client is imported, which takes a second
         if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
             closing.push_async_callback(embedder.close)
         work = IndexRebuild(stores.episodes, stores.messages, stores.index, embedder, everything)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +18,6 @@ from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.tasks import gather_or_cancel
 
 
 @dataclass
@@ -36,8 +36,6 @@ class Stores:
     """Checks that the database answers. Raises: StoreUnavailable."""
     prepare_database: Callable[[], Awaitable[None]]
     """Creates the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
-    reach: Callable[[], Awaitable[object]]
-    """Waits until everything answers. Raises: ConfigurationError, StoreUnavailable."""
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @cached_property
@@ -87,31 +85,25 @@ def _in_file(settings: Settings, path: Path) -> Stores:
         checks={sqlite.STORE: check},
         ping_database=file.ping,
         prepare_database=file.ping,
-        reach=file.ping,
     )
     stores.closing.push_async_callback(file.close)
     return stores
 
 
 def _on_servers(settings: Settings) -> Stores:
-    from afterword.streams.stores import mongo, qdrant_server
+    from afterword.streams.stores import mongo
 
     database = mongo.connect(settings.mongo)
-    ping_database, ping_index = partial(mongo.ping, database), partial(qdrant_server.ping_server, settings.qdrant)
 
     def open_index() -> EpisodeIndex:
         from afterword.streams.stores import qdrant
 
         return qdrant.open_index(settings.qdrant, settings.embedder)
 
-    def index_check() -> Callable[[], Awaitable[str]]:
-        from afterword.streams.stores import qdrant
-
-        return partial(qdrant.check, settings.qdrant)
-
     async def check_index() -> str:
-        await ping_index()
-        return await (await asyncio.to_thread(index_check))()  # in a thread, because the import takes a while
+        # in a thread, because the import takes a while
+        qdrant = await asyncio.to_thread(import_module, "afterword.streams.stores.qdrant")
+        return str(await qdrant.check(settings.qdrant))
 
     stores = Stores(
         episodes=mongo.MongoEpisodes(database),
@@ -120,11 +112,9 @@ def _on_servers(settings: Settings) -> Stores:
         erasures=mongo.MongoErasures(database),
         keys=mongo.MongoKeys(database),
         open_index=open_index,
-        checks={mongo.STORE: partial(mongo.check, database), qdrant_server.STORE: check_index},
-        ping_database=ping_database,
+        checks={mongo.STORE: partial(mongo.check, database), "qdrant": check_index},
+        ping_database=partial(mongo.ping, database),
         prepare_database=partial(mongo.ensure_indexes, database, settings.retention.expires),
-        # both at the same time, and before the index's client is imported
-        reach=lambda: gather_or_cancel(ping_database(), ping_index()),
     )
     stores.closing.push_async_callback(mongo.close, database)
     return stores

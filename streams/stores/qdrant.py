@@ -6,13 +6,17 @@ A point has a sparse vector of the words of messages and summary and, with an em
 import asyncio
 import base64
 import re
+import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from json import JSONDecodeError
 from operator import methodcaller
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import numpy as np
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
@@ -24,9 +28,27 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, variable, witho
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
 from afterword.streams.stores.packing import END, packed_texts, packed_words
-from afterword.streams.stores.qdrant_server import STORE, TIMEOUT_SECONDS, problem_of, rest_address, server_name
 from afterword.streams.text.search_words import hashed, query_words
 from afterword.streams.tls import verifying_context
+
+STORE = "qdrant"
+TIMEOUT_SECONDS = 10
+"""Timeout of a request."""
+DEFAULT_URL = "http://127.0.0.1:6333"
+"""Default address of a Qdrant server."""
+DEFAULT_PORT = 6333
+"""Port of an address without one, as in the client."""
+
+BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
+    ((ssl.SSLCertVerificationError,), "its certificate is not trusted"),
+    ((ssl.SSLError,), "no TLS connection could be made"),
+    ((socket.gaierror,), "the name of its host cannot be resolved"),
+    ((ConnectionRefusedError,), "it refused the connection"),
+    ((TimeoutError, httpx.TimeoutException), "it did not answer in time"),
+    ((ConnectionResetError, BrokenPipeError, httpx.RemoteProtocolError), "it closed the connection"),
+    ((ValueError,), "what answers is not a Qdrant server"),
+)
+"""Meanings of an error below the client's; the first match applies."""
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -88,6 +110,24 @@ class HttpConnection:
         await self._client.close()
 
 
+def server_name(settings: Qdrant) -> str:
+    """Return the server's name for errors, without a password."""
+    return f"{STORE} at {without_credentials(settings.url or DEFAULT_URL)}"
+
+
+def rest_address(settings: Qdrant) -> str:
+    """Return the URL that the client uses, with a scheme and a port but without a user. Raises: ConfigurationError."""
+    url = settings.url or DEFAULT_URL
+    try:
+        parts = urlsplit(url if "://" in url else f"{'https' if settings.api_key else 'http'}://{url}")
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORT
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("http", "https"):
+        raise ConfigurationError(setting=variable(("qdrant", "url")), problem="is not an http address")
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
+
+
 def connect_qdrant(settings: Qdrant) -> HttpConnection:
     """Return a connection, which opens on first use. Raises: ConfigurationError."""
     client = AsyncQdrantClient(
@@ -126,15 +166,28 @@ def qdrant_errors(name: str) -> Iterator[None]:
         raise StoreUnavailable(store=name, problem=problem_of(met)) from error
 
 
+def problem_of(error: Exception) -> str:
+    """Describe the outermost known cause, or else return the error's class name."""
+    known = (said for cause in causes(error) for kinds, said in BROKEN if isinstance(cause, kinds))
+    return next(known, type(error).__name__)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the error and its causes. A group has one error for each address of a host; only the first one counts."""
+    while error is not None:
+        yield error
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+
+
 def require_supported(version: str, name: str) -> None:
     """Refuse a server that would ignore what it does not know. Raises: ConfigurationError."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
         problem = (
-            f"{name} is version {version!r}; {oldest} or later is needed: with an older one a late, lower revision "
+            f"{name} is version {version!r}; {oldest} or later is needed: with an older one a late, lower revision may "
+            "replace a higher one"
         )
-        problem += "may replace a higher one"
         raise ConfigurationError(setting=variable(("qdrant", "url")), problem=problem)
 
 

@@ -17,7 +17,6 @@ from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Kafka, Mongo, Qdrant, Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.qdrant import connect_qdrant
 from afterword.writing.producer import Producer
 from tests.endpoints import silent
@@ -87,22 +86,9 @@ async def test_a_silent_index_is_away_after_the_time_to_connect(silent_port: int
     assert str(raised.value) == f"qdrant at {url} cannot be reached: it did not answer in time"
 
 
-@pytest.mark.parametrize(("database", "index"), [(PATIENCE, 30), (30, PATIENCE)])
-async def test_servers_that_are_silent_together_are_waited_for_together(
-    database: float, index: float, silent_port: int
-) -> None:
-    """The shorter timeout ends the command; neither waits for the other."""
-    ours = Mongo(uri=SecretStr(f"mongodb://{HOST}:{silent_port}")).answering_within(database)
-    server = Qdrant(url=f"http://{HOST}:{silent_port}").answering_within(index)
-    async with open_stores(Settings(mongo=ours, qdrant=server)) as stores:
-        with soon(), pytest.raises(StoreUnavailable, match="mongodb" if database < index else "qdrant at http"):
-            await stores.reach()
-
-
 async def test_a_search_says_which_server_is_silent_and_where_its_address_is_from(
     silent_port: int, tmp_path: Path
 ) -> None:
-    """Both are asked at once, and the first whose time is over ends the command."""
     (tmp_path / "afterword.toml").write_text(
         f'[mongo]\nuri = "mongodb://{HOST}:{silent_port}"\n[qdrant]\nurl = "http://{HOST}:{silent_port}"\n'
     )
