@@ -7,24 +7,24 @@ for records that it fails on itself, with the stage `archive`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import stamina
 import structlog
-from opentelemetry.trace import SpanKind, Tracer
+from opentelemetry.trace import SpanKind, Tracer, get_current_span
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
-from afterword.streams.errors import AfterwordError, StoreUnavailable
+from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings
+from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
+from afterword.streams.telemetry.tracing import links, open_span, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.text.cutting import packed
 from faust_eos.app import App
@@ -40,10 +40,6 @@ log = structlog.get_logger(__name__)
 
 STAGE = ARCHIVE
 """The archiver's only stage."""
-CONDITIONS = (PARTITIONS, STAGE)
-FIRST_RETRY_SECONDS = 0.2
-LAST_RETRY_SECONDS = 10.0
-
 MOST_SECONDS = 10.0
 """After this time the finished part of a batch is committed, so that slow servers do not look like a stalled worker."""
 MAX_WRITE_BYTES = 512 * 1024
@@ -59,25 +55,27 @@ Entry = ArchivedMessage | ArchiveChange
 
 async def run_archiver(settings: Settings) -> None:
     """Run until SIGTERM, then finish the write in flight. Raises: AfterwordError, KafkaError, OSError (health port)."""
-    kafka, readiness = settings.kafka, Readiness(*CONDITIONS)
+    kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic))
     async with (
         worker_telemetry("archiver", settings, readiness) as telemetry,
         HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
         open_stores(settings) as stores,
     ):
-        await until_available(stores.prepare_database, readiness)
-        await run(archiver_app(settings, stores.messages, readiness, telemetry.metrics, telemetry.tracer), readiness)
+        metrics, tracer = telemetry.metrics, telemetry.tracer
+        steps = StepRunner(readiness, metrics, tracer)
+        await steps.retry_until_success("indexes", stores.prepare_database)
+        await run(archiver_app(settings, stores.messages, steps, metrics, tracer), readiness)
 
 
 def archiver_app(
-    settings: Settings, archive: MessageArchive, readiness: Readiness, metrics: Metrics, tracer: Tracer
+    settings: Settings, archive: MessageArchive, steps: StepRunner, metrics: Metrics, tracer: Tracer
 ) -> App:
     """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
     kafka = settings.kafka
     app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver", tracer=tracer)
     redaction = settings.redaction.of_records()
-    archiver = Archiver(archive, readiness, metrics, tracer, redaction)
+    archiver = Archiver(archive, steps, metrics, tracer, redaction)
 
     def reject(record: Any, error: Exception) -> Output:
         """Build the dead letter of a record that failed even in a batch of its own.
@@ -115,7 +113,7 @@ class Archiver:
     def __init__(
         self,
         archive: MessageArchive,
-        readiness: Readiness,
+        steps: StepRunner,
         metrics: Metrics,
         tracer: Tracer,
         redaction: "RecordRedaction | None" = None,
@@ -124,7 +122,7 @@ class Archiver:
         """`redaction` removes personal data and secrets from archived messages."""
         self._clock = clock
         self._archive = archive
-        self._readiness = readiness
+        self._steps = steps
         self._metrics = metrics
         self._tracer = tracer
         self._redaction = redaction
@@ -163,9 +161,7 @@ class Archiver:
     async def _write(self, entries: list[Entry]) -> None:
         if not entries:
             return
-        with step(self._metrics, self._tracer, STAGE) as span:
-            span.set_attribute("afterword.message_count", len(entries))
-            await until_available(lambda: write(self._archive, entries), self._readiness)
+        await self._steps.retry_until_success(STAGE, lambda: write(self._archive, entries))
         messages = sum(isinstance(entry, ArchivedMessage) for entry in entries)
         self.count(ARCHIVED, messages)
         self.count(AMENDED, len(entries) - messages)
@@ -193,6 +189,7 @@ async def write(archive: MessageArchive, entries: Sequence[Entry]) -> None:
 
     Raises: StoreUnavailable.
     """
+    get_current_span().set_attribute("afterword.message_count", len(entries))
     messages: list[ArchivedMessage] = []
     for entry in entries:
         if isinstance(entry, ArchivedMessage):
@@ -204,26 +201,3 @@ async def write(archive: MessageArchive, entries: Sequence[Entry]) -> None:
         messages = []
     if messages:
         await archive.put_many(messages)
-
-
-async def until_available(call: Callable[[], Awaitable[None]], readiness: Readiness) -> None:
-    """Retry a call to the archive until it succeeds, reporting not ready meanwhile."""
-
-    def is_retried(error: Exception) -> bool:
-        if not isinstance(error, StoreUnavailable):
-            return False
-        readiness.not_ready(STAGE, error.error_type)
-        return True
-
-    with structlog.contextvars.bound_contextvars(stage=STAGE):
-        async for attempt in stamina.retry_context(
-            on=is_retried,
-            attempts=None,
-            timeout=None,
-            wait_initial=FIRST_RETRY_SECONDS,
-            wait_max=LAST_RETRY_SECONDS,
-            wait_jitter=0.0,
-        ):
-            with attempt:
-                await call()
-    readiness.ready(STAGE)

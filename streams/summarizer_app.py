@@ -14,6 +14,7 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
 from afterword.streams.settings import Settings
+from afterword.streams.steps import StepRunner
 from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer import agent as summarizer
@@ -23,7 +24,6 @@ from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.reconciler import Reconciler, now
 from afterword.streams.summarizer.retention import RetentionSweep
 from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry

@@ -12,11 +12,11 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from afterword.schemas import ConversationUpdated, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.streams.errors import AfterwordError, ProviderError, StoreUnavailable
 from afterword.streams.settings import Retry
+from afterword.streams.steps import Backoff, StepRunner
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.providers import Maker, Provider
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.steps import Backoff, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.telemetry import Metrics
 from faust_eos.failures import Attempts, Breaker

@@ -14,6 +14,7 @@ from afterword.schemas import (
     SummaryDeleted,
 )
 from afterword.schemas.ids import episode_id, scope_id
+from afterword.streams.steps import StepRunner
 from afterword.streams.stores.episodes import (
     Cause,
     Conversation,
@@ -24,7 +25,6 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.rolling import History, SummaryRules, inputs_of
-from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.text.tokens import count_tokens
 
 MOST_BEFORE = 20

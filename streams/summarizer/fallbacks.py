@@ -25,9 +25,9 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import Retry
+from afterword.streams.steps import error_type
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, living
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.steps import error_type
 from afterword.streams.summarizer.summarizer import Summarizer
 
 STAGE = "fallbacks"

@@ -43,6 +43,7 @@ from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
 from afterword.streams.errors import AfterwordError, ProviderError
 from afterword.streams.settings import Retention, Retry
+from afterword.streams.steps import PUBLISH, MemoryOperation, StepRunner
 from afterword.streams.stores.episodes import (
     Cause,
     Conversation,
@@ -62,11 +63,9 @@ from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.fallbacks import TRANSIENT, next_attempt
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.rolling import History, SummaryRules, in_zone
-from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.telemetry.tracing import MemoryOperation
 from afterword.streams.text.tokens import count_tokens
 
 AT_A_TIME = 8

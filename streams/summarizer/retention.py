@@ -14,12 +14,12 @@ from aiokafka.errors import KafkaError
 
 from afterword.streams.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Retention
+from afterword.streams.steps import error_type
 from afterword.streams.stores.episodes import EpisodeStore, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.summarizer.fallbacks import Send, request_for
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.reconciler import Clock, now
-from afterword.streams.summarizer.steps import error_type
 from afterword.streams.telemetry import Metrics
 
 STAGE = "retention"

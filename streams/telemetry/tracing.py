@@ -7,10 +7,9 @@ Attributes are named as in OpenTelemetry's semantic conventions 1.41.0 (messagin
 import asyncio
 import re
 import threading
-import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -30,7 +29,6 @@ from opentelemetry.trace import (
 
 from afterword.schemas.headers import Headers, header
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -44,7 +42,6 @@ LAST_EXPORT_SECONDS = 2.0
 """Limit for a worker, whose supervisor waits for its end."""
 COMMANDS_EXPORT_SECONDS = 10.0
 """Limit for a command, which may export all its spans at its end."""
-STEP = "afterword.step"
 MAX_LINKS = 32
 """Maximum number of links of a span: a batch has thousands of messages, and collectors refuse spans that are too
 large."""
@@ -143,31 +140,6 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
             # our errors and the engine's have a type
             mark_failed(span, str(getattr(error, "error_type", type(error).__name__)))
             raise
-
-
-class MemoryOperation(NamedTuple):
-    """The memory operation of a step, as in the GenAI conventions."""
-
-    name: Literal["create_memory", "update_memory", "delete_memory"]
-    record_id: str
-
-
-@contextmanager
-def step(
-    metrics: Metrics,
-    tracer: Tracer,
-    stage: str,
-    kind: SpanKind = SpanKind.INTERNAL,
-    operation: MemoryOperation | None = None,
-) -> Iterator[Span]:
-    """Open a span around one step of processing, and observe its duration if it succeeds."""
-    attributes = {STEP: stage}
-    if operation is not None:
-        attributes |= {"gen_ai.operation.name": operation.name, "gen_ai.memory.record.id": operation.record_id}
-    with open_span(tracer, operation.name if operation else stage, kind, attributes) as span:
-        began = time.monotonic()
-        yield span
-        metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
 
 
 def mark_failed(span: Span, error_type: str) -> None:

@@ -17,7 +17,7 @@ from aiokafka.admin import RecordsToDelete
 from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
-from afterword.consumers.archiver import CONDITIONS, archiver_app
+from afterword.consumers.archiver import archiver_app
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated
@@ -28,6 +28,7 @@ from afterword.streams.errors import StateUnreadable, StoreUnavailable
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
+from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.sqlite_stores import SqliteMessages
@@ -72,10 +73,11 @@ async def archiving(
     metrics: Metrics | None = None,
 ) -> AsyncIterator[App]:
     """The archiver's app, by default with the archive of the settings."""
-    readiness, metrics = readiness or Readiness(*CONDITIONS), metrics or Metrics("archiver", "0")
+    metrics = metrics or Metrics("archiver", "0")
+    steps = StepRunner(readiness or Readiness(), metrics, NoOpTracer())
     async with open_stores(settings) as stores:
         await stores.prepare_database()
-        async with running(archiver_app(settings, archive or stores.messages, readiness, metrics, NoOpTracer())) as app:
+        async with running(archiver_app(settings, archive or stores.messages, steps, metrics, NoOpTracer())) as app:
             yield app
 
 
@@ -172,7 +174,7 @@ class BrokenArchive(MemoryMessages):
 
 
 async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(settings, producer):
-    archive, health = BrokenArchive(), Readiness(*CONDITIONS)
+    archive, health = BrokenArchive(), Readiness()
     async with archiving(settings, archive, health):
         await send(producer, settings, message(1))
         await until(lambda: attempted(archive, 3))

@@ -11,8 +11,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import CONDITIONS, MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
+from afterword.consumers.archiver import MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
 from afterword.streams.errors import StateUnreadable
+from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import MAX_LINKS
@@ -37,7 +38,7 @@ def metrics() -> Metrics:
 
 
 def archiver(metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None) -> Archiver:
-    return Archiver(archive or MemoryMessages(), Readiness(*CONDITIONS), metrics, tracer)
+    return Archiver(archive or MemoryMessages(), StepRunner(Readiness(), metrics, tracer), metrics, tracer)
 
 
 def record(offset: int, span: int | None = None) -> Any:
@@ -158,7 +159,8 @@ def test_a_slow_archive_is_given_a_part_of_the_batch_at_a_time(metrics: Metrics)
 
     async def handled() -> int:
         clock = asyncio.get_running_loop().time
-        archiver = Archiver(archive, Readiness(*CONDITIONS), metrics, NoOpTracer(), clock=clock)
+        steps = StepRunner(Readiness(), metrics, NoOpTracer())
+        archiver = Archiver(archive, steps, metrics, NoOpTracer(), clock=clock)
         return await archiver.handle(batch(*[None] * 1000), GROUP)
 
     assert run_in_virtual_time(handled()) == 2 * MAX_WRITE_RECORDS == len(archive.messages)

@@ -48,7 +48,7 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.logs import configure
 from faust_eos.health import Readiness
 from afterword.streams.settings import Logs
-from afterword.streams.summarizer.steps import StepRunner
+from afterword.streams.steps import StepRunner
 from afterword.streams.telemetry import Metrics
 
 failures = [StoreUnavailable(store="mongodb", problem="away")] * 3

@@ -6,7 +6,7 @@ from aiokafka.errors import KafkaTimeoutError
 from structlog.testing import capture_logs
 
 from afterword.streams.errors import ConfigurationError, ProviderMisconfigured, StoreUnavailable
-from afterword.streams.summarizer.steps import (
+from afterword.streams.steps import (
     LONGEST_WAIT_SECONDS,
     MISCONFIGURED_WAIT_SECONDS,
     backoff_seconds,

@@ -1,4 +1,4 @@
-"""Steps of a summary: each is timed, traced, and retried with backoff until it succeeds or no retry can help."""
+"""Steps of a worker: each is timed, traced, and retried with backoff until it succeeds or no retry can help."""
 
 import asyncio
 import random
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import structlog
 from opentelemetry.trace import SpanKind, Tracer
@@ -21,8 +21,7 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import MemoryOperation
-from afterword.streams.telemetry.tracing import step as open_step
+from afterword.streams.telemetry.tracing import open_span
 from faust_eos.health import Readiness
 
 log = structlog.get_logger()
@@ -39,15 +38,22 @@ LONGEST_WAIT_SECONDS = 10.0
 MISCONFIGURED_WAIT_SECONDS = 20.0
 """Longer, because an operator has to change something first."""
 LOG_EVERY_SECONDS = 30.0
-"""A stage logs at most once in this interval, however many episodes wait there."""
+"""A stage logs at most once in this interval, however many records wait there."""
 PUBLISH = "publish"
 """The stage that sends the summary."""
+
+
+class MemoryOperation(NamedTuple):
+    """The memory operation of a step, as in the GenAI conventions."""
+
+    name: Literal["create_memory", "update_memory", "delete_memory"]
+    record_id: str
 
 
 def backoff_seconds(failures: int, error: Exception) -> float:
     """Double the wait up to a limit, with jitter of one half to either side.
 
-    Many episodes wait for the same server, and must not return all at once.
+    Many records wait for the same server, and must not return all at once.
     """
     if isinstance(error, ProviderMisconfigured | ConfigurationError):
         wait = MISCONFIGURED_WAIT_SECONDS
@@ -78,13 +84,20 @@ class StepRunner:
     ) -> T:
         """Return the step's result; retry while it raises one of RETRIED. `operation` is what its span says about it.
 
-        Raises: any other error, at once.
+        The step's duration is observed if it succeeds. Raises: any other error, at once.
         """
         kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
-        with open_step(self._metrics, self._tracer, stage, kind, operation), ExitStack() as waiting:
+        attributes = {"afterword.step": stage}
+        if operation is not None:
+            attributes |= {"gen_ai.operation.name": operation.name, "gen_ai.memory.record.id": operation.record_id}
+        name = operation.name if operation else stage
+        with open_span(self._tracer, name, kind, attributes), ExitStack() as waiting:
+            began = time.monotonic()
             for failures in count(1):
                 try:
-                    return await step()
+                    result = await step()
+                    self._metrics.step_seconds.labels(stage).observe(time.monotonic() - began)
+                    return result
                 except RETRIED as error:
                     if failures == 1:
                         waiting.enter_context(self._waiting(stage))
