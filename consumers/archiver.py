@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from opentelemetry.trace import SpanKind, Tracer, get_current_span
+from opentelemetry.trace import Tracer, get_current_span
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, dead_letter
@@ -24,7 +24,7 @@ from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import links, open_span, trace_in
+from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.text.cutting import packed
 from faust_eos.app import App
@@ -134,17 +134,9 @@ class Archiver:
         span.
         """
         done, until = 0, self._clock() + MOST_SECONDS
-        attributes = {
-            "messaging.system": "kafka",
-            "messaging.operation.name": "process",
-            "messaging.operation.type": "process",
-            "messaging.destination.name": records[0].topic,
-            "messaging.destination.partition.id": str(records[0].partition),
-            "messaging.batch.message_count": len(records),
-            "messaging.consumer.group.name": group,
-        }
-        traces, name = links(trace_in(record.headers) for record in records), f"process {records[0].topic}"
-        with open_span(self._tracer, name, SpanKind.CONSUMER, attributes, links=traces):
+        further = {"messaging.batch.message_count": len(records)}
+        traces = links(trace_in(record.headers) for record in records)
+        with process_span(self._tracer, records[0], group, further, links=traces):
             sizes = [max(size_of(record), MAX_WRITE_BYTES // MAX_WRITE_RECORDS) for record in records]
             for part in packed(sizes, MAX_WRITE_BYTES):
                 entries = [self._entry(records[at]) for at in part]

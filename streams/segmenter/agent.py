@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 from aiokafka.partitioner import murmur2
-from opentelemetry.trace import SpanKind, Tracer
+from opentelemetry.trace import Tracer
 
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
@@ -19,7 +19,7 @@ from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_
 from afterword.streams.settings import Settings
 from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import links, open_span, trace_in
+from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword.streams.text.tokens import count_tokens
 from faust_eos.app import App
 from faust_eos.batch import Batch, Batches, Output, Tick, failing_batch
@@ -94,18 +94,9 @@ class EventHandler:
         """Open a span around a batch of records that links to the spans of its messages."""
         if isinstance(work, Tick) or not self._segmenter.traced:
             return nullcontext()
-        first = work[0]
-        attributes = {
-            "messaging.system": "kafka",
-            "messaging.operation.name": "process",
-            "messaging.operation.type": "process",
-            "messaging.destination.name": first.topic,
-            "messaging.destination.partition.id": str(first.partition),
-            "messaging.batch.message_count": len(work),
-            "messaging.consumer.group.name": self._app.conf.id,
-        }
+        further = {"messaging.batch.message_count": len(work)}
         traces = links(trace_in(record.headers) for record in work)
-        return open_span(self._segmenter.tracer, f"process {first.topic}", SpanKind.CONSUMER, attributes, links=traces)
+        return process_span(self._segmenter.tracer, work[0], self._app.conf.id, further, links=traces)
 
     def reject(self, record: Any, error: Exception) -> Output:
         """Make the dead letter of a record that failed alone.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
+from opentelemetry.trace import Span, Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
 from afterword.schemas import (
@@ -28,7 +28,7 @@ from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.tracing import context_of, mark_failed, open_span, trace_in, traceparent
+from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
 from faust_eos.app import App
 from faust_eos.at_least_once import AtLeastOnce, run_in_batch
 from faust_eos.batch import Output, current_batch
@@ -198,14 +198,5 @@ class RecordHandler:
 
     def _span(self, record: KafkaRecord) -> AbstractContextManager[Span]:
         """Open a consumer span that continues the record's trace."""
-        attributes = {
-            "messaging.system": "kafka",
-            "messaging.operation.name": "process",
-            "messaging.operation.type": "process",
-            "messaging.destination.name": record.topic,
-            "messaging.destination.partition.id": str(record.partition),
-            "messaging.kafka.offset": record.offset,
-            "messaging.consumer.group.name": self._group,
-        }
-        context = context_of(trace_in(record.headers))
-        return open_span(self._tracer, f"process {record.topic}", SpanKind.CONSUMER, attributes, context=context)
+        further = {"messaging.kafka.offset": record.offset}
+        return process_span(self._tracer, record, self._group, further, context=context_of(trace_in(record.headers)))

@@ -8,7 +8,7 @@ import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context
@@ -27,7 +27,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from afterword.schemas.headers import Headers, header
+from afterword.schemas.headers import Headers, KafkaRecord, header
 from afterword.streams.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -140,6 +140,22 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
             # our errors and the engine's have a type
             mark_failed(span, str(getattr(error, "error_type", type(error).__name__)))
             raise
+
+
+def process_span(
+    tracer: Tracer, record: KafkaRecord, group: str, further: Mapping[str, Any], **options: Any
+) -> AbstractContextManager[Span]:
+    """Open a span around the handling of a record, or of a batch that begins with it, by a consumer group."""
+    attributes = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": record.topic,
+        "messaging.destination.partition.id": str(record.partition),
+        "messaging.consumer.group.name": group,
+        **further,
+    }
+    return open_span(tracer, f"process {record.topic}", SpanKind.CONSUMER, attributes, **options)
 
 
 def mark_failed(span: Span, error_type: str) -> None:
