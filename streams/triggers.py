@@ -6,7 +6,7 @@ a compiled one is a function of a conversation's counters: no message is read ag
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -18,34 +18,9 @@ Node = tuple[str, Any]
 """A condition and its number, or `any` or `all` and a tuple of nodes."""
 
 
-class Totals(Protocol):
-    """Counters of messages."""
-
-    @property
-    def turns(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def text_bytes(self) -> int: ...
-    @property
-    def longest(self) -> int: ...
-
-
-class Counters(Protocol):
-    """The counters that conditions look at."""
-
-    @property
-    def pending_messages(self) -> int: ...
-    @property
-    def pending(self) -> Totals: ...
-    @property
-    def since_ms(self) -> int | None: ...
-    @property
-    def last_sent_ms(self) -> int: ...
-
-
-Fires = Callable[[Counters], bool]
-"""Decides whether pending messages close. It changes nothing, so the order of conditions does not matter."""
+Fires = Callable[[Any], bool]
+"""Decides from the segmenter's `State` whether pending messages close. It changes nothing, so the order of conditions
+does not matter."""
 
 
 class Condition(NamedTuple):
@@ -53,8 +28,8 @@ class Condition(NamedTuple):
 
     least: int | None
     """The lowest whole number that it accepts; None if it accepts any positive number."""
-    is_met: Callable[[Counters, Any], bool]
-    """Decides by the counters and the condition's number."""
+    is_met: Callable[[Any, Any], bool]
+    """Decides by the `State` and the condition's number."""
 
 
 CONDITIONS = {
