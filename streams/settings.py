@@ -321,8 +321,7 @@ class Qdrant(ServerSection):
 class Sqlite(Section):
     path: Path | None = Field(
         None,
-        description="file that stores everything for the processes of one machine, instead of MongoDB and Qdrant; "
-        "see docs/how-to/sqlite.md",
+        description="file in place of MongoDB and Qdrant, for the processes of one machine; see docs/how-to/sqlite.md",
     )
 
 
@@ -334,8 +333,7 @@ class Engine(Section):
     state_memory_bytes: int = Field(
         64 * 1024 * 1024,
         ge=LEAST_STATE_MEMORY_BYTES,
-        description="memory of RocksDB for all partitions of a segmenter together: its cache, which includes the rows "
-        "that are in no file yet; see docs/scaling.md",
+        description="memory of RocksDB for all partitions of a segmenter together; see docs/scaling.md",
     )
 
 
@@ -358,8 +356,8 @@ class Episodes(Section):
     max_episode_tokens: int = Field(4000, ge=1, description="tokens of an episode, unless a single message has more")
     topic_shift: TopicShift = Field(
         "flags",
-        description="whether a topic shift ends an episode: flags: if is_continuation = false; auto: also if that is "
-        "null and the text shifts (English only, see docs/segmentation.md); off: never",
+        description="whether a topic shift ends an episode: flags: if is_continuation = false; auto: also if the text "
+        "shifts (English only); off: never",
     )
     overlap: int = Field(2, ge=0, description="messages of the previous episode that the LLM is also given")
     idle_seconds: Seconds = Field(300.0, description="idle timeout, after which pending messages close as an episode")
@@ -507,8 +505,8 @@ class RerankerSettings(Section):
 class SummarizerSettings(Section):
     on_llm_outage: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="while the LLM cannot be reached or its budget is used up: fallback: summarize without it and ask "
-        "it again later; wait: store nothing and not be ready",
+        description="while the LLM is unavailable or its budget is used up: fallback: summarize without it, and ask "
+        "again later; wait: store nothing",
     )
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
         "episodic", description="style of the summaries; plain_3_5: plain text, for small models without JSON"
@@ -521,8 +519,7 @@ class SummarizerSettings(Section):
     )
     time_zone: str = Field(
         "UTC",
-        description="time zone for times in prompts and for days that words such as yesterday refer to: UTC, or a name "
-        "such as Europe/Berlin",
+        description="time zone of times in prompts and of days such as yesterday: UTC, or a name like Europe/Berlin",
     )
 
     @field_validator("time_zone")
@@ -674,8 +671,8 @@ class Retention(Section):
         0,
         ge=0,
         le=36_500,
-        description="days after its last message after which an episode is removed from MongoDB and Qdrant; with the "
-        "last episode goes the rolling summary; 0: episodes are kept",
+        description="days after its last message after which an episode is removed from MongoDB and Qdrant; 0: "
+        "episodes are kept",
     )
 
     def messages_before(self, now: datetime) -> datetime | None:
@@ -824,14 +821,12 @@ class Webhooks(Section):
 
     endpoints: dict[str, WebhookEndpoint] = Field(
         {},
-        description='endpoints by name, such as {"crm": {"url": "https://…", "secret": "whsec_…"}}; `types` limits an '
-        "endpoint to some types of events, `since` to those announced after a time",
+        description='endpoints by name, such as {"crm": {"url": …, "secret": …}}; see docs/how-to/webhooks.md',
         json_schema_extra={"type_name": "JSON object, with secrets", "format": "password"},
     )
     private_hosts: str = Field(
         "",
-        description="hosts of endpoints that may have private, loopback or link-local addresses, and plain http; "
-        "separated by commas",
+        description="hosts of endpoints, separated by commas, that may have private addresses and plain http",
     )
     retry_seconds: Seconds = Field(86_400.0, description="how long an event is retried before it is a dead letter")
 

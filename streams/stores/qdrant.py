@@ -228,9 +228,11 @@ class QdrantIndex:
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
         """Write the point unless there is a later revision."""
+        # points that an update may overwrite (Qdrant 1.16); a new point is always inserted
+        overwritten = models.Filter(must=[_within("revision", models.Range(lte=revision))])
         try:
             await self._connection.run(
-                lambda client: client.upsert(self.collection, points=[point], wait=True, update_filter=_up_to(revision))
+                lambda client: client.upsert(self.collection, points=[point], wait=True, update_filter=overwritten)
             )
         except StoreRefuses as error:
             if error.status == NOT_FOUND:
@@ -350,11 +352,6 @@ def _candidate(payload: Mapping[str, Any]) -> Candidate:
     )
 
 
-def _up_to(revision: int) -> models.Filter:
-    """Return the filter of stored points that an update may overwrite (Qdrant 1.16); a new point is always inserted."""
-    return models.Filter(must=[models.FieldCondition(key="revision", range=models.Range(lte=revision))])
-
-
 def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
     """Return one request for the best episodes by words, and one by vectors."""
     sparse = query_vector(query.text)
@@ -385,8 +382,8 @@ def _is(field: str, value: str) -> models.FieldCondition:
     return models.FieldCondition(key=field, match=models.MatchValue(value=value))
 
 
-def _within(field: str, times: models.DatetimeRange) -> models.FieldCondition:
-    return models.FieldCondition(key=field, range=times)
+def _within(field: str, values: models.Range | models.DatetimeRange) -> models.FieldCondition:
+    return models.FieldCondition(key=field, range=values)
 
 
 def document_vector(packed: bytes) -> models.SparseVector:

@@ -132,10 +132,6 @@ class SqliteFile:
         """
         return await self._run(call, WRITE)
 
-    async def apart(self, call: Callable[[], T]) -> T:
-        """Compute something for a call, without blocking the loop or the file."""
-        return await asyncio.to_thread(call) if self._thread else call()
-
     async def ping(self) -> None:
         """Check that the file can be read. Raises: StoreUnavailable."""
         await self.read(lambda connection: rows(connection, "SELECT count(*) FROM sqlite_schema"))

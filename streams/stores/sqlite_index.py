@@ -4,6 +4,7 @@ FTS5 gets an episode's words once for each user who finds it: as numbers, prefix
 search reads only its user's words, and a word is as rare as it is among the user's episodes.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -66,7 +67,7 @@ class SqliteIndex:
         self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         # stemming a long episode takes a while, in which other processes may write
-        point = await self._file.apart(lambda: _point(episode, texts, vectors or {}, self._model))
+        point = await asyncio.to_thread(_point, episode, texts, vectors or {}, self._model)
         if await self._file.write(lambda connection: _put(connection, point)):
             await self._file.empty_log()
 

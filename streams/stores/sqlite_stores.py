@@ -262,7 +262,11 @@ class SqliteMessages(MessageArchive):
                     _keep(connection, key, kept)
                     is_replaced |= known is not None
             if episode_id is not None:
-                _assign(connection, keys, episode_id)
+                change = f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
+                connection.execute(change, (episode_id, _json(keys)))
+                if scope := agent_scope(episode_id):  # a user's message may be in an episode of each agent
+                    held = [(key, scope) for key in keys]
+                    connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
             return is_replaced
 
         if await self._file.write(write):
@@ -382,14 +386,6 @@ def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
     row = {**_message_row(kept.state), "is_whole": kept.is_whole, "metadata_offset": kept.metadata_offset}
     changed = ", ".join(f"{name} = excluded.{name}" for name in row)
     insert(connection, "messages", {"key": key, **row}, f"ON CONFLICT (key) DO UPDATE SET {changed}")
-
-
-def _assign(connection: apsw.Connection, keys: Sequence[str], episode_id: str) -> None:
-    values = (episode_id, _json(keys))
-    connection.execute(f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}", values)  # noqa: S608 – only our own names are inserted
-    if scope := agent_scope(episode_id):  # a user's message may be in an episode of each agent
-        held = [(key, scope) for key in keys]
-        connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
 
 
 def _selected(selection: Selection) -> tuple[str, list[Any]]:
