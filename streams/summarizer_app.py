@@ -30,7 +30,7 @@ from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos.app import App
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
-from faust_eos.memory import allocate_sparingly, loading
+from faust_eos.memory import allocate_sparingly
 from faust_eos.options import NO_TRACER
 from faust_eos.worker import PARTITIONS, crash_with, run
 
@@ -75,8 +75,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
             closing.push_async_callback(embedder.close)
         # open the stores first: their clients are slow to import, and a live worker has to answer
-        with loading():
-            index = stores.index
+        index = stores.index
         summaries = make(settings, stores.budgets, metrics, tracer)
         closing.push_async_callback(summaries.close)
         await closing.enter_async_context(

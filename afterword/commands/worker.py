@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from afterword.commands.common import report, start
-from faust_eos.memory import loading
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
@@ -21,8 +20,7 @@ app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_hel
 @app.command()
 def segmenter() -> None:
     """Split conversations into episodes: messages → episode.closed."""
-    with loading():
-        from afterword.streams.app import run_segmenter
+    from afterword.streams.app import run_segmenter
 
     _run(run_segmenter)
 
@@ -30,8 +28,7 @@ def segmenter() -> None:
 @app.command()
 def summarizer() -> None:
     """Summarize episodes: episode.closed → the stores and summary.created."""
-    with loading():
-        from afterword.streams.summarizer_app import run_summarizer
+    from afterword.streams.summarizer_app import run_summarizer
 
     _run(run_summarizer)
 
@@ -39,8 +36,7 @@ def summarizer() -> None:
 @app.command()
 def archiver() -> None:
     """Archive the latest version of every message: messages → the stores."""
-    with loading():
-        from afterword.consumers.archiver import run_archiver
+    from afterword.consumers.archiver import run_archiver
 
     _run(run_archiver)
 
@@ -48,8 +44,7 @@ def archiver() -> None:
 @app.command()
 def ingest() -> None:
     """Read topics of other applications: their topics → messages, as mapped by the [[sources]] of a file."""
-    with loading():
-        from afterword.streams.ingest.agent import run_ingest
+    from afterword.streams.ingest.agent import run_ingest
 
     _run(run_ingest)
 
@@ -57,8 +52,7 @@ def ingest() -> None:
 @app.command()
 def webhooks() -> None:
     """Post summaries and deletions to HTTP endpoints."""
-    with loading():
-        from afterword.streams.webhooks.agent import run_webhooks
+    from afterword.streams.webhooks.agent import run_webhooks
 
     _run(run_webhooks)
 

@@ -1,8 +1,6 @@
 """Less memory and CPU time for a worker: settings of Python's garbage collector and of glibc's allocator."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 COLLECTED_AT = (10_000, 10, 10)
 """The collector's thresholds: new objects before a collection of the youngest generation, then collections of one
@@ -11,21 +9,6 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Parameters of glibc's mallopt."""
 LARGE_BYTES = 256 * 1024
 """An allocation of this size gets pages of its own, which go back to the system when it is freed."""
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Import modules in this block to exempt them from collection, now and later, which saves a tenth of start-up CPU
-    time: they make many objects, and hardly any of them is in a cycle.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def spare_the_collector() -> None:
