@@ -17,7 +17,7 @@ from afterword.consumers.subscriber import RecentIds
 from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator, see_other
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
-from afterword.serving.requests import read_body
+from afterword.serving.requests import MOST_BYTES, read_body
 from afterword.serving.services import services_of
 from afterword.streams.settings import is_loopback
 
@@ -103,11 +103,8 @@ OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
 LocalVisitor = Annotated[Principal, visiting("write", local=True)]
 
 
-def form(most: int | None = None) -> Any:
-    """Build the dependency that reads a form sent by one of our pages.
-
-    It has at most `most` bytes, or the configured maximum if None.
-    """
+def form(most: int = MOST_BYTES) -> Any:
+    """Build the dependency that reads a form of at most `most` bytes, sent by one of our pages."""
 
     async def read(request: Request) -> FormFields:
         try:
