@@ -26,8 +26,8 @@ def print_json(value: Any) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: int = 0, none: str = "") -> None:
     """Print a table on a terminal, or tab-separated lines with a header elsewhere.
 
-    `none` is printed to standard error if there are no rows. `below` is the number of last columns that a terminal
-    shows as texts below the others, across its full width.
+    `none` is printed to standard error if there are no rows. A terminal shows the last `below` columns as texts below
+    the others, across its full width.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     if not cells:

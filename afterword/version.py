@@ -29,7 +29,7 @@ def revision(package: Path = PACKAGE) -> str:
 
 
 def _checked_out(root: Path) -> str:
-    if not (root / ".git").exists():  # it might be inside another repository
+    if not (root / ".git").exists():  # the folder might be inside another repository
         return UNKNOWN
     command = ["git", "rev-parse", "HEAD"]
     try:

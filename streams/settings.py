@@ -804,7 +804,7 @@ class WebhookEndpoint(Section):
         for part in secret.get_secret_value().split(","):
             try:
                 size = len(b64decode(part.strip().removeprefix("whsec_"), validate=True))
-            except ValueError:  # its text would quote the secret
+            except ValueError:  # the error's text would quote the secret
                 raise ValueError("is not whsec_ followed by base64") from None
             least, most = SIGNING_SECRET_BYTES
             if not least <= size <= most:

@@ -130,7 +130,7 @@ async def send_messages(
     id is dropped as a duplicate.
     """
     services = services_of(request)
-    # a whole batch must be recognized when it is sent again, even if others wrote as much in between
+    # a batch that is sent again must be recognized as a whole, even if others wrote as much in between
     most = max(1, services.settings.episodes.dedupe_window // 2)
     messages = [owned_message(message, principal) for message in given.messages]
     conversations = Counter(message.conversation_id for message in messages)

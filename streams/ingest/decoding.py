@@ -66,7 +66,7 @@ class AvroSchema:
         stream = io.BytesIO(data)
         try:
             value = fastavro.schemaless_reader(stream, self._schema, None)
-        except UNREADABLE as error:  # its text quotes the bytes
+        except UNREADABLE as error:  # the error's text quotes the bytes
             raise InvalidRecord("invalid_avro", f"not of its schema: {type(error).__name__}") from None
         if stream.tell() != len(data):
             raise InvalidRecord("invalid_avro", f"not of its schema: {len(data) - stream.tell()} bytes are left over")

@@ -66,7 +66,7 @@ class Expression:
         """Return what the expression finds in a record, or None. Raises: InvalidRecord."""
         try:
             return INTERPRETER.visit(self._parsed, about)
-        except (JMESPathError, RecursionError, OverflowError) as error:  # its text quotes values of the record
+        except (JMESPathError, RecursionError, OverflowError) as error:  # the error's text quotes values of the record
             raise InvalidRecord(UNMAPPED, f"{self.text}: {type(error).__name__}") from None
 
 

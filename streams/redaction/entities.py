@@ -48,7 +48,7 @@ def entities_in(text: str) -> tuple[str, ...]:
 
 
 def check_patterns(patterns: Mapping[str, str]) -> None:
-    """Check names and, if RE2 is installed, which only workers need, expressions. Raises: ValueError."""
+    """Check the names, and if RE2 is installed also the expressions. Only workers need it. Raises: ValueError."""
     if len(patterns) > MAX_PATTERNS:
         raise ValueError(f"{len(patterns)} patterns; at most {MAX_PATTERNS} are allowed")
     for name, expression in patterns.items():

@@ -86,7 +86,7 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
 
 
 def listens(state: State, limits: Episodes) -> bool:
-    """Return whether the topic model looks at the next message: also if it was on when the episode was opened."""
+    """Return whether the topic model judges the next message: it is on, or was on when the episode was opened."""
     return limits.topic_shift == "auto" or bool(state.topic)
 
 

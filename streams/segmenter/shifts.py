@@ -246,7 +246,7 @@ def without_words(row: bytes) -> bytes:
 
 
 def reworded(row: bytes, said: Iterable[Utterance]) -> bytes:
-    """Return the row with the words of these messages: the open episode after one was changed or deleted."""
+    """Return the row with the words of the open episode's messages, one of which was changed or deleted."""
     listener = TopicListener(row)
     listener.content = [word for each in said for word in each.content][-REMEMBERED:]
     return listener.row

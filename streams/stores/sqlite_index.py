@@ -57,7 +57,7 @@ class Allowed(NamedTuple):
 
 
 class SqliteIndex:
-    """An EpisodeIndex. `model` is the embedder's, which made all vectors that are stored and searched for."""
+    """An EpisodeIndex. `model` names the embedder that makes all vectors, of messages and of queries."""
 
     def __init__(self, file: SqliteFile, model: str | None = None) -> None:
         self._file = file

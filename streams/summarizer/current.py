@@ -129,7 +129,7 @@ def _with(
 
 
 def bounded_metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
-    """Return the messages' metrics; if there are more flows and tools than fit into a summary, only the first ones."""
+    """Return the messages' metrics, with only as many flows and tools as fit into a summary."""
     found = metrics(core)
     room = (MAX_NAMES_BYTES - _size([message.id for message in core])) // 2
     flows = _first(found.flows_activated, room)

@@ -193,7 +193,7 @@ class LlmProvider:
         budget = RetryBudget(self._llm.retry_budget_seconds, request.deadline)
         asking = Asking(self._client, budget)
         answer = await self._questions.ask(request, asking)
-        # in a thread, because it reads the messages; if the LLM states no facts, those that people state of themselves
+        # in a thread, because it reads the messages; without facts of the LLM, people's own statements are used
         read = first_person if answer.facts is None else partial(grounded, answer.facts)
         facts = await asyncio.to_thread(read, request.episode.messages)
         return Summary(

@@ -100,7 +100,7 @@ async def show_recent_conversations(
         return (details, page.messages[0]) if details and page and page.messages else None
 
     found: list[tuple[ConversationDetails, MessageCreated]] = []
-    # most may be other people's, so that not many more are looked up than shown
+    # most of them may be other people's, so the number of look-ups is limited
     for start in range(0, min(len(ids), LOOKED_UP_A_CONVERSATION * wanted.count), AT_A_TIME):
         found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
         if len(found) >= wanted.count:

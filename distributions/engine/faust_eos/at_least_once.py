@@ -175,7 +175,7 @@ class AtLeastOncePartition:
             async with asyncio.timeout(within_seconds):
                 await self._until(lambda: not any(m.tracked and not m.rests for m in self._in_hand.values()))
         if self._writes:
-            with contextlib.suppress(TimeoutError):  # at worst, its records are handled again
+            with contextlib.suppress(TimeoutError):  # at worst, the partition's records are handled again
                 async with asyncio.timeout(LAST_COMMIT_SECONDS):
                     await self._until(lambda: self._window.progress() == self._committed)
         self.task.cancel()
@@ -348,7 +348,7 @@ class AtLeastOncePartition:
             self._window.learn(self._committed)
         self._known.set()
         self._something_sent.set()
-        self._changed.set()  # there may be room to read
+        self._changed.set()  # now there may be room to read more
 
     async def _something_to_commit(self) -> None:
         """Wait for outputs, or for the interval at which offsets without outputs are committed."""

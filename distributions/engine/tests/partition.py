@@ -106,7 +106,7 @@ class Partition:
             self,
             SOURCE,
             tables={name: table(name, data) for name, data in self.tables.items()},
-            producer=self.producer,  # type: ignore[arg-type]  # a model of it
+            producer=self.producer,  # type: ignore[arg-type]  # a double
             database=self.database,
             isolation=self.isolation,
             written=set(),

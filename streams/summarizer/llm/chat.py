@@ -102,7 +102,7 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
     if isinstance(content, str) and content.strip():
         return content
     if isinstance(content, dict) and content.keys().isdisjoint(TEXTS):
-        return json.dumps(content)  # the object that was asked for, already read
+        return json.dumps(content)  # some servers parse the object that was asked for
     try:  # parts of one answer may be cut anywhere
         pieces = [piece for part in content for piece in flatten(part)] if isinstance(content, list) else []
         said = "".join(piece.text for piece in pieces if piece.kind is Kind.SAID)

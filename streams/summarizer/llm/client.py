@@ -64,7 +64,7 @@ class LlmClient:
         self._close = close
 
     async def check(self, schema: dict[str, Any] | None = None) -> None:
-        """Put a short question to each model, in the form of the real ones. Raises: ProviderError.
+        """Ask each model a short question, in the form of the real ones. Raises: ProviderError.
 
         `schema` is the JSON schema that the model for summaries has to follow.
         """
