@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Json, Yes, find_config, next_step, start, start_command
-from afterword.streams.text.visible import shown
+from afterword.streams.text.visible import many, shown
 from afterword.terminal import counting, print_json
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(f"{done.seen} episodes, {done.written} written, {done.seen - done.written} already indexed")
+        others = "; the others are indexed or deleted" if done.written < done.seen else ""
+        typer.echo(f"{done.written} of {many(done.seen, 'episode', 'episodes')} written{others}")
     if done.incomplete:
         typer.echo(f"{done.incomplete} episodes have messages that are not yet archived", err=True)
 

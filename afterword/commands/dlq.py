@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PAGE = 500
 """Number of dead letters per table."""
+NONE = "no dead letters"
 COLUMNS = ("address", "failed", "stage", "type", "key", "problem")
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
@@ -63,7 +64,7 @@ def list_dead_letters(
                         print_table(COLUMNS, page, below=1)
                         page.clear()
         if not as_json:
-            print_table(COLUMNS, page, below=1, none="" if count else "no dead letters")
+            print_table(COLUMNS, page, below=1, none="" if count else NONE)
 
     _with_queue(topic, each)
 
@@ -169,7 +170,11 @@ def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> N
     if as_json:
         print_json({"outcome": done, "topics": {name: vars(counts) for name, counts in found.items()}})
         return
+    if not any(counts.found for counts in found.values()):
+        typer.echo(NONE, err=True)
     for name, counts in found.items():
+        if not counts.found:
+            continue
         types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
         skipped = "".join(f"; {number:,} {reason}, skipped" for reason, number in counts.skipped.items())
         typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{skipped}")
@@ -182,9 +187,11 @@ def _cells(found: "DeadLetter") -> tuple[str, ...]:
 
 
 def _row(found: "DeadLetter") -> dict[str, Any]:
+    from afterword.schemas.base import rfc3339
+
     return {
         "address": found.address,
-        "failed_at": found.failed_at.isoformat(),
+        "failed_at": rfc3339(found.failed_at),
         "stage": found.stage,
         "type": found.error_type,
         "problem": found.problem,

@@ -95,7 +95,7 @@ def _plan_line(plan: "ErasurePlan") -> str:
     messages, episodes = many(plan.messages, "message", "messages"), many(plan.episodes, "episode", "episodes")
     conversations = many(plan.conversations, "conversation", "conversations")
     letters = many(plan.dead_letters, "dead letter", "dead letters")
-    shared = f"others wrote in {plan.shared_conversations:,} of them"
+    shared = f"others wrote in {f'{plan.shared_conversations:,}' if plan.shared_conversations else 'none'} of them"
     return f"{messages} in {conversations}, {shared}; {episodes}, {letters}"
 
 

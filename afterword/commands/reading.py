@@ -188,8 +188,8 @@ def recall(
 
 
 def _hint(tenant: str | None) -> str:
-    """Say where nothing was looked for, as a user of a tenant is found only there."""
-    return "" if tenant else " without a tenant; --tenant names one"
+    """Say where was searched, because data of a tenant is found only there."""
+    return "" if tenant else "; data of tenants was not searched, see --tenant"
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
@@ -224,7 +224,7 @@ def profile(
         until = f"{fact.superseded_at:%Y-%m-%d}" if fact.superseded_at else ""
         said_in = f"{shown(newest.conversation_id)}: {', '.join(map(shown, newest.message_ids))}"
         rows.append((fact.kind, f"{newest.ended_at:%Y-%m-%d}", fact.as_line(printable), said_in, until))
-    print_table(FACT_COLUMNS, rows, below=2, none=f"nothing is known of this user{_hint(tenant)}")
+    print_table(FACT_COLUMNS, rows, below=2, none=f"nothing is known about this user{_hint(tenant)}")
     if found.omitted:
         typer.echo(f"{found.omitted} more: raise --max-tokens", err=True)
 
@@ -253,7 +253,8 @@ def _print(event: "SummaryCreated | SummaryDeleted", as_json: bool) -> None:
     if as_json:
         typer.echo(shown_json(event.to_json().decode()))
     elif isinstance(event, SummaryDeleted):
-        typer.echo(shown(f"{event.episode_id}  {revision}: deleted"))
+        why = "" if event.reason == "deleted" else f" ({event.reason})"
+        typer.echo(shown(f"{event.episode_id}  revision {event.revision}: deleted{why}"))
     elif sys.stdout.isatty():
         from rich.console import Console
         from rich.panel import Panel

@@ -16,7 +16,7 @@ class StartCancelled(EmbeddedError):
 
 
 class DirectoryInUse(EmbeddedError):
-    """{directory} is in use by a running stack (process {pid}); stop that one or choose another directory"""
+    """{directory} is in use by a running stack (process {pid}); stop it, or choose another --data-dir"""
 
 
 class ClusterSizeDiffers(EmbeddedError):

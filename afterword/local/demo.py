@@ -55,7 +55,7 @@ Arrived = TypeVar("Arrived", EpisodeClosed, SummaryCreated)
 
 
 class DemoIncomplete(AfterwordError):
-    """{summarised} of {expected} messages were summarized after {seconds:.0f} seconds; the logs are in {logs}"""
+    """{summarized} of {expected} messages were summarized after {seconds:.0f} seconds; the logs are in {logs}"""
 
 
 @contextmanager
@@ -112,7 +112,7 @@ class Story:
         screen, conversations = self.screen, {event.conversation_id for event in arrivals.summaries}
         screen.doing("")
         screen.line(
-            f"{arrivals.summarised()} messages of {len(conversations)} conversations became {len(arrivals.summaries)} "
+            f"{arrivals.summarized()} messages of {len(conversations)} conversations became {len(arrivals.summaries)} "
             "episodes; each is stored, indexed and announced."
         )
         screen.line()
@@ -141,7 +141,7 @@ async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgre
         except TimeoutError:
             raise DemoIncomplete(
                 seconds=TIMEOUT_SECONDS,
-                summarised=arrivals.summarised(),
+                summarized=arrivals.summarized(),
                 expected=arrivals.expected,
                 logs=directory / "logs",
             ) from None
@@ -166,7 +166,7 @@ class Arrivals:
         summaries = [event for event in self.summaries if event.conversation_id == conversation_id]
         return episodes, summaries
 
-    def summarised(self) -> int:
+    def summarized(self) -> int:
         return sum(event.message_count for event in self.summaries)
 
     async def collect_episodes(self, kafka: Kafka) -> None:
@@ -211,9 +211,9 @@ async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, 
         story.step("The other conversations")
 
         def complete() -> bool:
-            done = f"{arrivals.summarised()} of {arrivals.expected} messages are in {len(arrivals.summaries)} summaries"
+            done = f"{arrivals.summarized()} of {arrivals.expected} messages are in {len(arrivals.summaries)} summaries"
             story.screen.doing(done, live=True)
-            return arrivals.summarised() >= arrivals.expected
+            return arrivals.summarized() >= arrivals.expected
 
         await arrivals.until(complete)
 

@@ -35,7 +35,9 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
     Raises: ConfigurationError, StoreUnavailable.
     """
     if settings.sqlite.path is not None:
-        raise ConfigurationError(setting="AFTERWORD_SQLITE__PATH", problem="is set, so there are no servers to copy to")
+        raise ConfigurationError(
+            setting="AFTERWORD_SQLITE__PATH", problem="is set; use the settings of the servers to copy to"
+        )
     if not file.is_file():  # noqa: ASYNC240 – nothing else is running yet
         raise ConfigurationError(setting="FILE", problem=f"{file} is not a file")
     async with AsyncExitStack() as closing:

@@ -261,7 +261,7 @@ COUNTS: Final = {
     },
     "summaries": {
         "announced": "SELECT COUNT(*) FROM progress WHERE state = 'announced'",
-        "not_yet_summarised": "SELECT COUNT(*) FROM progress WHERE state = 'waiting'",
+        "not_yet_summarized": "SELECT COUNT(*) FROM progress WHERE state = 'waiting'",
         "dead_lettered": "SELECT COUNT(*) FROM progress WHERE state = 'dead_lettered'",
         "events": "SELECT COUNT(*) FROM announced",
         "repeats": "SELECT COUNT(*) - COUNT(DISTINCT event_id) FROM announced",

@@ -72,7 +72,7 @@ Report = Callable[[str, int], Awaitable[None]]
 class Run:
     """One run of an erasure, with the conversations found by this and earlier runs.
 
-    It waits for at most `seconds` in total and reports what is left.
+    It waits for at most `seconds` in total and reports what is left whenever that has changed.
     """
 
     person: Person
@@ -81,6 +81,7 @@ class Run:
     report: Report | None
     began: float = field(default_factory=time.monotonic)
     found: dict[str, ErasedConversation] = field(default_factory=dict)
+    reported: tuple[str, int] | None = None
 
     def note(self, conversations: Iterable[ErasedConversation]) -> None:
         for one in conversations:
@@ -89,7 +90,8 @@ class Run:
 
     async def check(self, what: str, left: int) -> None:
         """Report what is left. Raises: NotErased if the time is up."""
-        if self.report:
+        if self.report and self.reported != (what, left):
+            self.reported = what, left
             await self.report(what, left)
         if time.monotonic() > self.began + self.seconds:
             raise NotErased(seconds=self.seconds, left=left, what=what)

@@ -45,8 +45,9 @@ class Remains:
     """Whether it should be gone by now."""
 
     def line(self) -> str:
-        until = f"{'should have gone' if self.late else 'goes'} by {rfc3339(self.gone_by)}" if self.gone_by else None
-        return f"{self.place}: {self.number:,}, {until or 'should be gone'}"
+        due = "should have been gone" if self.late else "will be gone"
+        until = f"{due} by {rfc3339(self.gone_by)}" if self.gone_by else "should be gone"
+        return f"{self.place}: {self.number:,}, {until}"
 
 
 @dataclass(frozen=True)

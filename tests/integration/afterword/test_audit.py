@@ -255,7 +255,7 @@ async def test_what_waits_in_the_segmenters_state_is_pending(deployment):
     assert report.clean, report.findings
     assert report.messages["pending"] > 0
     assert report.messages["pending"] + report.messages["in_an_episode"] == MESSAGES
-    assert report.summaries["not_yet_summarised"] == len(deployment.episodes())
+    assert report.summaries["not_yet_summarized"] == len(deployment.episodes())
 
 
 async def test_a_lost_message_is_found(deployment):
@@ -310,7 +310,7 @@ async def test_it_waits_until_everything_is_summarised(deployment):
     await deployment.commit(deployment.settings.kafka.summarizer_id, deployment.settings.kafka.episodes_topic)
     report = await waiting
     assert report.clean, report.findings
-    assert report.summaries["not_yet_summarised"] == 0
+    assert report.summaries["not_yet_summarized"] == 0
     assert report.notes == []
 
 

@@ -131,7 +131,7 @@ async def test_check_is_content_with_a_complete_deployment(settings):
 async def test_produce_reads_standard_input(settings):
     code, out, _ = await run(settings, "produce", "-", given=SAMPLES.read_bytes())
     assert code == 0
-    assert out.startswith(f"{len(samples.sample_lines())} messages of 12 conversations in ")
+    assert out.startswith(f"{len(samples.sample_lines())} messages of 12 conversations sent in ")
 
 
 async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):

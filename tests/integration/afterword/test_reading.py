@@ -106,7 +106,11 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     assert hit[1:3] + hit[4:] == ["c1:328", "2026-01-05 12:02", "Title 328: A flight to Rome was booked."]
     assert set(re.split(r"(?<=\)) ", hit[3])) == said  # in an order that the vectors decide
     code, out, err = run("recall", "topic328x", "--user", "u1")
-    assert (code, out, err) == (0, "", "nothing is known about this without a tenant; --tenant names one\n")
+    assert (code, out, err) == (
+        0,
+        "",
+        "nothing is known about this; data of tenants was not searched, see --tenant\n",
+    )
     code, out, err = run("episodes", "c1", "--limit", "2")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["no.", "330", "329"]
     assert err == "older episodes: --before 329\n"

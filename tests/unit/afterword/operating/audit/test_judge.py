@@ -495,7 +495,7 @@ def test_work_under_way_is_counted_and_is_no_finding(snapshot):
     snapshot.pending.clear()
     report = judged(snapshot)
     assert report.clean
-    assert report.summaries["not_yet_summarised"] == 1
+    assert report.summaries["not_yet_summarized"] == 1
 
 
 def test_a_message_that_moves_on_during_the_look_is_no_duplicate(snapshot):
