@@ -69,15 +69,15 @@ def produce(
     if as_json:
         print_json(produced.as_dict())
     else:
-        sent = []
+        parts = []
         if produced.messages:
             conversations = many(len(produced.conversation_ids), "conversation", "conversations")
-            sent.append(f"{many(produced.messages, 'message', 'messages')} of {conversations}")
+            parts.append(f"{many(produced.messages, 'message', 'messages')} of {conversations}")
         if produced.amendments:
-            sent.append(many(produced.amendments, "edit or deletion", "edits and deletions"))
+            parts.append(many(produced.amendments, "edit or deletion", "edits and deletions"))
         if produced.flushes:
-            sent.append(many(produced.flushes, "flush", "flushes"))
-        typer.echo(f"{', '.join(sent) or 'nothing'} sent in {produced.seconds:.1f} s")
+            parts.append(many(produced.flushes, "flush", "flushes"))
+        typer.echo(f"{', '.join(parts) or 'nothing'} sent in {produced.seconds:.1f} s")
     _print_invalid(produced.first_invalid, produced.invalid)
 
 
