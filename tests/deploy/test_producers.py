@@ -59,8 +59,7 @@ def afterword(directory: Path, servers: str) -> None:
 def librdkafka(directory: Path, servers: str) -> None:
     run(directory, sys.executable, "-m", "venv", "client")
     run(directory, "client/bin/pip", "install", "--quiet", "confluent-kafka")
-    (directory / "produce.py").write_text(program("Python with librdkafka"))
-    run(directory, "client/bin/python", "produce.py", BOOTSTRAP_SERVERS=servers)
+    run(directory, "client/bin/python", str(EXAMPLES / "librdkafka.py"), BOOTSTRAP_SERVERS=servers)
 
 
 def node(directory: Path, servers: str) -> None:
