@@ -167,7 +167,7 @@ def recall(
     min_score_ratio: MinScoreRatio = 0.4,
     as_json: Json = False,
 ) -> None:
-    """Search the episodes of one user, best first; without --tenant, those of the user who has none."""
+    """Search the episodes of one user, best first. Without --tenant, only episodes without a tenant are searched."""
     filters: dict[str, Any] = {
         **_owner(user, tenant, no_tenant or tenant is None)._asdict(),
         "k": k,
@@ -212,7 +212,7 @@ def profile(
     max_tokens: MaxProfileTokens = 1000,
     as_json: Json = False,
 ) -> None:
-    """Show what is known about a user, and what was known before; without --tenant, of the user who has none."""
+    """Show what is known about a user, and what was known before. Without --tenant, it is a user without a tenant."""
     owner = _owner(user, tenant, no_tenant or tenant is None)
     found = asyncio.run(from_memory(lambda memory: memory.profile(**owner._asdict(), max_tokens=max_tokens)))
     if as_json:
