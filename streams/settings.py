@@ -865,7 +865,7 @@ class Ingest(Section):
 
 
 class RegistrySettings(Section):
-    """Schema registry of sources in Avro."""
+    """Schema registry of sources in Avro or Protobuf."""
 
     url: str | None = Field(
         None, pattern=r"^https?://[^/@]+(/|$)", description="address of the registry, without a user and a password"

@@ -226,7 +226,7 @@ Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many o
 Brokers = Annotated[str | None, typer.Option(help="Brokers as host:port; default: those in the settings, or ask.")]
 Topic = Annotated[str | None, typer.Option(help="Topic with chat messages; default: ask.")]
 Encoding = Annotated[
-    Literal["json", "avro", "json-schema"] | None,
+    Literal["json", "avro", "json-schema", "protobuf"] | None,
     typer.Option("--format", help="Encoding of the values; default: guess."),
 ]
 """Names of the formats in `streams.ingest.sources`, which is only imported when a command runs."""

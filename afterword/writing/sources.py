@@ -87,7 +87,7 @@ async def tried(settings: Settings, source: Source, records: Sequence[ConsumerRe
     require_registry(settings, [source])
     found = []
     async with open_registry(settings.registry) as registry:
-        decode = decoder(source.format, registry.avro)
+        decode = decoder(source.format, registry.reader)
         for record in records:
             value = None
             try:
@@ -120,7 +120,7 @@ async def start_with(settings: Settings, topic: str, form: str | None, count: in
         records = await last_records(log, [topic], count)
     if not records:
         raise NoRecords(topics=topic)
-    form = form or format_of([record.value for record in records])
+    form = form or await format_of(settings, [record.value for record in records])
     [blank] = parse_sources(toml_of(topic, form, guess([])), "")
     read = await tried(settings, blank, records)
     found = guess([context(one.record, one.value) for one in read if one.value is not None])
@@ -132,13 +132,20 @@ async def start_with(settings: Settings, topic: str, form: str | None, count: in
     return Start(toml, found, outcomes, segmented(outcomes, settings.episodes))
 
 
-def format_of(values: Sequence[bytes | None]) -> Format:
-    """Guess how values are encoded: framed for a registry if all begin with a zero byte, and then as JSON or Avro."""
+async def format_of(settings: Settings, values: Sequence[bytes | None]) -> Format:
+    """Guess how values are encoded. If all begin with a zero byte, they have a schema, whose type the registry knows.
+
+    Raises: RegistryUnavailable, ConfigurationError.
+    """
     given = [value for value in values if value]
     if not given or any(value[0] != MAGIC for value in given):
         return "json"
-    is_json = all(value[PREFIX_BYTES : PREFIX_BYTES + 1] in (b"{", b"[") for value in given)
-    return "json-schema" if is_json else "avro"
+    if all(value[PREFIX_BYTES : PREFIX_BYTES + 1] in (b"{", b"[") for value in given):
+        return "json-schema"
+    if settings.registry.url is None:
+        return "avro"
+    async with open_registry(settings.registry) as registry:
+        return await registry.format_of(int.from_bytes(given[-1][1:PREFIX_BYTES]))
 
 
 def toml_of(topic: str, form: str, found: Guess) -> str:

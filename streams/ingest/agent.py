@@ -23,10 +23,10 @@ from afterword.schemas.decoding import check_original
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.decoding import Decode, decoder
+from afterword.streams.ingest.decoding import decoder
 from afterword.streams.ingest.mapping import map_record
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
-from afterword.streams.ingest.sources import Source, match_topics, our_topics, require_sources
+from afterword.streams.ingest.sources import NEEDS_REGISTRY, Source, match_topics, our_topics, require_sources
 from afterword.streams.kafka.clients import admin_client, require_topics
 from afterword.streams.kafka.log_reader import Log, TopicStalled
 from afterword.streams.settings import Kafka, Settings, variable
@@ -169,8 +169,10 @@ async def run_ingest(settings: Settings) -> None:
 
 def require_registry(settings: Settings, sources: Sequence[Source]) -> None:
     """Require a registry if a source needs one. Raises: ConfigurationError."""
-    if settings.registry.url is None and any(source.format == "avro" for source in sources):
-        raise ConfigurationError(setting=variable(("registry", "url")), problem="a source in Avro needs it")
+    for source in sources:
+        if settings.registry.url is None and source.format in NEEDS_REGISTRY:
+            problem = f"a source with the format {source.format} needs it"
+            raise ConfigurationError(setting=variable(("registry", "url")), problem=problem)
 
 
 def ingest_app(
@@ -213,7 +215,7 @@ class Ingester:
     metrics: Metrics
 
     def __post_init__(self) -> None:
-        self._decode: Decode = decoder(self.source.format, self.registry.avro)
+        self._decode = decoder(self.source.format, self.registry.reader)
         self._redaction: RecordRedaction | None = self.settings.redaction.of_records()
         self._good = self._bad = 0
         self._counters = {outcome: self.metrics.ingested.labels(str(self.number), outcome) for outcome in OUTCOMES}
@@ -255,7 +257,7 @@ class Ingester:
         try:
             check_original(record.headers)
             value = await self._decode(record.value)
-            if self.source.format == "avro":
+            if self.source.format in NEEDS_REGISTRY:
                 self.readiness.ready(REGISTRY)
             mapped = map_record(self.source, record, value)
         except InvalidRecord as error:

@@ -1,13 +1,11 @@
-"""Decodes values of foreign records: JSON, or Avro and JSON Schema in the wire format of schema registries.
+"""Decodes values of foreign records: JSON, or JSON, Avro and Protobuf in the wire format of schema registries.
 
 In that format, a zero byte and the schema's id in four bytes precede the value. JSON can be read without its schema.
 """
 
-import io
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-import fastavro
 import orjson
 
 from afterword.schemas import InvalidRecord
@@ -16,149 +14,40 @@ from afterword.streams.ingest.sources import Format
 
 MAGIC, PREFIX_BYTES = 0, 5
 MAX_VALUES = 1_000_000
-"""Maximum number of values that an Avro record's bytes may turn into, which take some 100 MB of memory."""
+"""Maximum number of values that a record's bytes may turn into, which take some 100 MB of memory."""
 MAX_SCHEMA_DEPTH = 64
-BYTES_OF_PRIMITIVE = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
-UNREADABLE = (EOFError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
-"""Errors that fastavro raises for bytes that do not match the schema."""
 
-Decode = Callable[[bytes | None], Awaitable[Any]]
+Read = Callable[[bytes], Any]
+"""Reads what follows a schema's id. It raises InvalidRecord."""
 
 
 class SchemaRefused(ValueError):
     """A schema that cannot be used; the error's text is the reason."""
 
 
-class Expansion(NamedTuple):
-    """Limits for the values that a type's bytes turn into: at most `base`, and `rate` per byte.
+def decoder(form: Format, reader: Callable[[Format, int], Awaitable[Read]]) -> Callable[[bytes | None], Awaitable[Any]]:
+    """Return a function that decodes values in this format. `reader` looks up a schema by its id.
 
-    `least` is the smallest number of bytes that the type has.
+    A record without a value is null. The function raises InvalidRecord and what `reader` raises.
     """
 
-    least: int
-    base: float
-    rate: float
-
-
-class AvroSchema:
-    """A schema whose records can be read within limits. fastavro has none, and its recursion would end the process."""
-
-    def __init__(self, schema: object, references: Sequence[object] = ()) -> None:
-        """`references` are the schemas of the types that it names, each after those that it depends on.
-
-        Raises: SchemaRefused.
-        """
-        named: dict[str, Any] = {}
-        try:
-            for one in references:
-                fastavro.parse_schema(_plain(one), named_schemas=named)
-            self._schema = fastavro.parse_schema(_plain(schema), named_schemas=named)
-            self._expansion = _Bounds(named).of(self._schema)
-        except SchemaRefused:
-            raise
-        except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, RecursionError, *UNREADABLE):
-            raise SchemaRefused("it is not an Avro schema") from None
-
-    def read(self, data: bytes) -> Any:
-        """Read a value. Raises: InvalidRecord."""
-        if self._expansion.base + self._expansion.rate * len(data) > MAX_VALUES:
-            raise InvalidRecord("too_large", f"{len(data)} bytes of this schema may be more than {MAX_VALUES} values")
-        stream = io.BytesIO(data)
-        try:
-            value = fastavro.schemaless_reader(stream, self._schema, None)
-        except UNREADABLE as error:  # the error's text quotes the bytes
-            raise InvalidRecord("invalid_avro", f"not of its schema: {type(error).__name__}") from None
-        if stream.tell() != len(data):
-            raise InvalidRecord("invalid_avro", f"not of its schema: {len(data) - stream.tell()} bytes are left over")
-        return value
-
-
-def _plain(schema: Any, depth: int = 0) -> Any:
-    """Remove logical types, so that a timestamp is a number and no decimal with a million digits is made.
-
-    Raises: SchemaRefused.
-    """
-    if depth > MAX_SCHEMA_DEPTH:
-        raise SchemaRefused("it is nested too deeply")
-    if isinstance(schema, dict):
-        return {name: _plain(value, depth + 1) for name, value in schema.items() if name != "logicalType"}
-    return [_plain(one, depth + 1) for one in schema] if isinstance(schema, list) else schema
-
-
-class _Bounds:
-    """Computes the limits of a parsed schema's types, once for each named type."""
-
-    def __init__(self, named: Mapping[str, Any]) -> None:
-        self._named = named
-        self._known: dict[str, Expansion] = {}
-        self._inside: list[str] = []
-
-    def of(self, schema: Any) -> Expansion:
-        """Raises: SchemaRefused."""
-        if isinstance(schema, list):
-            return self._of_union([self.of(one) for one in schema])
-        kind = schema["type"] if isinstance(schema, dict) else schema
-        if kind in BYTES_OF_PRIMITIVE:
-            least = BYTES_OF_PRIMITIVE[kind]
-            return Expansion(least, 0, 1) if least else Expansion(0, 1, 0)
-        if isinstance(schema, str):
-            return self._of_name(schema)
-        if kind in ("array", "map"):
-            return self._of_elements(self.of(schema["items" if kind == "array" else "values"]), is_map=kind == "map")
-        if kind in ("record", "error"):
-            return self._of_record(schema)
-        if kind == "fixed":
-            return Expansion(max(0, schema["size"]), 1, 0)
-        return Expansion(1, 0, 1) if kind == "enum" else self.of(kind)  # {"type": {"type": "array", …}}
-
-    def _of_name(self, name: str) -> Expansion:
-        if name in self._inside:
-            raise SchemaRefused(f"type {name} contains itself")
-        return self._known[name] if name in self._known else self.of(self._named[name])
-
-    def _of_union(self, each: list[Expansion]) -> Expansion:
-        if not each:
-            raise SchemaRefused("it has a union of no types")
-        return Expansion(1 + min(one.least for one in each), 0, max(max(one.base, one.rate) for one in each))
-
-    def _of_elements(self, element: Expansion, *, is_map: bool) -> Expansion:
-        least = element.least + is_map  # the name's length takes at least one byte
-        if not least:
-            raise SchemaRefused("an array has elements without any bytes: there may be billions of them")
-        return Expansion(1, 1, element.rate + element.base / least + is_map)
-
-    def _of_record(self, schema: Mapping[str, Any]) -> Expansion:
-        name = schema["name"]
-        self._inside.append(name)
-        fields = [self.of(field["type"]) for field in schema["fields"]]
-        self._inside.pop()
-        least, base = sum(one.least for one in fields), 1 + sum(one.base for one in fields)
-        rate = max((one.rate for one in fields), default=0.0)
-        self._known[name] = found = Expansion(least, 0, rate + base / least) if least else Expansion(0, base, rate)
-        return found
-
-
-async def read_json(data: bytes | None) -> Any:
-    """Read JSON; a record without a value is null. Raises: InvalidRecord."""
-    try:
-        return None if data is None else loads(data)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
-
-
-def decoder(form: Format, schema_of: Callable[[int], Awaitable[AvroSchema]]) -> Decode:
-    """Return a decoder for this format. `schema_of` looks up a schema by its id."""
-
-    async def read_framed_json(data: bytes | None) -> Any:
-        return await read_json(None if data is None else unframed(data)[1])
-
-    async def read_avro(data: bytes | None) -> Any:
+    async def decode(data: bytes | None) -> Any:
         if data is None:
             return None
+        if form == "json":
+            return read_json(data)
         number, rest = unframed(data)
-        return (await schema_of(number)).read(rest)
+        return read_json(rest) if form == "json-schema" else (await reader(form, number))(rest)
 
-    return {"json": read_json, "json-schema": read_framed_json, "avro": read_avro}[form]
+    return decode
+
+
+def read_json(data: bytes) -> Any:
+    """Read JSON. Raises: InvalidRecord."""
+    try:
+        return loads(data)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
 
 
 def unframed(data: bytes) -> tuple[int, bytes]:

@@ -1,7 +1,7 @@
 """A client of schema registries, using the routes that Confluent's, Karapace, Redpanda's and Apicurio's share."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,10 @@ import orjson
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.decoding import AvroSchema, SchemaRefused
+from afterword.streams.ingest.avro import AvroSchema
+from afterword.streams.ingest.decoding import Read, SchemaRefused
+from afterword.streams.ingest.protobuf import ProtobufSchema
+from afterword.streams.ingest.sources import Format
 from afterword.streams.settings import RegistrySettings, variable
 from afterword.streams.tls import verifying_context
 
@@ -21,6 +24,10 @@ TIMEOUT_SECONDS = 10.0
 UNKNOWN_SECONDS = 30.0
 """An unknown or refused schema is not requested again for this long."""
 MOST_REFERENCES = 100
+REFUSALS = (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY, httpx.codes.NOT_IMPLEMENTED)
+"""Answers if a schema is not of the type that is asked for."""
+TYPES: Mapping[Format, str] = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
+SCHEMAS: Mapping[Format, type[AvroSchema | ProtobufSchema]] = {"avro": AvroSchema, "protobuf": ProtobufSchema}
 
 
 class RegistryUnavailable(AfterwordError):
@@ -46,59 +53,76 @@ class SchemaRegistry:
     def __init__(self, client: httpx.AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._known: dict[int, AvroSchema] = {}
-        self._unknown: dict[int, tuple[float, str]] = {}
+        self._known: dict[tuple[Format, int], Read] = {}
+        self._unknown: dict[tuple[Format, int], tuple[float, str]] = {}
 
-    async def avro(self, number: int) -> AvroSchema:
-        """Return the schema with this id. Raises: InvalidRecord, RegistryUnavailable, ConfigurationError."""
-        if number in self._known:
-            return self._known[number]
-        until, problem = self._unknown.get(number, (0.0, ""))
+    async def reader(self, form: Format, number: int) -> Read:
+        """Return what reads records with this schema.
+
+        Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
+        """
+        key = form, number
+        if key in self._known:
+            return self._known[key]
+        until, problem = self._unknown.get(key, (0.0, ""))
         if until > self._clock():
             raise InvalidRecord(UNKNOWN_SCHEMA, problem)
         for kept in (self._known, self._unknown):
             if len(kept) >= MOST_KEPT:
                 kept.clear()
         try:
-            answer = await self._ask(f"/schemas/ids/{number}")
-            references: dict[str, Any] = {}
-            await self._add_references(answer, references)
-            found = self._known[number] = AvroSchema(_schema_in(answer), list(references.values()))
+            answer = await self._ask(f"/schemas/ids/{number}", form)
+            references: dict[str, str] = {}
+            await self._add_references(answer, form, references)
+            found = self._known[key] = SCHEMAS[form](_schema_in(answer, form), references).read
         except SchemaRefused as error:
             problem = f"schema {number} cannot be used: {error}"
-            self._unknown[number] = (self._clock() + UNKNOWN_SECONDS, problem)
+            self._unknown[key] = (self._clock() + UNKNOWN_SECONDS, problem)
             raise InvalidRecord(UNKNOWN_SCHEMA, problem) from None
         return found
+
+    async def format_of(self, number: int) -> Format:
+        """Return the format of records with this schema: Avro if the registry does not have it.
+
+        Raises: RegistryUnavailable, ConfigurationError.
+        """
+        try:
+            kind = _type_in(await self._ask(f"/schemas/ids/{number}"))
+        except SchemaRefused:
+            return "avro"
+        return next((form for form, name in TYPES.items() if name == kind), "avro")
 
     async def check(self) -> None:
         """Check that the registry answers. Raises: RegistryUnavailable, ConfigurationError."""
         await self._get("/schemas/types")
 
-    async def _add_references(self, answer: dict[str, Any], found: dict[str, Any]) -> None:
+    async def _add_references(self, answer: dict[str, Any], form: Format, found: dict[str, str]) -> None:
         """Add the schemas that a schema refers to, each after those that it depends on. Raises: SchemaRefused."""
         try:
-            paths = [
-                f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"
+            paths = {
+                str(one["name"]): f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"
                 for one in answer.get("references") or ()
-            ]
+            }
         except (KeyError, TypeError, ValueError):
             raise SchemaRefused("its references cannot be read") from None
-        for path in paths:
-            if path in found:
+        for name, path in paths.items():
+            if name in found:
                 continue
             if len(found) == MOST_REFERENCES:
                 raise SchemaRefused(f"it has more than {MOST_REFERENCES} references")
-            found[path] = None  # a schema that refers to itself is not followed again
-            referred = await self._ask(path)
-            await self._add_references(referred, found)
-            del found[path]
-            found[path] = _schema_in(referred)
+            found[name] = ""  # a schema that refers to itself is not followed again
+            referred = await self._ask(path, form)
+            await self._add_references(referred, form, found)
+            del found[name]
+            found[name] = _schema_in(referred, form)
 
-    async def _ask(self, path: str) -> dict[str, Any]:
+    async def _ask(self, path: str, form: Format | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
-        response = await self._get(path)
+        response = await self._get(path, form)
         if response.status_code == httpx.codes.NOT_FOUND:
             raise SchemaRefused("the registry does not have it")
+        if response.status_code in REFUSALS:
+            raise SchemaRefused(f"the registry answers with {response.status_code}")
         try:
             answer = orjson.loads(response.content)
         except orjson.JSONDecodeError:
@@ -107,16 +131,17 @@ class SchemaRegistry:
             raise self._unavailable(f"it answers with {response.status_code}")
         return answer
 
-    async def _get(self, path: str) -> httpx.Response:
+    async def _get(self, path: str, form: Format | None = None) -> httpx.Response:
         """Raises: RegistryUnavailable, ConfigurationError."""
         try:
-            response = await self._client.get(path)
+            response = await self._client.get(path, params={"format": "serialized"} if form == "protobuf" else None)
         except httpx.HTTPError as error:
             raise self._unavailable(type(error).__name__) from None
         if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             problem = f"the registry answers with {response.status_code}"
             raise ConfigurationError(setting=variable(("registry", "username")), problem=problem)
-        if response.is_server_error or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        is_failing = response.is_server_error and response.status_code not in REFUSALS
+        if is_failing or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise self._unavailable(f"it answers with {response.status_code}")
         return response
 
@@ -124,12 +149,12 @@ class SchemaRegistry:
         return RegistryUnavailable(address=self._client.base_url.host, problem=problem)
 
 
-def _schema_in(answer: dict[str, Any]) -> Any:
+def _type_in(answer: dict[str, Any]) -> str:
+    return str(answer.get("schemaType", "AVRO"))[:20]
+
+
+def _schema_in(answer: dict[str, Any], form: Format) -> str:
     """Raises: SchemaRefused."""
-    kind = answer.get("schemaType", "AVRO")
-    if kind != "AVRO":
-        raise SchemaRefused(f"it is of the type {str(kind)[:20]}, not AVRO")
-    try:
-        return orjson.loads(answer["schema"])
-    except (KeyError, TypeError, orjson.JSONDecodeError):
-        raise SchemaRefused("it is not an Avro schema") from None
+    if (kind := _type_in(answer)) != TYPES[form]:
+        raise SchemaRefused(f"it is of the type {kind}, not {TYPES[form]}")
+    return str(answer.get("schema"))

@@ -42,7 +42,9 @@ TOPIC_NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 DEAD_LETTERS = ".dlq"
 
-Format = Literal["json", "avro", "json-schema"]
+Format = Literal["json", "avro", "json-schema", "protobuf"]
+NEEDS_REGISTRY = ("avro", "protobuf")
+"""Formats that cannot be read without the schema."""
 Unit = Literal["iso", "s", "ms", "us", "ns"]
 
 

@@ -1,4 +1,4 @@
-"""Strangers' topics in four shapes, those of docs/how-to/connect-a-topic.md: init, source try, worker ingest, audit."""
+"""Strangers' topics in five shapes, those of docs/how-to/connect-a-topic.md: init, source try, worker ingest, audit."""
 
 import asyncio
 import json
@@ -22,6 +22,7 @@ from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed, environment_of
+from tests.protobuf_schemas import CHAT, chat_message
 from tests.schema_registry import Registry, framed
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "connect-a-topic.md"
@@ -98,6 +99,25 @@ def avro(number: int = 1) -> list[Record]:
     return [(framed(number, plain, value), None, []) for value in values]
 
 
+def protobuf() -> list[Record]:
+    return [
+        (
+            b"\0\0\0\0\x02"
+            + chat_message(
+                message_id=f"m-{n}",
+                session_id=f"p-{n % CONVERSATIONS}",
+                user_id=700 + n % CONVERSATIONS,
+                direction=("INBOUND", "OUTBOUND")[n % 2],
+                body=text(n),
+                sent_ms=FIRST_MS + n,
+            ),
+            None,
+            [],
+        )
+        for n in range(MESSAGES)
+    ]
+
+
 def keyed() -> list[Record]:
     values = [
         ({"id": n, "session_id": f"s-{n % CONVERSATIONS}", "direction": ("in", "out")[n % 2], "body": text(n)}, n)
@@ -113,14 +133,15 @@ SHAPES = {
     "flat": Shape(0, "support.chat.v2", flat),
     "nested": Shape(1, "sales-eu-chat", nested, edits=2),
     "avro": Shape(2, "chat.avro", avro),
-    "keyed": Shape(3, "crm.messages", keyed),
+    "protobuf": Shape(3, "chat.protobuf", protobuf),
+    "keyed": Shape(4, "crm.messages", keyed),
 }
 
 
 @pytest_asyncio.fixture
 async def registry() -> AsyncIterator[Registry]:
     async with Registry(user="ingest:secret") as started:
-        assert started.add(AVRO) == 1
+        assert (started.add(AVRO), started.add(CHAT, "PROTOBUF")) == (1, 2)
         yield started
 
 
@@ -186,7 +207,7 @@ async def test_init_finds_the_pages_mapping_and_source_try_shows_that_it_fits(
     assert "map.content = value.absent: finds nothing" in " ".join(said.split())
 
 
-async def test_four_shapes_side_by_side_end_as_episodes_and_the_audit_is_clean(
+async def test_all_shapes_side_by_side_end_as_episodes_and_the_audit_is_clean(
     settings: Settings, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     topics = {shape: unique(given.topic) for shape, given in SHAPES.items()}
@@ -206,7 +227,7 @@ async def test_four_shapes_side_by_side_end_as_episodes_and_the_audit_is_clean(
         assert report.messages["total"] == expected - changes
         assert report.messages["changes"] == changes
         closed = await deployment.episodes()
-        assert {one.conversation_id[0] for one in closed} == {"c", "t", "a", "s"}
+        assert {one.conversation_id[0] for one in closed} == {"c", "t", "a", "p", "s"}
         assert {one.tenant_id for one in closed if one.conversation_id.startswith("t-")} == {"acme"}
         assert report.episodes["total"] == report.summaries["announced"]
         assert report.messages["pending"] == 0

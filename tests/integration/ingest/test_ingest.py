@@ -26,6 +26,7 @@ from afterword.streams.telemetry import Metrics
 from faust_eos.health import Readiness
 from faust_eos.worker import PARTITIONS, running
 from tests.e2e.deployment import environment_of
+from tests.protobuf_schemas import descriptor, message
 from tests.schema_registry import Registry, framed
 from tests.unit.streams.ingest.records import FIELDS
 
@@ -187,6 +188,28 @@ async def test_a_registry_that_is_away_pauses_and_rejects_nothing(write: Write) 
             assert "registry" not in readiness.reasons
     assert len(await messages(settings)) == 10
     assert await records_in(settings, settings.kafka.dead_letters(topic_of(settings))) == []
+
+
+async def test_protobuf_is_read_by_the_registrys_descriptor_and_damaged_records_are_dead_letters(write: Write) -> None:
+    fields = "".join(
+        f'field {{ name: "{name}" number: {number} type: TYPE_STRING label: LABEL_OPTIONAL }}'
+        for number, name in enumerate(("id", "thread", "user", "role", "text"), start=1)
+    )
+    schema = descriptor(f'syntax: "proto3" message_type {{ name: "Chat" {fields} }}')
+    async with Registry() as registry:
+        start = b"\0" + registry.add(schema, "PROTOBUF").to_bytes(4)
+        settings = await write('format = "protobuf"', registry={"url": registry.url})
+        good = [start + b"\0" + message([schema], "Chat", **chat(n)) for n in range(10)]
+        bad = [good[0][:-1], start, start + b"\x02\x08", b"\0\0\0\0\x63\0", b"\0"]
+        await send(settings, [*good[:5], *bad, *good[5:]])
+        async with ingesting(settings):
+            await until(lambda: is_done(settings))
+    assert sorted(one.content for one in await messages(settings)) == [f"text {n}" for n in range(10)]
+    async with open_queue(settings) as queue:
+        letters = [one async for one in queue.unresolved(settings.kafka.dead_letters(topic_of(settings)), Filters())]
+    assert sorted(letter.error_type for letter in letters) == [
+        *("invalid_framing", "invalid_framing", "invalid_protobuf", "invalid_protobuf", "unknown_schema"),
+    ]
 
 
 async def true(value: bool) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from afterword.streams.ingest.mapping import map_record
 from afterword.streams.ingest.sources import parse_sources
+from afterword.streams.settings import Settings
 from afterword.writing.guessing import guess
 from afterword.writing.sources import format_of, toml_of
 from tests.unit.streams.ingest.records import Foreign
@@ -171,5 +172,5 @@ def test_names_that_jmespath_would_misread_are_quoted() -> None:
         ([b"\0\0\0\0\x01\x02a", b'{"a": 1}'], "json"),
     ],
 )
-def test_the_format_is_told_by_the_first_bytes(values: list[bytes | None], form: str) -> None:
-    assert format_of(values) == form
+async def test_the_format_is_told_by_the_first_bytes(values: list[bytes | None], form: str) -> None:
+    assert await format_of(Settings(), values) == form

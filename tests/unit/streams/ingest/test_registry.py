@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pydantic import ValidationError
 
 from afterword.schemas import InvalidRecord
@@ -12,6 +13,7 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.ingest import registry as module
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.settings import RegistrySettings
+from tests.protobuf_schemas import CHAT, descriptor
 from tests.schema_registry import Registry, framed
 
 TEXT: dict[str, Any] = {"type": "record", "name": "Text", "fields": [{"name": "text", "type": "string"}]}
@@ -31,8 +33,8 @@ async def test_a_schema_is_asked_for_once(server: Registry) -> None:
     number = server.add(TEXT)
     async with open_registry(settings_of(server)) as registry:
         for _ in range(3):
-            schema = await registry.avro(number)
-            assert schema.read(framed(number, TEXT, {"text": "hello"})[5:]) == {"text": "hello"}
+            read = await registry.reader("avro", number)
+            assert read(framed(number, TEXT, {"text": "hello"})[5:]) == {"text": "hello"}
     assert server.asked == [f"/schemas/ids/{number}"]
 
 
@@ -47,8 +49,8 @@ async def test_what_a_schema_refers_to_is_asked_for_too(server: Registry) -> Non
     server.add(both, subject="both", references=["com.example.Text/1"])
     number = server.add(most, references=["both", "com.example.Text/1"])
     async with open_registry(settings_of(server)) as registry:
-        schema = await registry.avro(number)
-    assert schema.read(b"\x02x\x02y\x02z") == {"both": {"a": {"text": "x"}, "b": {"text": "y"}}, "c": {"text": "z"}}
+        read = await registry.reader("avro", number)
+    assert read(b"\x02x\x02y\x02z") == {"both": {"a": {"text": "x"}, "b": {"text": "y"}}, "c": {"text": "z"}}
 
 
 async def test_schemas_that_refer_to_each_other_are_refused(server: Registry) -> None:
@@ -56,7 +58,7 @@ async def test_schemas_that_refer_to_each_other_are_refused(server: Registry) ->
     server.add({"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]}, "AVRO", "b", ["a"])
     async with open_registry(settings_of(server)) as registry:
         with pytest.raises(InvalidRecord, match=f"schema {number} cannot be used"):
-            await registry.avro(number)
+            await registry.reader("avro", number)
     assert len(server.asked) == 3
 
 
@@ -67,14 +69,89 @@ async def test_a_schema_that_is_unknown_or_of_another_kind_is_a_defect_of_the_re
         registry = SchemaRegistry(opened._client, lambda: now)
         for _ in range(2):
             with pytest.raises(InvalidRecord, match="unknown_schema: schema 99 cannot be used: the registry does not"):
-                await registry.avro(99)
+                await registry.reader("avro", 99)
             with pytest.raises(InvalidRecord, match="it is of the type JSON, not AVRO"):
-                await registry.avro(number)
+                await registry.reader("avro", number)
         assert len(server.asked) == 2
         now = module.UNKNOWN_SECONDS + 1
         with pytest.raises(InvalidRecord):
-            await registry.avro(99)
+            await registry.reader("avro", 99)
         assert len(server.asked) == 3
+
+
+async def test_protobuf_is_asked_for_as_a_descriptor_with_the_files_that_it_imports(server: Registry) -> None:
+    common = descriptor("""
+        package: "acme" syntax: "proto3"
+        message_type { name: "Text" field { name: "text" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL } }
+    """)
+    between = FileDescriptorProto(dependency=["common.proto"], public_dependency=[0], syntax="proto3")
+    whole = descriptor("""
+        syntax: "proto3" dependency: "between.proto"
+        message_type {
+          name: "M" field { name: "text" number: 1 type: TYPE_MESSAGE type_name: ".acme.Text" label: LABEL_OPTIONAL }
+        }
+    """)
+    server.add(common, "PROTOBUF", "common.proto")
+    server.add(between, "PROTOBUF", "between.proto", ["common.proto"])
+    number = server.add(whole, "PROTOBUF", references=["between.proto", "common.proto"])
+    async with open_registry(settings_of(server)) as registry:
+        read = await registry.reader("protobuf", number)
+        assert read(b"\0\x0a\x04\x0a\x02hi") == {"text": {"text": "hi"}}
+        assert await registry.reader("protobuf", number) is read
+        assert len(server.asked) == 3
+        with pytest.raises(InvalidRecord, match="it is of the type PROTOBUF, not AVRO"):
+            await registry.reader("avro", number)
+        server.add(TEXT)
+        with pytest.raises(InvalidRecord, match="it is of the type AVRO, not PROTOBUF"):
+            await registry.reader("protobuf", number + 1)
+
+
+async def test_files_that_import_each_other_are_refused(server: Registry) -> None:
+    first = descriptor("""
+        syntax: "proto3" dependency: "second.proto"
+        message_type {
+          name: "A" field { name: "b" number: 1 type: TYPE_MESSAGE type_name: ".B" label: LABEL_OPTIONAL }
+        }
+    """)
+    second = descriptor("""
+        syntax: "proto3" dependency: "first.proto"
+        message_type {
+          name: "B" field { name: "a" number: 1 type: TYPE_MESSAGE type_name: ".A" label: LABEL_OPTIONAL }
+        }
+    """)
+    server.add(first, "PROTOBUF", "first.proto", ["second.proto"])
+    server.add(second, "PROTOBUF", "second.proto", ["first.proto"])
+    number = server.add(CHAT, "PROTOBUF", references=["first.proto"])
+    async with open_registry(settings_of(server)) as registry:
+        with pytest.raises(InvalidRecord, match=f"schema {number} cannot be used: it is not a Protobuf schema: .*A"):
+            await registry.reader("protobuf", number)
+    assert len(server.asked) == 3
+
+
+async def test_a_registry_that_only_has_the_text_of_protobuf_schemas_is_a_matter_of_configuration(
+    server: Registry,
+) -> None:
+    number = server.add(CHAT, "PROTOBUF")
+    server.serializes = False
+    async with open_registry(settings_of(server)) as registry:
+        with pytest.raises(ConfigurationError, match="AFTERWORD_REGISTRY__URL: the registry does not serialize"):
+            await registry.reader("protobuf", number)
+
+
+@pytest.mark.parametrize("status", [400, 422, 501])
+async def test_a_registry_that_refuses_a_schema_is_not_away(server: Registry, status: int) -> None:
+    number = server.add(TEXT)
+    server.refuses = status
+    async with open_registry(settings_of(server)) as registry:
+        with pytest.raises(InvalidRecord, match=f"the registry answers with {status}"):
+            await registry.reader("protobuf", number)
+
+
+async def test_the_registry_says_in_which_format_a_records_value_is(server: Registry) -> None:
+    numbers = [server.add(TEXT), server.add(CHAT, "PROTOBUF"), server.add({}, "JSON"), 99]
+    async with open_registry(settings_of(server)) as registry:
+        found = [await registry.format_of(number) for number in numbers]
+    assert found == ["avro", "protobuf", "json-schema", "avro"]
 
 
 async def test_a_registry_that_is_away_is_an_outage_and_comes_back(server: Registry) -> None:
@@ -82,14 +159,14 @@ async def test_a_registry_that_is_away_is_an_outage_and_comes_back(server: Regis
     server.is_away = True
     async with open_registry(settings_of(server)) as registry:
         with pytest.raises(RegistryUnavailable, match="it answers with 503"):
-            await registry.avro(number)
+            await registry.reader("avro", number)
         server.is_away = False
-        await registry.avro(number)
+        await registry.reader("avro", number)
     gone = settings_of(server)
     await server.__aexit__()
     async with open_registry(gone) as registry:
         with pytest.raises(RegistryUnavailable, match="ConnectError"):
-            await registry.avro(number)
+            await registry.reader("avro", number)
 
 
 async def test_basic_authentication_is_sent_and_a_refusal_names_the_setting() -> None:
@@ -97,7 +174,7 @@ async def test_basic_authentication_is_sent_and_a_refusal_names_the_setting() ->
         number = server.add(TEXT)
         async with open_registry(settings_of(server, username="ingest", password="secret")) as registry:
             await registry.check()
-            await registry.avro(number)
+            await registry.reader("avro", number)
         async with open_registry(settings_of(server, username="ingest", password="wrong")) as registry:
             with pytest.raises(ConfigurationError, match="AFTERWORD_REGISTRY__USERNAME: the registry answers with 401"):
                 await registry.check()

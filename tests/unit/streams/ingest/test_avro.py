@@ -1,0 +1,156 @@
+"""Decoding Avro from anyone."""
+
+import io
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.schemas import InvalidRecord
+from afterword.streams.ingest.avro import AvroSchema
+from afterword.streams.ingest.decoding import SchemaRefused
+
+MESSAGE = {
+    "type": "record",
+    "name": "Message",
+    "namespace": "com.example",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "tenant", "type": ["null", "string"], "default": None},
+        {"name": "role", "type": {"type": "enum", "name": "Role", "symbols": ["IN", "OUT"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {
+            "name": "parts",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Part",
+                    "fields": [{"name": "text", "type": "string"}, {"name": "next", "type": ["null", "Role"]}],
+                },
+            },
+        },
+    ],
+}
+VALUE = {
+    "id": "m1",
+    "tenant": None,
+    "role": "IN",
+    "at": 1_790_000_000_000,
+    "price": b"\x01",
+    "tags": {"a": "b"},
+    "parts": [{"text": "hello", "next": "OUT"}],
+}
+
+
+def written(schema: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return stream.getvalue()
+
+
+def avro(schema: Any, references: Sequence[Any] = ()) -> AvroSchema:
+    return AvroSchema(json.dumps(schema), {str(number): json.dumps(one) for number, one in enumerate(references)})
+
+
+def test_avro_is_read_with_logical_types_as_what_they_are_made_of() -> None:
+    plain = {**MESSAGE, "fields": [dict(field) for field in MESSAGE["fields"]]}  # type: ignore[call-overload]
+    plain["fields"][3]["type"], plain["fields"][4]["type"] = "long", "bytes"
+    assert avro(MESSAGE).read(written(plain, VALUE)) == VALUE
+
+
+def test_a_schema_may_name_types_of_others() -> None:
+    part = {"type": "record", "name": "Part", "fields": [{"name": "text", "type": "string"}]}
+    whole = {"type": "record", "name": "Whole", "fields": [{"name": "part", "type": "Part"}]}
+    data = written(part, {"text": "hello"})
+    assert avro(whole, [part]).read(data) == {"part": {"text": "hello"}}
+    with pytest.raises(SchemaRefused):
+        avro(whole)
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_an_invalid_record(data: bytes) -> None:
+    schema = avro(MESSAGE)
+    try:
+        value = schema.read(data)
+    except InvalidRecord:
+        return
+    assert value.keys() == VALUE.keys()
+
+
+@pytest.mark.parametrize("cut", range(12))
+def test_a_value_that_is_cut_off_or_goes_on_is_invalid(cut: int) -> None:
+    simple = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": "long"}]}
+    data = written(simple, {"a": "0123456789", "b": 300})
+    for damaged in (data[:cut], data + b"\0" * (cut + 1)):
+        with pytest.raises(InvalidRecord):
+            avro(simple).read(damaged)
+
+
+ITSELF = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+EMPTY = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        ITSELF,
+        {"type": "array", "items": "null"},
+        {"type": "array", "items": EMPTY},
+        [],
+        5,
+        None,
+        "Unknown",
+        {"type": 3},
+    ],
+)
+def test_a_schema_without_bounds_or_without_sense_is_refused(schema: Any) -> None:
+    with pytest.raises(SchemaRefused):
+        avro(schema)
+
+
+def test_a_schema_that_is_nested_deeply_is_refused() -> None:
+    schema: Any = "string"
+    for _ in range(500):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(SchemaRefused):
+        avro(schema)
+
+
+def test_few_bytes_that_would_become_very_many_values_are_refused_at_once() -> None:
+    doubled = [EMPTY]
+    name = "E"
+    for number in range(60):  # each has the one before twice
+        fields = [{"name": "a", "type": name}, {"name": "b", "type": name}]
+        name = f"D{number}"
+        doubled.append({"type": "record", "name": name, "fields": fields})
+    began = time.monotonic()
+    with pytest.raises(InvalidRecord, match="too_large"):
+        avro(name, doubled).read(b"")
+    wide = {
+        "type": "record",
+        "name": "W",
+        "fields": [{"name": f"n{n}", "type": EMPTY if not n else "E"} for n in range(99)],
+    }
+    flagged = {"type": "record", "name": "F", "fields": [{"name": "b", "type": "boolean"}, {"name": "w", "type": wide}]}
+    many = {"type": "array", "items": flagged}
+    data = written(many, [{"b": True, "w": {f"n{n}": {"n": None} for n in range(99)}}] * 100)
+    assert len(avro(many).read(data)) == 100
+    with pytest.raises(InvalidRecord, match="too_large"):
+        avro(many).read(b"\x02" * 2**20)
+    assert time.monotonic() - began < 5
+
+
+def test_a_record_of_two_megabytes_is_read_in_time() -> None:
+    texts = {"type": "array", "items": "string"}
+    data = written(texts, ["hello world"] * 80_000)
+    began = time.monotonic()
+    assert len(avro(texts).read(data)) == 80_000
+    assert time.monotonic() - began < 5
