@@ -1,4 +1,4 @@
-"""The fenced blocks of a page: commands, programs, and those that need something that a test does not have."""
+"""Reads the fenced blocks of a page, and the comments that exclude them from tests."""
 
 import re
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ class Block:
     language: str
     code: str
     reason: str | None
-    """Why it is not run; None if it is."""
+    """The reason why the block is not run; None if it is run."""
     file: str | None
-    """Name of the file that the page says to save it in."""
+    """The file in which the page says to save the block."""
 
     def __str__(self) -> str:
         return f"{self.page}: {self.code.splitlines()[0]}"

@@ -24,7 +24,7 @@ class Signed:
 
 
 class Authority:
-    """Its own certificate is in `file`."""
+    """A certificate authority, whose own certificate is in `file`."""
 
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self._directory = directory

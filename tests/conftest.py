@@ -1,4 +1,4 @@
-"""Fixtures for everyone: one stack for the whole run, and names that keep tests out of each other's way."""
+"""Fixtures for all tests: one stack for the whole run, and names that are unique to a test."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ MONGO_URI, QDRANT_URL = "AFTERWORD_MONGO__URI", "AFTERWORD_QDRANT__URL"
 QDRANT_VARIABLE = "AFTERWORD_TEST_QDRANT"
 """`host:port` of a Qdrant server."""
 
-# somebody may have run the demo here, whose servers are not the tests'
+# the developer's own settings must not lead tests to other servers
 if (Path(__file__).parents[1] / ".afterword").exists():
     os.environ.setdefault("AFTERWORD_CONFIG", "")
 
@@ -28,7 +28,7 @@ for name, examples in {"push": 30, "nightly": 300}.items():
     # a busy machine is not a failure; speed is for the benchmarks
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=slow)
-hypothesis.settings.load_profile("push")  # make test-all says --hypothesis-profile=nightly
+hypothesis.settings.load_profile("push")  # `make test-all` uses --hypothesis-profile=nightly
 
 
 @pytest_asyncio.fixture(scope="session")
@@ -50,7 +50,9 @@ async def mongo_uri(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> A
 
 @pytest.fixture(scope="session")
 def qdrant_url(stack: Stack) -> str:
-    """Qdrant's own server, shared: take a fresh collection from `unique`. Skips the test where there is none."""
+    """Return a real Qdrant server, which tests share: take a fresh collection from `unique`. Skips the test if there is
+    none.
+    """
     if address := os.environ.get(QDRANT_VARIABLE):
         return f"http://{address}"
     if url := stack.environment().get(QDRANT_URL):
@@ -79,7 +81,7 @@ def mongo_settings(mongo_uri: str, database_name: str) -> Mongo:
 
 @pytest.fixture
 def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str, tmp_path: Path) -> MakeSettings:
-    """Settings for the shared stack with topics, stores and state of this test's own.
+    """Return a function that makes settings for the shared stack, with the test's own topics, stores and state.
 
     Overrides are merged section by section: make_settings(kafka={"partitions": 2}, drain_seconds=5).
     """

@@ -52,7 +52,7 @@ class ContainerStack:
 
 @asynccontextmanager
 async def container_stack(directory: Path) -> AsyncIterator[ContainerStack]:
-    """Skips the test when there is no engine."""
+    """Run the official images; skip the test if there is no container engine."""
     require_engine()
     async with AsyncExitStack() as running:
         kafka, mongo, qdrant = await asyncio.gather(_kafka(running), _mongo(running), _qdrant(running))
@@ -60,13 +60,13 @@ async def container_stack(directory: Path) -> AsyncIterator[ContainerStack]:
 
 
 def image_of(service: str) -> str:
-    """Image in docker-compose.yml, the one place that names the versions of the servers."""
+    """Return a server's image from docker-compose.yml, the only place with the servers' versions."""
     found: str = yaml.safe_load(COMPOSE.read_text())["services"][service]["image"]
     return found
 
 
 def require_engine() -> None:
-    """Skips the test unless one answers."""
+    """Skip the test unless a container engine answers."""
     try:
         _connect(parse_host(os.environ.get("DOCKER_HOST")))
         with closing(docker.from_env()) as client:

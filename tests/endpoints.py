@@ -48,7 +48,7 @@ def _part(claims: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def serving(handler: Any, method: str, path: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A server on this machine; its URL."""
+    """Run a server on this machine, and yield its URL."""
     app = web.Application()
     app.router.add_route(method, path, handler)
     runner = web.AppRunner(app, access_log=None)
@@ -62,7 +62,7 @@ async def serving(handler: Any, method: str, path: str, tls: ssl.SSLContext | No
 
 @asynccontextmanager
 async def silent() -> AsyncIterator[int]:
-    """A server on this machine that accepts every connection and never answers; its port."""
+    """Run a server that accepts every connection and never answers, and yield its port."""
 
     async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

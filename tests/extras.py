@@ -1,4 +1,4 @@
-"""Packages that an extra installs, by the metadata installed here; and processes that can import only those."""
+"""Finds the packages that an extra installs, and runs processes that can import only those."""
 
 import json
 import subprocess
@@ -15,10 +15,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED = ("afterword-embedded", "afterword.embedded")
-"""Our distribution that the checkout stands in for, and its package."""
+"""The distribution that is part of the checkout, and its package."""
 ENGINE = "faust-eos"
 BASE = ""
-"""The install without extras."""
 FORBIDDING = """
 import sys, json
 class Forbidding:
@@ -38,7 +37,7 @@ def project_of(folder: Path) -> dict[str, Any]:
 
 @cache
 def requirements(extra: str) -> tuple[Requirement, ...]:
-    """Requirements in `pyproject.toml` of the base install, or of an extra on top of it."""
+    """Return the requirements of the base install, or of an extra, from `pyproject.toml`."""
     project = project_of(ROOT)
     named = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return tuple(map(Requirement, named))
@@ -50,7 +49,7 @@ def embedded_project() -> dict[str, Any]:
 
 @cache
 def installed_by(extra: str) -> frozenset[str]:
-    """Canonical names of all distributions that `pip install afterword[extra]` installs, ours left out."""
+    """Return the canonical names of the distributions that `pip install afterword[extra]` installs, except our own."""
     found: set[tuple[str, str]] = set()
     waiting = [*requirements(BASE), *requirements(extra)]
     while waiting:
@@ -75,7 +74,7 @@ def _required_by(name: str, extra: str) -> Iterable[Requirement]:
 
 
 def forbidden_without(extra: str) -> list[str]:
-    """Top-level modules, and our second package, that are installed here and would not be with this extra only."""
+    """Return the modules that are installed here and would not be installed by this extra alone."""
     allowed = installed_by(extra)
     of_module: Mapping[str, list[str]] = packages_distributions()
     foreign = {

@@ -1,4 +1,4 @@
-"""Ids that would be something else, were they not only data."""
+"""Ids that a careless program would take for code, paths or queries."""
 
 IDS = [
     "../../../escaped",

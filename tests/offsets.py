@@ -11,7 +11,7 @@ from afterword.streams.settings import Kafka
 async def commit_offsets(
     kafka: Kafka, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
 ) -> None:
-    """Commit these, and nothing else: with automatic commits a consumer that stops commits where it was, too."""
+    """Commit only these offsets: with automatic commits, a consumer also commits its position when it stops."""
     async with AIOKafkaConsumer(
         bootstrap_servers=kafka.bootstrap_servers, group_id=group_id, enable_auto_commit=False
     ) as consumer:

@@ -1,4 +1,4 @@
-"""A local HTTP server with OpenAI's and Ollama's endpoints, which behaves well or badly, as a test tells it to."""
+"""A local HTTP server with OpenAI's and Ollama's endpoints, which behaves as a test tells it to."""
 
 import asyncio
 import hashlib
@@ -31,7 +31,7 @@ class Recorded:
     body: dict[str, Any]
     headers: dict[str, str]
     at: float = field(default_factory=time.monotonic)
-    """Seconds, comparable with each other only."""
+    """Seconds of the monotonic clock."""
 
     @property
     def prompt(self) -> str:
@@ -40,7 +40,7 @@ class Recorded:
 
 @dataclass
 class LlmServer:
-    """Each chat request gets the next outcome of the script; when that is used up, the usual one: a good answer.
+    """Gives each chat request the next outcome of the script, and after the last one a good answer.
 
     A request whose prompt holds a word of `scripts` gets the next outcome of that script instead, so that
     conversations that are summarized at the same time each meet their own.
@@ -52,7 +52,7 @@ class LlmServer:
     usual: Outcome = field(default_factory=lambda: success())
     requests: list[Recorded] = field(default_factory=list)
     down: bool = False
-    """True: all requests are answered with 503."""
+    """True if all requests are answered with 503."""
     running: int = 0
     most_running: int = 0
     called: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,7 +62,7 @@ class LlmServer:
         self.outcomes.extend(outcomes)
 
     def hangs(self) -> Outcome:
-        """Never answer; end when the server closes."""
+        """Never answer, until the server closes."""
 
         async def respond(request: web.Request) -> web.StreamResponse:
             await self.closing.wait()

@@ -1,4 +1,4 @@
-"""Looking at other processes, and waiting for what they do."""
+"""Looks at other processes, and waits for conditions."""
 
 import subprocess
 import time
@@ -19,7 +19,7 @@ def state(pid: int) -> str:
 
 
 def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-    """Waits for the condition; fails the test when it does not come true in time."""
+    """Wait for the condition; fail the test if it is not met in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

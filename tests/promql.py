@@ -16,7 +16,7 @@ BUCKET = "le"
 
 @dataclass
 class Selections:
-    """Label names by metric, of each selector; labels that results are grouped or matched by."""
+    """The labels by metric of each selector, and the labels by which results are grouped or matched."""
 
     selectors: list[tuple[str, set[str]]] = field(default_factory=list)
     grouped: set[str] = field(default_factory=set)
@@ -55,7 +55,7 @@ def problems(expression: str, exported: Mapping[str, Set[str]]) -> list[str]:
 
 
 def exported() -> dict[str, set[str]]:
-    """Labels by metric, from the generated reference: | `name` | type | `label`, `label` | meaning |."""
+    """Return the labels by metric, from the generated reference: | `name` | type | `label`, `label` | meaning |."""
     rows = [
         line.split("|")[1:-1]
         for line in METRICS.read_text().splitlines()
@@ -70,14 +70,14 @@ def family(name: str) -> str:
 
 
 def of_the_dashboard() -> Iterator[str]:
-    """Expressions of all panels, with an interval instead of Grafana's variable."""
+    """Return the expressions of all panels, with an interval instead of Grafana's variable."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel.get("targets", []):
             yield target["expr"].replace("$__rate_interval", "5m")
 
 
 def of_the_pages() -> Iterator[tuple[str, str]]:
-    """Pages and the expressions in them: code with one of our metrics that is more than its name."""
+    """Return the expressions with our metrics in the documentation, with their pages."""
     for page in sorted((ROOT / "docs").rglob("*.md")):
         for code in re.findall(r"`([^`\n]*\bafterword_[a-z_]+[^`\n]*)`", page.read_text()):
             if re.search(r"[(\[{]", code):

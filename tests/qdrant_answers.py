@@ -12,7 +12,7 @@ from qdrant_client.http import models
 LARGEST_REQUEST_BYTES = 64 << 20
 
 Answer = Callable[[QdrantClient, str, bytes], Any]
-"""Function of the client, the collection's name and the request's body."""
+"""Answers a request, given the client, the collection's name and the body."""
 
 _ANY = TypeAdapter(Any)
 

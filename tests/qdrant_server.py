@@ -19,13 +19,13 @@ Handler = Callable[[web.Request], Any]
 
 
 class QdrantServer:
-    """Listens on `port`, which stays the same."""
+    """A stand-in server, which always listens on the same port."""
 
     def __init__(self, version: str = "1.17.1") -> None:
         self.port = 0
         self.version = version
         self.requests: list[str] = []
-        """Method and path of each."""
+        """Method and path of each request."""
         self._answer: int | str | None = None
         self._client = QdrantClient(":memory:")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant-server")
@@ -50,7 +50,7 @@ class QdrantServer:
         self._answer = None
 
     async def __aenter__(self) -> Self:
-        self.port = free_ports(1)[0]  # none that a client could be given while nobody listens
+        self.port = free_ports(1)[0]  # no port that a client could be given while nobody listens
         await self._listen()
         return self
 

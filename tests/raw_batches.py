@@ -30,7 +30,7 @@ def batch(records: Sequence[tuple[bytes | None, bytes | None, list]], codec: str
     for offset, (key, value, headers) in enumerate(records):
         assert builder.append(offset, 1_700_000_000_000 + offset, key, value, headers)
     made = bytearray(builder.build())
-    struct.pack_into(">q", made, 0, base)  # not part of what the checksum is of
+    struct.pack_into(">q", made, 0, base)  # not covered by the checksum
     return bytes(made)
 
 

@@ -100,7 +100,6 @@ def a_fact(statement: str = "lives in Porto", **fields: Any) -> Fact:
 
 
 def a_cause(offset: int = 0) -> Cause:
-    """A record of `episode.closed`."""
     return Cause("episode.closed", 0, offset)
 
 
@@ -110,7 +109,7 @@ def of_user(fact: Fact) -> FactOfUser:
 
 
 def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any) -> StoredEpisode:
-    """`fields`: of the stored episode, or else of its summary."""
+    """Make a stored episode. `fields` are the episode's, or else its summary's."""
     own = {name: fields.pop(name) for name in StoredEpisode.__dataclass_fields__.keys() & fields.keys()}
     summary = a_summary(ordinal, **fields)
     given: dict[str, Any] = {
@@ -179,7 +178,7 @@ def a_tombstone(ordinal: int = 1, revision: int = 2, conversation_id: str = "c1"
 
 
 def a_stored_episode_of(closed: EpisodeClosed, texts: Summary, revision: int = 1, **fields: Any) -> StoredEpisode:
-    """Make an episode with these texts, as a summarizer stores it. `fields`: of the stored episode."""
+    """Make an episode with these texts, as a summarizer stores it. `fields` are the stored episode's."""
     summary = SummaryCreated(
         event_id=event_id(closed.episode_id, revision),
         revision=revision,

@@ -16,9 +16,9 @@ UNAUTHORIZED = {"error_code": 401, "message": "User cannot access the resource."
 
 
 class Registry:
-    """Schemas by id. `user`: basic authentication, as `name:password`; `is_away`: every answer is a 503.
+    """Schemas by id. `user` is `name:password` for basic authentication; with `is_away`, every answer is a 503.
 
-    `serializes`: it knows `?format=serialized`. `refuses`: the status of every answer for that format, if not 0.
+    With `serializes`, it knows `?format=serialized`. `refuses` is the status of its answers for that format, unless 0.
     """
 
     def __init__(self, user: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Reads everything in a deployment's stores, for tests that look for what should not be there."""
+"""Reads everything in a deployment's stores, for tests that look for data that should be gone."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 
 BATCH_SIZE = 20
-"""Documents of a reply: some have 2 MB, and the test server bounds a reply by their number only."""
+"""Documents per reply. Some have 2 MB, and the test server only limits their number."""
 SHADOWS = "words_%"
-"""Tables of FTS5 itself."""
+"""FTS5's internal tables."""
 
 
 async def stored(settings: Settings) -> dict[str, list[dict[str, Any]]]:

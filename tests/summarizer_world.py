@@ -33,15 +33,14 @@ EPISODES = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """The simulated process has died."""
 
 
 METRICS = Metrics("none", "0")
-"""Unused metrics."""
 
 
 class RecordedReadiness(Readiness):
-    """Remembers every call."""
+    """Records every call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +113,7 @@ Fault = Callable[[], Any]
 
 
 class Faults:
-    """Lets all calls of its proxies through, except that the fault strikes before or after the n-th."""
+    """Lets all calls of its proxies through, and injects a fault before or after the n-th."""
 
     def __init__(self, at: int, after: bool, fault: Fault) -> None:
         self.calls = 0
@@ -164,7 +163,7 @@ class World:
     provider: ScriptedProvider = field(default_factory=ScriptedProvider)
 
     def reconciler(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Reconciler:
-        """`provider`: its errors are waited for; there is no fallback."""
+        """Make a reconciler that waits for the provider's errors instead of falling back."""
         summarizer = Summarizer(provider or self.provider, waits=(ProviderError,))
         parts: dict[str, Any] = {
             "episodes": faults.around(self.episodes),

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 DEPLOY = HERE.parent / "deploy"
 CHART = HERE.parents[1] / "helm" / "afterword"
 PATIENCE_SECONDS = 3600
-"""The first run builds Kubernetes, and Helm, from their sources."""
+"""The first run builds Kubernetes and Helm from source."""
 CLASSES = [
     {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}, "handler": "runsc"},
     *(
@@ -29,7 +29,7 @@ CLASSES = [
         for name in ("segmenter", "summarizer", "topics", "smoke", "high")
     ),
 ]
-"""Priority classes that the values in `ci` name, without which the API server refuses pods."""
+"""Classes that the values in `ci` name; without them the API server refuses the pods."""
 POLICY = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
 NUMBERS = count()
 
@@ -57,7 +57,7 @@ def tools() -> Path:
 
 @pytest.fixture(scope="session")
 def api(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """A running API server, with the custom resources that the chart can make and the classes that its values name."""
+    """Run an API server with the custom resources that the chart can make and the classes that its values name."""
     with control_plane(tools / "bin" / "cluster", tmp_path_factory.mktemp("cluster")) as api:
         for definition in definitions(tools / "crds"):
             api.create(definition)
@@ -69,7 +69,7 @@ def api(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def definitions(folder: Path) -> Iterator[Resource]:
-    """Custom resources: KEDA's, the Prometheus Operator's and the Gateway API's own, and stand-ins for Strimzi's."""
+    """Return the custom resources of KEDA, the Prometheus Operator and the Gateway API, and stand-ins for Strimzi's."""
     for file in (*sorted(folder.glob("*.yaml")), HERE / "strimzi.yaml"):
         yield from (one for one in yaml.safe_load_all(file.read_text()) if one)
 
@@ -89,7 +89,7 @@ def kubelet(api: Api) -> Iterator[StandInKubelet]:
 
 @pytest.fixture
 def release(api: Api, kubelet: StandInKubelet, tools: Path) -> Release:
-    """A name in a namespace of its own, under the policy `restricted`."""
+    """Make a release in a new namespace with the policy `restricted`."""
     namespace = f"chat-{next(NUMBERS)}"
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": POLICY}})
     settled(lambda: api.has(f"/api/v1/namespaces/{namespace}/serviceaccounts/default"))

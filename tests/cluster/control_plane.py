@@ -1,4 +1,4 @@
-"""A control plane of Kubernetes on this machine: etcd, the API server and the controllers. No node, no container."""
+"""Runs a Kubernetes control plane on this machine: etcd, the API server and the controllers, without nodes."""
 
 import secrets
 import ssl
@@ -21,7 +21,7 @@ POLL_SECONDS = 0.1
 
 
 class Api:
-    """The API server, asked with the rights of an administrator."""
+    """A client of the API server, with the rights of an administrator."""
 
     def __init__(self, client: httpx.Client, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
@@ -29,7 +29,7 @@ class Api:
         self._kinds: dict[tuple[str, str], str] = {}
 
     def get(self, path: str) -> Resource:
-        """Raises: AssertionError with what the server said; so do the other calls."""
+        """Like the other calls, raises AssertionError with the server's answer."""
         return _answer(self._client.get(path))
 
     def items(self, path: str) -> list[Resource]:
@@ -48,11 +48,11 @@ class Api:
         return self._client.get(path).is_success
 
     def place(self, resource: Resource) -> str:
-        """Path of a resource that is given as in a manifest."""
+        """Return the path of a resource in a manifest."""
         return f"{self.folder(resource)}/{resource['metadata']['name']}"
 
     def folder(self, resource: Resource) -> str:
-        """Path of all resources of its kind, in its namespace."""
+        """Return the path of all resources of this kind in the namespace."""
         version, kind = resource["apiVersion"], resource["kind"]
         group = f"/{'apis' if '/' in version else 'api'}/{version}"
         if (version, kind) not in self._kinds:

@@ -42,7 +42,7 @@ class Release:
         return {path: self.api.get(path) for path in paths}
 
     def path(self, role: str) -> str:
-        """Path of a role's StatefulSet or Deployment."""
+        """Return the path of a role's StatefulSet or Deployment."""
         kind = "statefulsets" if role == "segmenter" else "deployments"
         return f"/apis/apps/v1/namespaces/{self.namespace}/{kind}/{NAME}-afterword-{role}"
 
@@ -56,12 +56,12 @@ class Release:
         assert self.api.patch(f"{self.path(role)}/scale", scaled, "kube-controller-manager")
 
     def all(self, kind: str) -> list[Resource]:
-        """Resources of this kind of the core or of `apps`, in the namespace."""
+        """Return the namespace's resources of this kind, which belongs to the core API or to `apps`."""
         groups = {"deployments": "apis/apps/v1", "statefulsets": "apis/apps/v1", "jobs": "apis/batch/v1"}
         return self.api.items(f"/{groups.get(kind, 'api/v1')}/namespaces/{self.namespace}/{kind}")
 
     def settle(self) -> None:
-        """Wait until every pod that is asked for is ready. Raises: AssertionError with what was refused."""
+        """Wait until every requested pod is ready. Raises: AssertionError with the pods that were refused."""
         settled(lambda: self.refused() != [] or (self.is_scaled() and all(map(is_complete, self.workloads()))))
         assert self.refused() == []
 

@@ -36,7 +36,7 @@ class StandInKubelet:
                 self._report(pod)
 
     def _report(self, pod: Resource) -> None:
-        """Report its status; the pod may be gone by now."""
+        """Report the pod's status, unless the pod is gone by now."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
         status = SUCCEEDED if pod["spec"]["restartPolicy"] == "Never" else READY

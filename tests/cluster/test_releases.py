@@ -15,7 +15,7 @@ VALUES = sorted((*(CHART / "ci").glob("*.yaml"), *(CHART / "examples").glob("*.y
 with_values = pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
 with_helms = pytest.mark.parametrize("folder", HELMS)
 OURS = ("--set", "segmenter.initContainers=null,segmenter.sidecars=null")
-"""Only the chart's containers: those of `everything` say nothing of the policy, which refuses them."""
+"""Leave out the extra containers of `everything`, because the policy refuses them."""
 STRIMZI = ("--set", "topics.provisioner=strimzi,strimzi.cluster=events")
 
 
@@ -148,5 +148,5 @@ def test_who_goes_back_to_before_a_scaler_gets_the_pods_of_then(release: Release
 
 
 def forced(folder: str) -> tuple[str, ...]:
-    """Server-side apply, which Helm 4 uses, leaves a number to the scaler that has set it."""
+    """Helm 4 uses server-side apply, which does not change a number of replicas that a scaler has set."""
     return ("--force-conflicts",) if folder == "helm-4" else ()

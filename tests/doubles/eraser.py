@@ -1,4 +1,4 @@
-"""An eraser without servers, with Eraser's interface, which continues when a test lets it."""
+"""An eraser without servers, which waits until a test lets it continue."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ class ScriptedEraser:
         self.go.set()
 
     async def prepare(self) -> None:
-        """Nothing to make ready."""
+        """Do nothing: there is no database."""
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["ScriptedEraser"]:

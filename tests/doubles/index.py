@@ -33,7 +33,7 @@ class MemoryIndex(SqliteIndex):
 
     @property
     def points(self) -> View[IndexedEpisode]:
-        """What a search may find, as it was put last; what is set is put."""
+        """The indexed episodes by id; setting one indexes it."""
         ids = dict.fromkeys(episode_id for episode_id, _ in self._put)
         there = at_once(self.revisions(list(ids)))
         return View({name: self._put[name, there[name]] for name in ids if name in there}, self._set)

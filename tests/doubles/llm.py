@@ -1,4 +1,4 @@
-"""LLM clients and providers as a worker makes them, with telemetry that nobody reads."""
+"""LLM clients and providers as in a worker, with unused telemetry."""
 
 from opentelemetry.trace import NoOpTracer
 
@@ -23,6 +23,5 @@ def an_llm_provider(protocol: ChatProtocol, llm: Llm, template: Template = EPISO
 
 
 def a_provider(llm: Llm, summarizer: SummarizerSettings | None = None) -> Provider:
-    """The provider that these settings choose."""
     settings = Settings.model_validate({"llm": llm, "summarizer": summarizer or SummarizerSettings()})
     return make_provider(settings, unread(), NoOpTracer())

@@ -11,7 +11,7 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest
 
 
 class ScriptedProvider:
-    """Returns the next step of its script, or raises it; after the last it answers from the episode's ids alone."""
+    """Returns or raises the next step of its script. After the last one, summaries only contain ids."""
 
     name = "scripted"
 
@@ -19,15 +19,15 @@ class ScriptedProvider:
         self.script = deque(script)
         self.delay_seconds = delay_seconds
         self.repeats = False
-        """True: a summary has all that was said."""
+        """True if a summary repeats everything that was said."""
         self.outage: ProviderError | None = None
-        """Error that every call raises while it is set, before the script goes on."""
+        """While this is set, every call raises it."""
         self.requests: list[SummaryRequest] = []
         self.running = 0
         self.most_running = 0
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        """Raises: the ProviderError that is next in the script."""
+        """Summarize. Raises: the next step of the script if it is a ProviderError."""
         self.requests.append(request)
         self.running += 1
         self.most_running = max(self.most_running, self.running)

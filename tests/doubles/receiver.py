@@ -1,4 +1,4 @@
-"""An HTTP server that receives webhooks on 127.0.0.1, and answers as a test says."""
+"""An HTTP server on 127.0.0.1 that receives webhooks, and answers as a test wants."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,7 +34,7 @@ async def accept(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
 
 
 class Receiver:
-    """What arrived, in order; `respond` may be changed at any time."""
+    """Received requests, in order. `respond` makes the answers, and may be changed at any time."""
 
     def __init__(self, respond: Respond = accept, secret: str = SECRET) -> None:
         self.respond = respond
@@ -55,7 +55,7 @@ class Receiver:
         return [one for one in self.received if 200 <= one.status < 300]
 
     def ids(self, conversation: str | None = None) -> list[str]:
-        """Ids of the events that were taken, without repeats that follow each other."""
+        """Return the ids of the accepted events, without consecutive repeats."""
         found = [one.id for one in self.taken if conversation in (None, one.conversation)]
         return list(dict.fromkeys(found))
 
@@ -96,7 +96,6 @@ async def receiving(respond: Respond = accept, secret: str = SECRET) -> AsyncIte
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Wait for the condition."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 – it is of another process
             await asyncio.sleep(0.02)

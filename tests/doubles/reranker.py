@@ -19,7 +19,7 @@ KEY = "key-of-the-reranker"
 
 
 def shared_words(query: str, document: str) -> float:
-    """Share of the query's words that a document has, from 0 to 1."""
+    """Return the share of the query's words that a document has, from 0 to 1."""
     wanted, words = (set(re.findall(r"\w+", text.lower())) for text in (query, document))
     return len(wanted & words) / len(wanted) if wanted else 0.0
 
@@ -40,7 +40,7 @@ class ScriptedReranker(reranking_module.RerankServer):
         self.closed = False
 
     async def order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Raises: the ProviderError that is next in the script."""
+        """Return the next order. Raises: the next step of the script if it is a ProviderError."""
         self.questions.append(AskedOrder(query, texts))
         self.asked.set()
         await asyncio.sleep(self.delay_seconds)
@@ -106,7 +106,6 @@ def _ranking(form: Form, body: dict[str, Any]) -> Any:
 
 
 def says(body: bytes, status: int = 200, **headers: str) -> Answer:
-    """An answer of these bytes."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -116,7 +115,7 @@ def says(body: bytes, status: int = 200, **headers: str) -> Answer:
 
 
 def scores(*given: tuple[object, object]) -> bytes:
-    """A ranking in Cohere's form, of places and scores as they would be written in JSON."""
+    """Return a ranking in Cohere's format, with places and scores as JSON values."""
     results = ", ".join(f'{{"index": {index}, "relevance_score": {score}}}' for index, score in given)
     return f'{{"results": [{results}]}}'.encode()
 

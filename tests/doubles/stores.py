@@ -1,4 +1,4 @@
-"""The tests' stores: SQLite in memory, with a view of what it holds. What a test sets there is stored unchanged.
+"""The tests' stores: SQLite in memory, with a view of its contents. What a test sets there is stored unchanged.
 
 Calls of a database in memory end at once, so that they can be made without a loop, too.
 """
@@ -32,7 +32,7 @@ def at_once(call: Coroutine[Any, Any, T]) -> T:
 
 
 class View(dict[str, T]):
-    """Records by key; what is set is stored, too."""
+    """Records by key; setting one stores it."""
 
     def __init__(self, found: Mapping[str, T], store: Callable[[str, T | None], None]) -> None:
         super().__init__(found)
@@ -143,7 +143,7 @@ class MemoryErasures(SqliteErasures):
 
     @property
     def erasures(self) -> dict[str, Erasure]:
-        """Those under way, by the digest of the person."""
+        """Return the erasures under way, by the digest of the person."""
         return {erasure.key: erasure for erasure in at_once(self.under_way())}
 
     @property

@@ -14,7 +14,7 @@ from afterword.embedded.process import NotReady, Process, Server, until_ready
 from afterword.streams.settings import Llm
 
 VARIABLE = "AFTERWORD_TEST_LLM"
-"""Python of the environment that has the server and the model."""
+"""Names the Python of the environment that has the server and the model."""
 THREADS_VARIABLE = "AFTERWORD_TEST_LLM_THREADS"
 SERVER = Path(__file__).parent / "llama_server.py"
 MODEL = "smollm2-135m"
@@ -25,7 +25,7 @@ OK = 200
 
 
 class Llama(Server):
-    """llama.cpp's server on a port that stays the same."""
+    """llama.cpp's server, always on the same port."""
 
     def __init__(self, python: str, log: Path) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Llama(Server):
 
 @pytest.fixture(scope="session")
 def start_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Llama]:
-    """Starts a server. Skips the test unless one was asked for."""
+    """Yield a function that starts a server. Skips the test unless `make test-llm` runs it."""
     python = os.environ.get(VARIABLE)
     if not python:
         pytest.skip(f"no real LLM is asked for: make test-llm runs this one ({VARIABLE} is not set)")
@@ -84,7 +84,6 @@ def start_llama(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Llama]
 
 @pytest_asyncio.fixture(scope="session")
 async def llama(start_llama: Callable[[], Llama]) -> AsyncIterator[Llama]:
-    """A server that has loaded its model."""
     started = start_llama()
     try:
         await started.ready()

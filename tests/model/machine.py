@@ -1,5 +1,4 @@
-"""State machine: any events on any workers, in any order; then everything settles, and the last owner's outcome is
-checked."""
+"""A state machine in which anything may happen to any worker. Then everything settles, and the result is checked."""
 
 from typing import Any, ClassVar
 
@@ -19,7 +18,7 @@ WORKERS = 3
 MOST_STEPS_TO_A_MOMENT = 40
 MOST_WAITS = 3
 MOST_STEPS = 3000
-"""Most steps until everything is quiet: more means that a worker is stuck."""
+"""If everything is not quiet after this many steps, a worker is stuck."""
 DRAIN_SECONDS = 10.0
 MOVES_BEFORE_QUIET = 12
 
@@ -40,7 +39,7 @@ when_it_suits_least = st.runner().flatmap(lambda machine: machine.moments)
 
 
 class FaultMachine(RuleBasedStateMachine):
-    """`told`: how many histories came to their end, of each machine."""
+    """`told` counts the finished histories of each machine."""
 
     told: ClassVar[int] = 0
     moments: ClassVar[st.SearchStrategy[Moment]] = steps
@@ -48,9 +47,9 @@ class FaultMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.moved = 0
-        """Moves since all was quiet last."""
+        """Number of moves since everything was last quiet."""
         self.broken = True
-        """Nothing more is to be learned from this history."""
+        """True if the rest of this history would show nothing new."""
         self.world = self.new_world()
         self.world.take(0)
         self.broken = False
@@ -78,7 +77,7 @@ class FaultMachine(RuleBasedStateMachine):
         return self.is_quiet(self.worker(number))
 
     def can_fail(self, call: Call) -> bool:
-        """The broker's own work cannot fail, nor can an agent's waiting."""
+        """Return whether a call can fail. The broker's own work cannot, and neither can an agent's waiting."""
         return call.process is not None and call.name != AGENT
 
     def error_for(self, call: Call, error: type[Exception]) -> Exception:
@@ -95,7 +94,7 @@ class FaultMachine(RuleBasedStateMachine):
 
     @rule(when=when_it_suits_least, which=st.sampled_from([0, 0, 0, 1, 2, 3]), error=errors, after=st.booleans())
     def a_call_fails(self, when: Moment, which: int, error: type[Exception], after: bool) -> None:
-        """`after`: it was done all the same."""
+        """With `after`, the call has its effect, and only the answer is lost."""
         self.go_on_until(when)
         call = self.pending(which)
         if call is not None and self.can_fail(call):
@@ -123,7 +122,7 @@ class FaultMachine(RuleBasedStateMachine):
 
     @rule(when=when_it_suits_least, number=workers, fate=fates)
     def kill(self, when: Moment, number: int, fate: str) -> None:
-        """`fate`: of its calls that nobody has answered yet."""
+        """`fate` decides about its unanswered calls."""
         self.go_on_until(when)
         worker, network = self.worker(number), self.world.network
         if worker.dead:
@@ -137,7 +136,7 @@ class FaultMachine(RuleBasedStateMachine):
 
     @rule(when=when_it_suits_least, number=workers)
     def take(self, when: Moment, number: int) -> None:
-        """The group assigns it the partition; the previous owner may not know yet."""
+        """Assign the partition to a worker; the previous owner may not know it yet."""
         self.go_on_until(when)
         self.world.take(number)
 
@@ -158,7 +157,7 @@ class FaultMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.moved >= MOVES_BEFORE_QUIET)
     @rule(number=workers)
     def settle(self, number: int) -> None:
-        """All but one give up the partition, everything is read, and the oracle checks the outcome."""
+        """Let all workers but one release the partition, read everything, and check the result."""
         self.broken = True
         self.world.broker.slow_down_the_group(False)
         self.world.broker.largest.clear()
@@ -194,7 +193,7 @@ class FaultMachine(RuleBasedStateMachine):
     # -- helpers
 
     def go_on_until(self, moment: Moment) -> None:
-        """Time advances only a few times: while nothing else happens, more of it changes nothing."""
+        """Let time pass only a few times, because more time changes nothing while nothing else happens."""
         self.moved += 1
         waits = 0
         for _ in range(moment if isinstance(moment, int) else MOST_STEPS_TO_A_MOMENT):

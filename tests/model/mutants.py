@@ -1,4 +1,4 @@
-"""The engine and the agents, broken on purpose: the share that the model check finds measures its worth.
+"""Breaks the engine and the agents on purpose, to measure the model check by how many of the breaks it finds.
 
 Each is applied to a copy of the source tree, where the model check then runs, or the unit tests of the mechanism where
 a history would need too many coincidences.

@@ -37,10 +37,10 @@ IDLE = 61
 
 gaps = st.sampled_from([0, 0, 0, 0, 0, 0, 1, IDLE])
 ids = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2, 5])
-"""Distance to the message whose id is used again; 0: a new id."""
+"""Distance to the message whose id is used again; 0 stands for a new id."""
 kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped", "large"])
 topics = st.sampled_from([EPISODES.topic, DEAD_LETTERS.topic, "conversations", "messages"])
-"""Those that are written; of the changelogs, the tables."""
+"""The topics that are written, and the tables of the changelogs."""
 scopes = st.sampled_from(["a", "a", "a/x", "a/x", "a/y", "a/z", "b", "b", "b/x"])
 """Conversation and agent."""
 Said = tuple[str, str, int, int]
@@ -85,7 +85,7 @@ class SegmenterMachine(FaultMachine):
 
     @rule(when=when_it_suits_least, said=talk, again=st.booleans())
     def produce(self, when: Moment, said: list[Said], again: bool) -> None:
-        """`again`: the producer missed the answer, and sends everything again."""
+        """With `again`, the producer missed the answer and sends everything again."""
         self.go_on_until(when)
         sent = [self.sent(*one) for one in said]
         self.world.produce(sent + sent if again else sent)
@@ -144,7 +144,7 @@ class SegmenterMachine(FaultMachine):
 
     @rule(when=when_it_suits_least, topic=topics, largest=st.sampled_from([None, None, 0, 500]))
     def records_are_refused(self, when: Moment, topic: str, largest: int | None) -> None:
-        """Those with larger values, or none any more."""
+        """Refuse records with larger values, or accept all again."""
         self.go_on_until(when)
         if largest is None:
             self.world.broker.largest.clear()
@@ -183,7 +183,7 @@ class SegmenterMachine(FaultMachine):
 
 
 class DamagedMachine(SegmenterMachine):
-    """The same until a changelog is damaged: from then on a worker may refuse it, but must not trust it."""
+    """Damages a changelog at some time. From then on a worker may refuse the changelog, but must not trust it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class DamagedMachine(SegmenterMachine):
     @precondition(lambda self: self.moved >= MOVES_BEFORE_QUIET)
     @rule(when=when_it_suits_least, which=st.sampled_from([(0,), (1,), (0, 1)]), left=st.sampled_from([None, 0, 1, 4]))
     def changelogs_are_damaged(self, when: Moment, which: tuple[int, ...], left: int | None) -> None:
-        """All but the last records are deleted; None: the topic is, and recreated."""
+        """Delete all but the last records, or with None delete and recreate the topic."""
         self.go_on_until(when)
         self.damaged = True
         broker, named = self.world.broker, sorted(changelogs().values())
@@ -217,7 +217,7 @@ class DamagedMachine(SegmenterMachine):
 
 
 class AgentsMachine(SegmenterMachine):
-    """The same, with `scope = agent`."""
+    """The segmenter's machine with `scope = agent`."""
 
     def new_world(self) -> World:
         return World(WORKERS, AGENTS_LIMITS)

@@ -38,10 +38,10 @@ LIMITS = Episodes(
     dedupe_window=4,
     forget_after_days=0.5,
 )
-"""Small, so that a few messages go through all of the rules."""
+"""Small limits, so that a few messages meet all of the rules."""
 AGENTS_LIMITS = LIMITS.model_copy(update={"scope": "agent", "max_agents": 2})
 ENGINE = {"max_batch": 6, "tick_keys": 2, "agent_retries": 1000}
-"""More retries than an agent fails in any history: a worker that gives up rightly is not what is looked for."""
+"""More retries than failures in any history, because a worker that rightly gives up is of no interest."""
 
 
 class AgentTrouble(Exception):
@@ -56,7 +56,7 @@ def segmenter_settings(scope: str) -> Settings:
 
 @cache
 def the_app(scope: str = "conversation") -> App:
-    """One for all processes of all histories: it keeps nothing, as what it asks for comes from the process."""
+    """Return the app, which all processes of all histories share, because it keeps no state."""
     settings = segmenter_settings(scope)
     app = faust_app(settings, settings.kafka.segmenter_id)
     app.engine = Options(clock=lambda: RUNNING_IN.get().clock(), **ENGINE)
@@ -76,7 +76,7 @@ class Work:
 
     worker: str
     records: tuple[Any, ...] | None
-    """None: a tick."""
+    """None for a tick."""
     now_ms: int
     due: tuple[bytes, ...] = ()
     """Keys of a tick."""
@@ -126,7 +126,7 @@ class Worker(Process):
 
 
 class World:
-    """Everything that there is."""
+    """The broker, the network and all workers."""
 
     def __init__(self, workers: int, limits: Episodes = LIMITS) -> None:
         self.limits = limits
@@ -138,7 +138,7 @@ class World:
         self.started: list[Worker] = []
         self.workers = [self._new_worker(f"w{n}", {}) for n in range(workers)]
         self.ends_seen: dict[tuple[str, int], int] = {}
-        """Lowest end of the source, by worker and what its clock showed."""
+        """Lowest end of the source, by worker and the time on its clock."""
         self.produced = 0
 
     @property
@@ -153,7 +153,7 @@ class World:
         self.broker.append(SOURCE, rows)
 
     def take(self, number: int) -> None:
-        """The group assigns it the partition; a dead worker first starts again with what is on its disk."""
+        """Assign the partition to a worker. A dead worker first starts again with the contents of its disk."""
         if self.workers[number].dead:
             self.workers[number] = self._new_worker(self.workers[number].name, self.workers[number].disk)
         if self.workers[number].partition is None:
@@ -180,7 +180,7 @@ class World:
         return sum(int(counter or 0) for counter in counters)
 
     def source_end(self) -> int:
-        """Offset after the last record."""
+        """Return the offset after the last record."""
         records = self.broker.log(SOURCE).history(0)
         return records[-1].offset + 1 if records else 0
 

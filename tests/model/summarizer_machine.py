@@ -1,4 +1,4 @@
-"""Everything that can happen to summarizers, in any order, and what must then be in the stores and on the topic."""
+"""Events that can happen to summarizers, in any order, and checks of the stores and topics afterwards."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -114,13 +114,13 @@ class SummarizerMachine(FaultMachine):
 
     @rule(when=when_it_suits_least, is_behind=st.booleans(), number=st.integers(0, 8))
     def the_archiver_falls_behind_or_catches_up(self, when: Moment, is_behind: bool, number: int) -> None:
-        """`number`: of records that it archives now."""
+        """The archiver now archives `number` records."""
         self.go_on_until(when)
         self.world.archive(is_behind, number)
 
     @rule(when=when_it_suits_least, is_behind=st.booleans(), number=st.integers(0, 3))
     def the_segmenter_falls_behind_or_catches_up(self, when: Moment, is_behind: bool, number: int) -> None:
-        """`number`: of records that it writes now, if it stays behind: a request may overtake the others."""
+        """The segmenter now writes `number` records. If it stays behind, a request may overtake other records."""
         self.go_on_until(when)
         self.world.segment(is_behind, number)
 

@@ -67,17 +67,17 @@ AWAY = ProviderUnavailable(problem="away")
 ENGINE = Options(
     max_in_flight=4, commit_interval_seconds=1.0, offset_metadata_bytes=19, max_written_bytes=100, clock=lambda: 0
 )
-"""Few records in memory, few offsets in the metadata of a commit, few bytes in one: all limits are reached."""
+"""Small limits, so that histories reach them."""
 PAUSE_SECONDS = 0.2
 RETRY = Retry(attempts=10**6, first_delay_seconds=PAUSE_SECONDS, longest_delay_seconds=PAUSE_SECONDS)
 FALLBACK = Quality(source="fallback", reason=AWAY.error_type)
 CONVERSATIONS = "abc"
 SIZE = 3
 ROW_TOKENS = 60
-"""Tokens that complete a row: those of two or three episodes."""
+"""Tokens that complete a row, about two or three episodes."""
 OVERLAP = 2
 CHANGING = "bc"
-"""Of these messages are changed and summaries redone; of the others each record has an output."""
+"""Conversations whose messages are changed and whose summaries are redone. In all others, each record has an output."""
 TODAY = Maker("model", "prompt")
 MARK = re.compile(r"\b[abc]-m\d+-v\d+\b")
 
@@ -85,7 +85,7 @@ Changed = MessageEdited | MessageDeleted | ConversationDeleted
 
 
 async def answers() -> None:
-    """The LLM can be reached."""
+    """Do nothing: the LLM can always be reached."""
 
 
 def marks(text: str) -> set[str]:
@@ -99,7 +99,7 @@ class Talk:
     name: str
     closed: list[EpisodeClosed] = field(default_factory=list)
     pending: list[EpisodeMessage] = field(default_factory=list)
-    """Messages since the last episode closed."""
+    """Messages after the last closed episode."""
     left: dict[str, EpisodeMessage] = field(default_factory=dict)
     """Messages of episodes, by id, without deleted ones."""
     said: int = 0
@@ -156,7 +156,7 @@ class Shared:
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     index: MemoryIndex = field(default_factory=MemoryIndex)
     sent: list[Event] = field(default_factory=list)
-    """Committed or not: the value of a record is its number here."""
+    """Sent events, committed or not. A record's value is the event's position in this list."""
     answers: int = 0
     llm_is_away: bool = False
 
@@ -195,7 +195,7 @@ class Remote:
 
 
 def done_at_once(method: Any, *args: Any, **kwargs: Any) -> Any:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that waits for nothing."""
     coroutine: Coroutine[Any, Any, Any] = method(*args, **kwargs)
     try:
         coroutine.send(None)
@@ -278,7 +278,7 @@ def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers:
 
 
 class World:
-    """Everything that there is."""
+    """The broker, the stores and all workers."""
 
     def __init__(self, workers: int) -> None:
         self.loop = Loop()
@@ -287,22 +287,22 @@ class World:
         self.broker.on_commit = self.check_offsets
         self.shared = Shared()
         self.passed_over = False
-        """An offset was committed past a record that was not finished."""
+        """True once an offset was committed past an unfinished record."""
         self.unnamed = False
-        """An output was committed of a record that its transaction does not name as finished."""
+        """True once a transaction had an output of a record that it does not name as finished."""
         self.too_long = False
-        """The metadata of a commit was longer than the broker takes."""
+        """True once a commit's metadata was longer than the broker accepts."""
         self.talks = {name: Talk(name) for name in CONVERSATIONS}
         self.offset = 0
         """Offset of the next record of `messages`."""
         self.archiver_is_behind = False
         self.unarchived: deque[ArchivedMessage | ArchiveChange] = deque()
-        """Records of `messages` that the archiver has not come to."""
+        """Records of `messages` that the archiver has not read yet."""
         self.segmenter_is_behind = False
         self.unsegmented: deque[tuple[str, bytes, str]] = deque()
         """Records that the segmenter will write."""
         self.looks = 0
-        """How often the timer has looked for fallbacks."""
+        """Number of times that the timer has looked for fallbacks."""
         self.timer = FallbackTimer(
             self.shared.episodes,
             SimpleNamespace(check=answers),
@@ -314,7 +314,7 @@ class World:
         self.workers = [self._new_worker(f"w{n}") for n in range(workers)]
 
     def close_episode(self, conversation: str, changes: Sequence[tuple[str, int]] = ()) -> None:
-        """Close an episode of three messages. `changes`: kinds and numbers of those that are changed before."""
+        """Close an episode of three messages. `changes` has the kinds and numbers of earlier changes."""
         talk, first = self.talks[conversation], self.offset
         for _ in range(SIZE):
             self._say(ArchivedMessage(talk.say(self.offset), 0, self.offset))
@@ -351,7 +351,7 @@ class World:
         self._segment(conversation, amended.to_json(), EPISODE_AMENDED)
 
     def redo(self, conversation: str, ordinal: int, revision: int, times: int) -> None:
-        """Ask for another summary of a stored episode, as the command and the timer do; `revision`: as stored if 0."""
+        """Request another summary of a stored episode. A `revision` of 0 means the stored one."""
         closed = self.talks[conversation].closed
         if ordinal > len(closed):
             return
@@ -427,7 +427,9 @@ class World:
 
     @property
     def current(self) -> dict[str, Event]:
-        """What the compacted topics say to a reader of committed records, tombstones included, by key."""
+        """Return the last records of the compacted topics by key, including tombstones, for a reader of committed
+        records.
+        """
         records = self.broker.log(CURRENT).read(0)
         return {(one.key or b"").decode(): self.shared.sent[int(one.value or b"")] for one in records}
 
@@ -477,7 +479,7 @@ class World:
         return found
 
     def take(self, number: int) -> None:
-        """The group assigns it the partition, in a new generation; a dead worker starts again first."""
+        """Assign the partition to a worker, in a new generation. A dead worker first starts again."""
         if self.workers[number].dead:
             self.workers[number] = self._new_worker(self.workers[number].name)
         worker = self.workers[number]

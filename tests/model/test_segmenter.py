@@ -7,7 +7,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.model.profiles import profile
 from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, SegmenterMachine
 
-pytestmark = pytest.mark.timeout(1200)  # half a minute; a history that fails is made smaller for minutes
+pytestmark = pytest.mark.timeout(1200)  # this takes half a minute; shrinking a failed history takes minutes
 
 
 def test_whatever_happens_the_committed_episodes_and_the_state_are_those_of_the_log() -> None:

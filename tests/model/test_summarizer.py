@@ -13,7 +13,7 @@ from tests.model.profiles import profile
 from tests.model.summarizer_machine import SummarizerMachine
 from tests.model.summarizing import SOURCE, World
 
-pytestmark = pytest.mark.timeout(1200)  # half a minute; a history that fails is made smaller for minutes
+pytestmark = pytest.mark.timeout(1200)  # this takes half a minute; shrinking a failed history takes minutes
 
 
 def test_whatever_happens_each_episode_is_stored_once_and_announced_once() -> None:

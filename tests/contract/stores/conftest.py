@@ -99,7 +99,7 @@ async def stand_in() -> AsyncIterator[EpisodeIndex]:
 
 @pytest.fixture
 def index_beside(request: pytest.FixtureRequest, backend: SqliteFile | MongoDatabase) -> EpisodeIndex:
-    """The index that is used with the database: in the same file, or Qdrant."""
+    """Return the index that goes with the database: in the same file, or in Qdrant."""
     if isinstance(backend, SqliteFile):
         return SqliteIndex(backend)
     made: EpisodeIndex = request.getfixturevalue("stand_in")
@@ -108,7 +108,7 @@ def index_beside(request: pytest.FixtureRequest, backend: SqliteFile | MongoData
 
 @pytest_asyncio.fixture
 async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator[EpisodeIndex]:
-    """Qdrant's own, where there is one."""
+    """Return a real Qdrant server if there is one, else the stand-in."""
     index = QdrantIndex(connect_qdrant(Qdrant(url=qdrant_url)), unique("episodes"))
     yield index
     await index.close()

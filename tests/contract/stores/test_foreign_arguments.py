@@ -16,7 +16,7 @@ OPERATORS: Sequence[Any] = ({"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, {"$in"
 NOTHING: Sequence[object] = (None, [], {}, set(), 0, Totals(), Counted())
 
 Call = Callable[[Any, Any], Awaitable[object] | AsyncIterable[object]]
-"""A call of a store with an operator."""
+"""Calls a store with an operator as one argument."""
 
 EPISODES: dict[str, Call] = {
     "lookup": lambda store, x: store.lookup([x]),
@@ -69,7 +69,7 @@ INDEX: dict[str, Call] = {"revisions": lambda store, x: store.revisions([x])}
 
 
 async def found(store: object, calls: Mapping[str, Call]) -> list[str]:
-    """Calls that found something: the call, the operator and the outcome."""
+    """Return the calls that found something: call, operator and result."""
     return [
         f"{name} of {operator}: {outcome}"
         for name, call in calls.items()

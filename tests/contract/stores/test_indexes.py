@@ -22,7 +22,7 @@ async def found(index: EpisodeIndex, text: str, **fields: Any) -> list[str]:
 
 
 async def ids(index: EpisodeIndex) -> list[str]:
-    """Those of the first 1,100 episodes that are indexed: more than a page."""
+    """Return the ids of the first 1,100 indexed episodes, more than a page."""
     return sorted(await index.revisions([f"c1:{n}" for n in range(1100)]))
 
 

@@ -361,7 +361,7 @@ async def test_a_deleted_conversation_leaves_what_came_later(messages: MessageAr
 
 
 async def conversations(store: MessageArchive, user_id: str, tenant_id: str | None, limit: int = 100) -> list[str]:
-    """All pages."""
+    """Read all pages."""
     found: list[str] = []
     while page := await store.conversations_of(user_id, tenant_id, found[-1] if found else None, limit):
         assert len(page) <= limit

@@ -1,4 +1,4 @@
-"""What is known about one person over six conversations in weeks: on each store, in Python, over REST and MCP."""
+"""The profile of one person grows over six conversations: on each store, in Python, over REST and MCP."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ class Llm(ExtractiveProvider):
 
 @dataclass
 class Story:
-    """Conversations as they reach the summarizer, and a server over what it stores."""
+    """Sends conversations to the summarizer, and runs a server on its stores."""
 
     served: Served
     episodes: EpisodeQueries
@@ -68,7 +68,7 @@ class Story:
     next_offset: int = 0
 
     async def tell(self, conversation_id: str, day: int, *said: tuple[str, str]) -> None:
-        """An episode: who said what. The assistant's lines are the user's conversation, as on the topic."""
+        """Summarize an episode, given as speakers and texts."""
         first = self.next_offset
         messages = tuple(
             an_episode_message(
@@ -144,7 +144,7 @@ class Story:
         return {hit.episode_id: [match.content for match in hit.matches] for hit in hits}
 
     async def was(self, user: str = ADA) -> list[tuple[str, int]]:
-        """What was superseded, with the day."""
+        """Return the superseded facts, each with the day."""
         found = await self.memory.profile(user, "t1")
         return [(fact.statement, (fact.superseded_at - NOON).days) for fact in found.superseded if fact.superseded_at]
 
