@@ -22,12 +22,10 @@ from afterword.streams.text.sentences import cut_at_word
 
 __all__ = ["ExtractiveTexts", "carry_forward", "condense", "summarize"]
 SHORT_CHARACTERS = 400
-SHORT_SENTENCES = 5
 LONG_CHARACTERS = 1000
-LONG_SENTENCES = 12
 ROLLING_EXCHANGES = 3
 REPETITION = 0.8
-"""An exchange repeats another if they share more than this part of their words."""
+"""An exchange repeats another one that has more than this share of its words."""
 ENGLISH = "en"
 NO_TEXT = "No text was exchanged."
 
@@ -54,9 +52,9 @@ def summarize(
     rolling = carry_forward(previous_rolling, told.lines(ROLLING_EXCHANGES), rolling_tokens, terms)
     beginning = next((message.content.strip() for message in episode.messages if message.content.strip()), NO_TEXT)
     return ExtractiveTexts(
-        title=title_of(turns, terms, language) or cut_at_word(beginning, TITLE_CHARACTERS),
-        short_summary=told.text(SHORT_SENTENCES, SHORT_CHARACTERS) or cut_at_word(beginning, SHORT_CHARACTERS),
-        long_summary=told.text(LONG_SENTENCES, long_characters) or cut_at_word(beginning, long_characters),
+        title=title_of(turns, language) or cut_at_word(beginning, TITLE_CHARACTERS),
+        short_summary=told.text(SHORT_CHARACTERS) or cut_at_word(beginning, SHORT_CHARACTERS),
+        long_summary=told.text(long_characters) or cut_at_word(beginning, long_characters),
         rolling_summary=rolling or NO_TEXT,
     )
 
@@ -68,18 +66,18 @@ class Told:
         self.exchanges = exchanges
         self.terms = [frozenset(terms(" ".join(s.text for s in exchange))) for exchange in exchanges]
         self.sentences = [frozenset(exchange) for exchange in exchanges]
-        self.texts = [{sentence.text.casefold() for sentence in exchange} for exchange in exchanges]
         weights = [weight(*each) for each in zip(exchanges, self.terms, strict=True)]
-        self.ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
+        ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
+        self.ranked = [at for at in ranked if weights[at] or len(self.terms[at]) > 1] or ranked
+        """The exchanges, best first, without such as "Fun!" if there are others."""
 
-    def text(self, sentences: int, characters: int) -> str:
-        """Return the best exchanges in their order, in at most this many sentences and characters."""
+    def text(self, characters: int) -> str:
+        """Return the best exchanges in their order, in at most this many characters."""
 
         def fits(chosen: list[int]) -> bool:
-            told = self._sentences(chosen)
-            return len(told) <= sentences and len(quoted(told)) <= characters
+            return len(quoted(self._sentences(chosen))) <= characters
 
-        return quoted(self._sentences(self._choose(sentences, fits)))
+        return quoted(self._sentences(self._choose(len(self.ranked), fits)))
 
     def lines(self, count: int) -> list[str]:
         """Return the best exchanges in the order of the conversation, each with its speakers."""
@@ -99,11 +97,10 @@ class Told:
         return chosen
 
     def _repeats(self, at: int, other: int) -> bool:
-        """Return whether two exchanges contain the same sentences elsewhere, or nearly the same words."""
+        """Return whether two exchanges contain the same sentences elsewhere, or one nearly all words of the other."""
         if not self.sentences[at].isdisjoint(self.sentences[other]):
             return False
-        one, two = self.terms[at], self.terms[other]
-        return self.texts[at] <= self.texts[other] or len(one & two) > REPETITION * len(one | two)
+        return len(self.terms[at] & self.terms[other]) > REPETITION * len(self.terms[at])
 
     def _sentences(self, chosen: Sequence[int]) -> list[Sentence]:
         return sorted({s for at in chosen for s in self.exchanges[at]}, key=lambda sentence: sentence.place)

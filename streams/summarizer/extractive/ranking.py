@@ -13,8 +13,6 @@ MAX_CHARACTERS = 380
 """Longest exchange, so that a short summary has room for any of them. A single longer sentence is cut."""
 LAST = 1_000_000
 """Added to the place of a question, so that it stands at the end of its turn, before the answer."""
-MAX_LINKS = 2
-"""Maximum number of questions in a row that are answered by another question."""
 LONG_TURN = 3
 """If an assistant's turn has more sentences than this, only the first one is used."""
 
@@ -24,14 +22,13 @@ Terms = Callable[[str], Sequence[str]]
 _NUMBER = re.compile(r"\d")
 _CODE = re.compile(r"\w*\d(?:[\d./:-]*\d)?\w*")
 _NAME = re.compile(r"(?<=[^\s.!?:。！？] )(?:[^\W\d_](?=\w*[A-Z])|[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω])\w+")
-_REFERENCE = re.compile(r"https?://|www\.|\w@[\w-]+\.\w|\b[A-Z]{2,}[-_#]?\d+|#\d+|[$€£¥₹]\s?\d|\d\s?(?:%|[$€£¥₹])")
 POLITE_TERMS = 4
 """A greeting with more terms than this has other content too."""
 FEW_TERMS = 3
 BRIEF = 0.4
 """Factor for the weight of an exchange with fewer terms."""
 ABOUT_SELF = 0.6
-"""Weight of a user's statement about themselves."""
+"""Weight of what users say about themselves, decide or need."""
 ASSISTANT = 0.7
 """Factor for the value of what an assistant says."""
 OPEN = 0.3
@@ -87,7 +84,7 @@ _DECISIONS = (
 _DECISIONS_UNSPACED = ("决定", "确认", "预订", "需要", "必须", "取消", "记住", "決定", "確認", "予約", "必要", "覚えて")
 
 _TALK = """
-yes yeah yep no nope not ok okay oh ah um uh hm hmm well so please pls sorry sure great nice cool wow lol haha
+yes yeah yep no nope not ok okay oh ah um uh hm hmm well so please pls sorry sure great nice cool wow lol omg haha
 really just also like want need get got know think tell say going go see way thing things lot lots much many still even
 hi hello hey thanks thank bye ja nein bitte danke hallo gut oui non merci bonjour bien sí si gracias hola bueno sim não
 obrigado olá grazie ciao 是 好 好的 谢谢 你好 您好 はい いいえ
@@ -107,6 +104,7 @@ GREETING = re.compile(
 OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of(_OFFERS)})|{'|'.join(_OFFERS_UNSPACED)}")
 ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of(_SELF)})(?!\w)|{'|'.join(_SELF_UNSPACED)}")
 DECISION = re.compile(rf"\b(?:{_one_of(_DECISIONS)})\b|{'|'.join(_DECISIONS_UNSPACED)}")
+_WEIGHTY = (ABOUT_ONESELF, DECISION)
 
 
 @dataclass(frozen=True)
@@ -175,29 +173,26 @@ def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
 def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchange]:
     turn = turns[at]
     is_long = turn.speaker[0] != "user" and len(turn.statements) > LONG_TURN
-    answers = at > 0 and turns[at - 1].questions and {*turn.statements[:1]} <= {*_with_answer(turns, at - 1, terms)}
+    answers = at > 0 and turns[at - 1].questions and {*turn.statements[:1]} <= {*_with_answer(turns, at - 1)}
     for sentence in turn.statements[: 1 if is_long else None]:
         if len(sentence.text) > MAX_CHARACTERS or not any(map(str.isalpha, "".join(terms(sentence.text)))):
             continue
         is_answer = answers and sentence is turn.statements[0]
         if not is_answer or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):
             yield (sentence,)
-    if turn.questions and not is_long and (asked := _with_answer(turns, at, terms)):
+    if turn.questions and not is_long and (asked := _with_answer(turns, at)):
         yield asked  # the question at the end of a long answer offers more of the same
 
 
-def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
-    """Return a turn's last questions with their answer; nothing if the answer is too long or about something else.
+def _with_answer(turns: Sequence[Turn], at: int) -> Exchange:
+    """Return a turn's last question with its answer; nothing if the answer is too long or about something else.
 
     If a question is answered by a question, the answer to that one follows.
     """
-    found = turns[at].questions[-MAX_LINKS:]
-    for turn in turns[at + 1 : at + 2 + MAX_LINKS]:
-        if turn.statements:
-            first, second = turn.statements[0], turn.statements[1:2]
-            found = [*found, first, *(second if len(terms(first.text)) < FEW_TERMS else ())]
-            break
-        found = [*found, *turn.questions[-1:]]
+    found = turns[at].questions[-1:]
+    for turn in turns[at + 1 : at + 3]:
+        if is_question(found[-1].text):
+            found = [*found, *(turn.statements[:1] or turn.questions[-1:])]
     if sum(len(sentence.text) for sentence in found) > MAX_CHARACTERS or _codes_differ(found[0].text, found[-1].text):
         return ()
     is_open = is_question(found[-1].text) and found[-1].place[0] < len(turns) - 1
@@ -216,11 +211,10 @@ def is_question(sentence: str) -> bool:
 
 
 def informativeness(text: str) -> float:
-    """Score a text from 0 to 1 by its numbers, references such as codes, amounts and addresses, names and decisions."""
-    names = len(_NAME.findall(text))
-    score = 0.3 * bool(_NUMBER.search(text)) + 0.3 * bool(_REFERENCE.search(text))
+    """Score a text by its numbers, names and words of decisions."""
+    names = sum(1 for _ in islice(_NAME.finditer(text), 2))
     decisions = sum(1 for _ in islice(DECISION.finditer(text.lower()), 2))
-    return min(1.0, score + 0.15 * min(names, 2) + 0.25 * decisions)
+    return 0.3 * bool(_NUMBER.search(text)) + 0.15 * names + 0.25 * decisions
 
 
 def is_politeness(text: str, terms: int) -> bool:
@@ -245,7 +239,7 @@ def weight(exchange: Exchange, terms: Collection[str]) -> float:
         told = informativeness(sentence.text)
         if sentence.role != "user":
             told *= ASSISTANT
-        elif not is_question(sentence.text) and ABOUT_ONESELF.search(sentence.text.lower()):
+        elif not is_question(sentence.text) and any(says.search(sentence.text.lower()) for says in _WEIGHTY):
             told += ABOUT_SELF
         score = max(score, told)
     if exchange[0].place[0] == 0:

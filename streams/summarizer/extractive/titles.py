@@ -1,33 +1,14 @@
-"""Finds titles for extractive summaries: a noun phrase from the user's first request, or from the main topic."""
+"""Finds titles for extractive summaries: a noun phrase from the first request."""
 
-import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, LONG_TURN, Terms, Turn
+from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, LONG_TURN, Turn
 from afterword.streams.text.language import stem
+from afterword.streams.text.sentences import cut_at_word
 
 TITLE_CHARACTERS = 60
-MAX_PHRASE_WORDS = 10
-FIRST_CLAUSE = 3.0
-FIRST_TURN = 1.8
-"""Factors for phrases of the first request, because people begin with what they want: for its first clause with a
-phrase, and for later clauses."""
-LINK = 0.2
-"""Cost of a preposition or an article inside a phrase."""
-SINGLE = 0.5
-"""Factor for a phrase of one word, which says little alone."""
-UNSURE = 0.4
-"""Factor for words without an article, in languages whose verbs are not known here."""
-NAMED = 1.15
-"""Factor for a phrase with a name."""
-NUMBER = 0.3
-"""Value of a number, which is worth less than any word in a title."""
 UNIT_LETTERS = 2
-CODE_DIGITS = 3
-"""A number with at least this many digits at the end of a phrase names something: "order 4711"."""
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
 _CLAUSE_END = re.compile(
     r"[,:.](?!\w)|(?<!\w)[,:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”„«»¿¡，、；：。！？「」（）]|\s-\s|(?<!\w)'|'(?!\w)"
@@ -99,121 +80,68 @@ _BEFORE_VERBS = _set(
     """
 )
 """English words that a verb follows, unless an article does."""
-_BETWEEN = _set("not kinda so very too a bit rather also just really still always never even already")
-"""Adverbs between a subject and its verb."""
 _VAGUE = _set(
     """
     thing things lot lots stuff way ways kind kinds sort bit people person someone guy guys man question questions
-    information info help case cases example part parts number place reason reasons problem problems fact type
-    types detail details couple copy option options process page link following step steps matter chance advice
-    look idea mind one good great best better nice new big little long short full whole different certain specific right
-    wrong fine back morning evening afternoon night day days week weeks month months year years time times hour hours
-    minute minutes weekend moment
+    quick additional further extra information info help case cases example part parts number place reason reasons
+    problem problems fact type types detail details couple copy option options process page link following step
+    steps matter chance advice look idea mind one good great best better nice new big little long short full whole
+    different certain specific right wrong fine back morning evening afternoon night day days week weeks month
+    months year years time times hour hours minute minutes weekend moment
     """
 )
 """Words that do not name a topic alone."""
-_COPULAS = _set("i'm am is are was were feel feeling be i've been getting so very it's he's she's we're")
-_INFINITIVES = {"fr": ("er", "ir"), "es": ("ar", "er", "ir"), "pt": ("ar", "er", "ir"), "it": ("are", "ere", "ire")}
 NONE = frozenset[str]()
 _ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")
-_PARTICIPLE = re.compile(r"^\s*[a-z]{2,40}ing (?!of |for |with |on )")
-"""The verb with which a later clause begins: ", starting 1 February"."""
 _ADVERB = re.compile(r"[a-z]{3,40}ly")
 
 
-class Run(NamedTuple):
-    """Consecutive words of a clause that may be a noun phrase."""
+def title_of(turns: Sequence[Turn], language: str) -> str:
+    """Return the first noun phrase of the first request, in at most 60 characters.
 
-    words: list[re.Match[str]]
-    is_definite: bool
-    """True if an article or a similar word precedes them."""
-
-
-class Phrase(NamedTuple):
-    """A noun phrase, with the text from its first to its last word."""
-
-    text: str
-    words: tuple[str, ...]
-    is_sure: bool
-    """False if only an article would show that it is a noun phrase."""
-
-
-def title_of(turns: Sequence[Turn], terms: Terms, language: str) -> str:
-    """Find the phrase of at most 60 characters whose words are used most; those of the first request count more.
-
-    Where that is a single word, which says little, the title is the whole sentence that it comes from, if it is short
-    enough. It is empty if nobody names anything. In languages that the lists above do not have, a phrase is a run of
-    words between stop words.
+    A single word says little, so then its whole sentence is the title. The title is empty if nobody names anything. In
+    languages that the lists above do not have, a phrase is a run of words between stop words.
     """
-    said = [(turn, text) for turn in turns for text in turn.said[: LONG_TURN + 1]]
-    used = Counter(term for _, text in said for term in set(terms(text)))
-    asked = [(turn, text) for turn, text in said if turn.speaker[0] == "user"] or said
-    scores: dict[str, float] = {}
-    sentence_of: dict[str, str] = {}
-    opening: Turn | None = None
-    for turn, text in asked:
-        for clause in clauses(text):
-            found = [*phrases(clause, language)]
-            factor = FIRST_CLAUSE if opening is None else FIRST_TURN if turn is opening else 1.0
-            opening = opening or (turn if found else None)
-            for phrase in found:
-                scores[phrase.text] = max(_score(phrase, used, terms) * factor, scores.get(phrase.text, 0.0))
-                sentence_of.setdefault(phrase.text, text)
-    best = max(scores, key=lambda text: scores[text], default="")
-    if best and _WORD.fullmatch(best) and len(sentence_of[best]) <= TITLE_CHARACTERS:
-        best = re.sub(f"(?i:{GREETING.pattern})", "", sentence_of[best]).strip(".!:;, ")
-    return best[:1].upper() + best[1:]
+    for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
+        for said in turn.said[: LONG_TURN + 1]:
+            sentence = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said).strip(".!:;,，。、 ")
+            for clause in _CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
+                if found := [phrase for run in _runs(clause, language) if (phrase := _trimmed(run, clause, language))]:
+                    phrase = next((phrase for phrase in found if not _WORD.fullmatch(phrase)), None)
+                    title = phrase or cut_at_word(sentence, TITLE_CHARACTERS)
+                    return title[:1].upper() + title[1:]
+    return ""
 
 
-def clauses(sentence: str) -> Iterator[str]:
-    """Yield the parts of a sentence that no noun phrase crosses."""
-    for at, clause in enumerate(_CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))):
-        yield _PARTICIPLE.sub("", clause) if at else clause
-
-
-def phrases(clause: str, language: str) -> Iterator[Phrase]:
-    """Yield the noun phrases of a clause that can stand alone."""
-    for run in _runs([*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))], language):
-        if found := _trimmed(run, clause, language):
-            yield found
-
-
-def _runs(words: Sequence[re.Match[str]], language: str) -> Iterator[Run]:
+def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
     """Cut a clause where no noun phrase continues.
 
     These places are verbs, stop words, and articles without a preposition before them: in "Plan a trip to Rome", the
     word right before the article is a verb.
     """
     determiners, links = _DETERMINERS.get(language, NONE), _LINKS.get(language, NONE)
-    run = Run([], is_definite=False)
+    words = [*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))]
+    run: list[re.Match[str]] = []
     before, is_definite = "", False
     for at, word in enumerate(words):
         small = word[0].lower().replace("’", "'")
         following = words[at + 1][0] if at + 1 < len(words) else ""
-        last = run.words[-1][0] if run.words else ""
+        is_name_next = following.lower() in determiners or following[:1].isupper() or following[:1].isdigit()
+        last = run[-1][0] if run else ""
         if small in determiners and not (_links(last, language) or (language == "de" and last[:1].isupper())):
-            run = Run([], is_definite=True)
-        elif small in determiners or small in links or (small == "to" and _names(following, determiners)):
-            run.words.append(word)
-        elif _breaks(word[0], before, is_definite, language) or (
-            _is_predicate(word[0], before, following.lower() in links)
-            if not run.words
-            else _is_verb_after(word[0], following, language)
-        ):
+            run = []
+        elif small in determiners or small in links or (small == "to" and is_name_next):
+            run.append(word)
+        elif _breaks(word[0], before, is_definite, language):
             if small in _VAGUE:  # a time, to which the words before it belong, as in "for two years"
-                linked = [number for number, other in enumerate(run.words) if _links(other[0], language)]
-                run = run._replace(words=run.words[: linked[-1]] if linked else [])
+                linked = [number for number, other in enumerate(run) if _links(other[0], language)]
+                run = run[: linked[-1]] if linked else []
             yield run
-            run = Run([], is_definite=False)
+            run = []
         else:
-            run.words.append(word)
-        is_definite = small in determiners
-        before = before if small in _BETWEEN or _ADVERB.fullmatch(small) else small
+            run.append(word)
+        before, is_definite = small, small in determiners
     yield run
-
-
-def _names(word: str, determiners: Collection[str]) -> bool:
-    return word.lower() in determiners or word[:1].isupper() or word[:1].isdigit()
 
 
 def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
@@ -230,45 +158,30 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
         or small.endswith(("it's", "that's", "what's", "let's", "there's"))
     ):
         return True
-    if language != "en":
-        return not is_definite and small.endswith(_INFINITIVES.get(language, ("\n",)))
     is_linked = before in _LINKS["en"] and before not in ("and", "or")  # "between mean and median": no verb follows
     is_form = small in _IRREGULAR or (not is_linked and (small in _VERB_FORMS or small.endswith("ed")))
     is_verb = is_form or before in _BEFORE_VERBS
     is_plain = word.islower() or not before  # not a name, unless it begins a sentence
-    return (is_verb and not is_definite and is_plain) or bool(_ADVERB.fullmatch(small))
+    return language == "en" and ((is_verb and not is_definite and is_plain) or bool(_ADVERB.fullmatch(small)))
 
 
-def _is_predicate(word: str, before: str, is_linked: bool) -> bool:
-    """Return whether an adjective only leads to the topic: "I'm nervous | about my interview"."""
-    return is_linked and before in _COPULAS and word.islower()
-
-
-def _is_verb_after(word: str, following: str, language: str) -> bool:
-    """Return whether a word inside a phrase is its verb: "chair | arrived broken", "exercise | tending the farm"."""
-    if language != "en" or not word.islower() or len(word) <= 4:
-        return False
-    return word.endswith("ed") or (word.endswith("ing") and following.lower() in _DETERMINERS["en"])
-
-
-def _trimmed(run: Run, clause: str, language: str) -> Phrase | None:
+def _trimmed(run: Sequence[re.Match[str]], clause: str, language: str) -> str:
     """Return the phrase from its first to its last word of content, if it names something."""
-    words = run.words[:MAX_PHRASE_WORDS]
+    words = list(run)
     while words and words[-1].end() - words[0].start() > TITLE_CHARACTERS:
         words.pop()
-    if len(words) < len(run.words):  # after a cut, end before a preposition, so that the title is complete
+    if len(words) < len(run):  # after a cut, end before a preposition, so that the title is complete
         links = [at for at, word in enumerate(words) if _links(word[0], language)]
         words = words[: links[-1]] if links else words
     if language == "de" and (nouns := [at for at, word in enumerate(words) if word[0][0].isupper()]):
         words = words[: nouns[-1] + 2] if len(nouns) == 1 else words[: nouns[-1] + 1]
-    while words and _dangles(words, language):
+    while words and _links(words[-1][0], language):
         words.pop()
-    while words and not _is_amount(words) and _cannot_open(words, language):
+    while words and _cannot_open([word[0] for word in words[:3]], language):
         words.pop(0)
-    content = tuple(word[0] for word in words if not _links(word[0], language))
-    if not content or all(word.lower() in _VAGUE or not word[0].isalpha() or len(word) == 1 for word in content):
-        return None
-    return Phrase(clause[words[0].start() : words[-1].end()], content, run.is_definite or language == "en")
+    content = (word[0] for word in words if not _links(word[0], language))
+    names_something = any(word.lower() not in _VAGUE and word[0].isalpha() and len(word) > 1 for word in content)
+    return clause[words[0].start() : words[-1].end()] if names_something else ""
 
 
 def _links(word: str, language: str) -> bool:
@@ -277,35 +190,10 @@ def _links(word: str, language: str) -> bool:
     )
 
 
-def _dangles(words: Sequence[re.Match[str]], language: str) -> bool:
-    last, before = words[-1][0], words[-2:][0][0]
-    return _links(last, language) or (last.isdigit() and len(last) < CODE_DIGITS and not before[0].isupper())
-
-
-def _is_amount(words: Sequence[re.Match[str]]) -> bool:
-    """ "50 mg of sertraline", "a 5 kg parcel" """
-    return len(words) > 2 and words[0][0].isdigit() and (words[2][0] == "of" or len(words[1][0]) <= UNIT_LETTERS)
-
-
-def _cannot_open(words: Sequence[re.Match[str]], language: str) -> bool:
-    """Return whether a phrase loses nothing without its first word, as "kind of dogs" is about dogs."""
-    first = words[0][0]
+def _cannot_open(words: Sequence[str], language: str) -> bool:
+    """Return whether a phrase loses nothing without the first of its words, as "kind of dogs" is about dogs."""
+    first, is_long = words[0], len(words) > 2
+    if is_long and first[0].isdigit() and (words[2] == "of" or len(words[1]) <= UNIT_LETTERS):
+        return False  # an amount: "50 mg of sertraline", "a 5 kg parcel"
     is_vague = first.lower() in _VAGUE or not first[0].isalpha()
-    return (
-        first[0].isdigit() or _links(first, language) or (is_vague and len(words) > 2 and _links(words[1][0], language))
-    )
-
-
-def _score(phrase: Phrase, used: Counter[str], terms: Terms) -> float:
-    values = (_value(word, used, terms) for word in {word.lower(): word for word in phrase.words}.values())
-    links = len(phrase.text.split()) - sum(any(map(str.isalpha, word)) for word in phrase.words)
-    score = sum(values) / (1 + LINK * max(0, links))
-    vague = sum(word.lower() in _VAGUE for word in phrase.words) / len(phrase.words)
-    is_named = any(word[0].isupper() for word in phrase.words[1:])
-    score *= 1.0 if phrase.is_sure or is_named or phrase.text[0].isupper() else UNSURE
-    return score * (1 - 0.5 * vague) * (NAMED if is_named else 1.0) * (SINGLE if len(phrase.words) == 1 else 1.0)
-
-
-def _value(word: str, used: Counter[str], terms: Terms) -> float:
-    value = max((math.log1p(used[term]) for term in terms(word)), default=0.0)
-    return value if any(c.isalpha() for c in word) else min(value, NUMBER)
+    return first[0].isdigit() or _links(first, language) or (is_vague and is_long and _links(words[1], language))

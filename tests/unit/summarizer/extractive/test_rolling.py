@@ -53,7 +53,7 @@ def test_past_that_the_first_and_the_newest_lines_stay() -> None:
     rolling = rolling_after(50, 200)
     assert "Ada" in rolling.splitlines()[0]
     newest = summarize(an_episode_of(*dialogues()[48]), "", 200).rolling_summary
-    assert rolling.splitlines()[-1][:20] == newest[:20]
+    assert rolling.splitlines()[-1] in newest
 
 
 def test_a_new_episode_adds_its_line_to_what_was_known() -> None:

@@ -1,4 +1,4 @@
-"""Titles without an LLM: noun phrases from the first request or from what is said most."""
+"""Titles without an LLM: noun phrases from the first request."""
 
 import pytest
 
