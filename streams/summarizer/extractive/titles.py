@@ -106,9 +106,10 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
         for said in turn.said[: LONG_TURN + 1]:
             sentence = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said).strip(".!:;,，。、 ")
             for clause in _CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
-                if found := [phrase for run in _runs(clause, language) if (phrase := _trimmed(run, clause, language))]:
-                    phrase = next((phrase for phrase in found if not _WORD.fullmatch(phrase)), None)
-                    title = phrase or cut_at_word(sentence, TITLE_CHARACTERS)
+                phrases = [_trimmed(run, clause, language) for run in _runs(clause, language)]
+                if any(phrases):
+                    long = (phrase for phrase in phrases if phrase and not _WORD.fullmatch(phrase))
+                    title = next(long, cut_at_word(sentence, TITLE_CHARACTERS))
                     return title[:1].upper() + title[1:]
     return ""
 
