@@ -2,15 +2,22 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Mapping
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import structlog
 
 from afterword.streams.errors import LaneStopped
+from faust_eos.app import App
+from faust_eos.at_least_once import AtLeastOnce, mark_idle, run_in_batch
+from faust_eos.batch import Output, current_batch
 
 K = TypeVar("K", bound=Hashable)
 Job = Callable[[], Awaitable[None]]
 Lane = deque[Job]
+
+log = structlog.get_logger()
 
 
 class Lanes(Generic[K]):
@@ -73,3 +80,51 @@ class Lanes(Generic[K]):
                 self._on_error(key, asyncio.CancelledError())
         elif error := ended.exception():
             self._on_error(key, error)
+
+
+def attach_agents(
+    app: App,
+    stage: str,
+    sources: Mapping[str, tuple[str, AtLeastOnce]],
+    handle: Callable[[Any], Awaitable[None]],
+    *,
+    are_idle: bool = False,
+) -> Lanes[Hashable]:
+    """Register an agent for each source, given by its name; return their lanes, to be cancelled when the app stops.
+
+    A source is a topic and its schema, by whose `order` records are divided into lanes; the sources share them. With
+    `are_idle`, records count as idle until `handle` says that it works on them.
+    """
+    crashes: set[asyncio.Task[None]] = set()
+
+    def crash(_: Hashable, error: BaseException) -> None:
+        log.error("lane_failed", stage=stage, agents=list(sources), error_type=type(error).__name__)
+        crashes.add(asyncio.ensure_future(app.crash(error)))
+
+    lanes = Lanes[Hashable](crash)  # the engine limits the records in flight per partition
+
+    def agent_of(schema: AtLeastOnce) -> Callable[[AsyncIterable[Any]], Awaitable[None]]:
+        async def agent(stream: AsyncIterable[Any]) -> None:
+            async for event in stream.noack().events():  # type: ignore[attr-defined]
+                if are_idle:
+                    mark_idle(event)
+                lanes.submit(schema.order(event.value), partial(run_in_batch, event, handle))
+
+        return agent
+
+    for name, (topic, schema) in sources.items():
+        app.agent(app.topic(topic, schema=schema), name=name)(agent_of(schema))
+
+    @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
+    async def cancel(*_: Any, **__: Any) -> None:
+        # the engine has waited as long as it may; the next owner handles the rest
+        await lanes.cancel()
+
+    return lanes
+
+
+def send(output: Output) -> None:
+    """Send a record with the batch of the record that is being handled, so that both are committed together."""
+    batch = current_batch()
+    assert batch is not None  # noqa: S101 – every handler of an agent has one
+    batch.send(output)

@@ -13,6 +13,7 @@ from afterword.schemas import EpisodeRedo
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
+from afterword.streams.lanes import attach_agents
 from afterword.streams.settings import Settings
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.bookkeeping import Budgets
@@ -23,11 +24,12 @@ from afterword.streams.summarizer.fallbacks import CE_SOURCE, FallbackTimer, red
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.reconciler import Reconciler, now
 from afterword.streams.summarizer.retention import RetentionSweep
-from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
+from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos.app import App
+from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.memory import allocate_sparingly
@@ -83,7 +85,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         )
         app = summarizer_app(settings, metrics, tracer)
         steps = StepRunner(readiness, metrics, tracer)
-        outputs = summarizer.Outputs(app, kafka, metrics)
+        outputs = summarizer.Outputs(kafka, metrics)
         maker = maker_of(settings)
         reconciler = Reconciler(
             episodes=stores.episodes,
@@ -101,7 +103,8 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         )
         attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(reconciler, outputs, attempts, metrics, tracer, kafka.summarizer_id)
-        lanes = summarizer.attach_summarizer(app, kafka, handler)
+        episodes = kafka.episodes_topic, AtLeastOnce(order=summarizer.lane_of)
+        lanes = attach_agents(app, summarizer.STAGE, {"summarizer": episodes}, handler.handle)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.cancel)
         await steps.retry_until_success("indexes", stores.prepare_database)

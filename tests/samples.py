@@ -146,7 +146,7 @@ def a_row(row: int = 1, scope: str = "c1", **fields: Any) -> RollingRow:
         "revision": 1,
         "cause": a_cause(),
         "content": f"All about {row}.",
-        "token_count": 4,
+        "is_complete": True,
         "first_ordinal": row,
         "last_ordinal": row,
         "inputs": ((row, 1),),

@@ -16,8 +16,8 @@ from afterword.streams.steps import Backoff, StepRunner
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.providers import Maker, Provider
 from afterword.streams.summarizer.reconciler import Event, Reconciler
-from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.telemetry import Metrics
 from faust_eos.failures import Attempts, Breaker
 from faust_eos.health import Readiness
@@ -183,7 +183,7 @@ class World:
     async def run(self, closed: tuple[EpisodeClosed, ...], faults: Faults = NO_FAULTS, **fields: Any) -> None:
         reconciler = self.reconciler(faults, **fields)
         for episode in closed:
-            await reconciler.closed(episode, a_cause(episode.ordinal))
+            await reconciler.handle(episode, a_cause(episode.ordinal))
 
     @property
     def state(self) -> Any:

@@ -25,9 +25,8 @@ from afterword.streams.summarizer.current import of_stored
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import Maker, maker_of
 from afterword.streams.summarizer.quality.assess import Assessment, assess
-from afterword.streams.summarizer.rolling import SummaryRules, in_zone
 from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from afterword.streams.summarizer_app import summary_rules
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
@@ -182,13 +181,7 @@ class TrialRun:
         if read is None:
             return None
         history = await read_history(self.episodes, Scope.of(stored.summary), stored.ordinal, self.rules)
-        return SummaryRequest(
-            in_zone(of_stored(stored, read), self.rules.zone),
-            history.text,
-            self.rules.row_tokens,
-            max_summary_length=self.rules.max_summary_length,
-            wants_rolling=False,
-        )
+        return history.request(of_stored(stored, read), wants_rolling=False)
 
     async def _try(self, stored: StoredEpisode, request: SummaryRequest) -> Trial:
         names = ("title", "short_summary", "long_summary", "quality", "model", "usage", "prompt_version")

@@ -163,7 +163,9 @@ class RollingRow:
     """Record that made this revision, and announces it."""
     content: str
     """Empty if nothing is left of these episodes."""
-    token_count: int
+    is_complete: bool
+    """True if the next episode begins another row. It is decided once, because workers may have different limits, and
+    never changes back."""
     first_ordinal: int
     last_ordinal: int
     inputs: tuple[tuple[int, int], ...]

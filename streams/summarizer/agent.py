@@ -1,9 +1,7 @@
 """The summarizer's Faust agent: at least once, many conversations concurrently, each of them in order."""
 
-import asyncio
-from collections.abc import AsyncIterable, Callable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import structlog
@@ -12,8 +10,6 @@ from structlog.contextvars import bound_contextvars
 
 from afterword.schemas import (
     ConversationUpdated,
-    EpisodeAmended,
-    EpisodeClosed,
     InvalidRecord,
     SummaryCreated,
     SummaryDeleted,
@@ -23,88 +19,53 @@ from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import DELETION, Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.lanes import Lanes
+from afterword.streams.lanes import send
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
-from faust_eos.app import App
-from faust_eos.at_least_once import AtLeastOnce, run_in_batch
-from faust_eos.batch import Output, current_batch
+from faust_eos.batch import Output
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.options import wall_clock_ms
 
 STAGE = "summarizer"
 CE_SOURCE = "afterword/summarizer"
-RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-
-LaneKey = tuple[str, int, bytes | None]
-"""Topic, partition and record key."""
 
 log = structlog.get_logger()
 
 
-def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler") -> Lanes[LaneKey]:
-    """Register the agent; return its lanes, which must be cancelled when the app has stopped."""
-    crashes: set[asyncio.Task[None]] = set()
-
-    def crash(_: LaneKey, error: BaseException) -> None:
-        log.error("summarizer_failed", stage=STAGE, error_type=type(error).__name__)
-        crashes.add(asyncio.ensure_future(app.crash(error)))
-
-    lanes = Lanes[LaneKey](crash)  # the engine limits the records in flight per partition
-    episodes = AtLeastOnce(order=lane_of)
-
-    @app.agent(app.topic(kafka.episodes_topic, schema=episodes), name="summarizer")  # type: ignore[untyped-decorator]
-    async def summarize(stream: AsyncIterable[Any]) -> None:
-        async for event in stream.noack().events():  # type: ignore[attr-defined]
-            lanes.submit(lane_of(event.value), partial(run_in_batch, event, handler.handle))
-
-    @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
-    async def cancel(*_: Any, **__: Any) -> None:
-        # the engine has waited as long as it may; the next owner handles the rest
-        await lanes.cancel()
-
-    return lanes
-
-
-def lane_of(record: KafkaRecord) -> LaneKey:
+def lane_of(record: KafkaRecord) -> tuple[str, int, bytes | None]:
     return record.topic, record.partition, record.key
 
 
 class Outputs:
-    """The Kafka topics that the summarizer writes. The records sent are committed together with the source's offset."""
+    """What the summarizer writes to Kafka. The records are committed together with the source's offset."""
 
-    def __init__(self, app: App, kafka: Kafka, metrics: Metrics) -> None:
+    def __init__(self, kafka: Kafka, metrics: Metrics) -> None:
         self._kafka = kafka
         self._metrics = metrics
-        self._summaries = app.topic(kafka.summaries_topic, **RAW)
-        self._deletions = app.topic(kafka.deletions_topic, **RAW)
-        self._conversations = app.topic(kafka.conversations_topic, **RAW)
-        self._dead_letters = app.topic(kafka.dead_letters(kafka.episodes_topic), **RAW)
 
     async def publish(self, event: Event) -> None:
         if isinstance(event, SummaryCreated):
-            topic = self._summaries
-            count_summary(self._metrics, event)
+            topic = self._kafka.summaries_topic
+            self._metrics.summaries.labels(event.quality.source, event.quality.reason or "").inc()
         elif isinstance(event, SummaryDeleted):
-            topic = self._deletions
+            topic = self._kafka.deletions_topic
             if event.reason == "expired":
                 self._metrics.expired.labels("episode").inc()
         else:
-            topic = self._conversations
-        await topic.send(key=event.conversation_id.encode(), value=event.to_json(), headers=headers_of(event))
+            topic = self._kafka.conversations_topic
+        send(Output(topic, event.conversation_id.encode(), event.to_json(), None, None, headers_of(event)))
 
     async def keep(self, event: Event) -> None:
         """Write what is current to its compacted topic, or a tombstone if nothing of it is left."""
-        batch = current_batch()
-        assert batch is not None  # noqa: S101 – the agent's handlers have one
-        batch.send(current_output(self._kafka, event))
+        send(current_output(self._kafka, event))
 
-    async def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        await self._dead_letters.send(key=key, value=value, headers=headers)
+    def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        topic = self._kafka.dead_letters(self._kafka.episodes_topic)
+        send(Output(topic, key, value, None, None, headers))
 
 
 def headers_of(event: Event) -> Headers:
@@ -132,10 +93,6 @@ def current_output(kafka: Kafka, event: Event) -> Output:
         headers.append((DELETION, event.to_json()))
     partition_key = event.conversation_id.encode()
     return Output(topic, key.encode(), value, None, None, headers, partition_key=partition_key)
-
-
-def count_summary(metrics: Metrics, summary: SummaryCreated) -> None:
-    metrics.summaries.labels(summary.quality.source, summary.quality.reason or "").inc()
 
 
 class RecordHandler:
@@ -171,7 +128,7 @@ class RecordHandler:
             where = f"{record.topic}-{record.partition}"
             error = await self._attempts.alone(record.key, where, lambda: self._take(record))
             if error is not None:
-                await self._send_to_dlq(record, UNFORESEEN, place_of(error), self._attempts.most)
+                self._reject(record, UNFORESEEN, place_of(error), self._attempts.most)
         event.ack()
 
     async def _take(self, record: KafkaRecord) -> None:
@@ -179,20 +136,14 @@ class RecordHandler:
             event = decode_closed(record.key, record.value, record.headers)
             cause = Cause(record.topic, record.partition, record.offset)
             with bound_contextvars(episode_id=event.episode_id):
-                if isinstance(event, EpisodeClosed):
-                    await self._reconciler.closed(event, cause)
-                elif isinstance(event, EpisodeAmended):
-                    await self._reconciler.amended(event, cause)
-                else:
-                    await self._reconciler.redo(event, cause)
+                await self._reconciler.handle(event, cause)
         except InvalidRecord as error:
-            await self._send_to_dlq(record, error.error_type, error.detail)
+            self._reject(record, error.error_type, error.detail)
 
-    async def _send_to_dlq(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
+    def _reject(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem)
         failure = {"stage": STAGE, "error_type": error_type, "message": problem}
-        rejected = dead_letter(record, **failure, attempts=attempts, now_ms=self._clock_ms())
-        await self._outputs.send_to_dlq(*rejected)
+        self._outputs.send_to_dlq(*dead_letter(record, **failure, attempts=attempts, now_ms=self._clock_ms()))
         self._metrics.dead_letters.labels(STAGE, error_type).inc()
         mark_failed(get_current_span(), error_type)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple, Self
 
@@ -24,7 +24,7 @@ from afterword.streams.stores.episodes import (
     agent_of_scope,
 )
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.rolling import History, SummaryRules, inputs_of
+from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules, in_zone
 from afterword.streams.text.tokens import count_tokens
 
 MOST_BEFORE = 20
@@ -53,6 +53,72 @@ class Scope(NamedTuple):
         return episode_id(self.conversation_id, ordinal, self.agent_id)
 
 
+@dataclass(frozen=True)
+class History:
+    """The earlier part of a conversation, as known when one of its episodes is summarized."""
+
+    rules: SummaryRules
+    row: RollingRow | None
+    """The row that contains the episode, or else the last one."""
+    before: tuple[SummaryCreated, ...]
+    """Summaries of the earlier episodes that are in the same row or, if it is in none, in no row yet; oldest first."""
+    conversation: Conversation | None
+    is_covered: bool = False
+    """True if the row contains the episode."""
+
+    @property
+    def continued(self) -> RollingRow | None:
+        """The row that a new episode is put into; None if it begins one, because the last row is complete."""
+        return None if self.row is None or self.row.is_complete else self.row
+
+    @property
+    def text(self) -> str:
+        """The beginning of the row, for the LLM to continue."""
+        lines = [summary.long_summary for summary in self.before]
+        if self.continued is not None and not self.is_covered:
+            lines.insert(0, self.continued.content)
+        return joined(lines, self.rules)
+
+    def request(self, episode: EpisodeClosed, *, wants_rolling: bool) -> SummaryRequest:
+        """Return the request for a summary of the episode."""
+        return SummaryRequest(
+            in_zone(episode, self.rules.zone),
+            self.text,
+            self.rules.row_tokens,
+            max_summary_length=self.rules.max_summary_length,
+            wants_rolling=wants_rolling,
+        )
+
+    def next_row(
+        self, scope: str, summary: SummaryCreated, text: str, cause: Cause
+    ) -> tuple[RollingRow, RollingRow | None]:
+        """Return the row that `text` makes of the last one and the summaries since, and the row that it replaces."""
+        number, first = (self.row.row, self.row.last_ordinal) if self.row else (0, 0)
+        row = self.continued or RollingRow(
+            conversation_id=scope,
+            row=number + 1,
+            revision=0,
+            cause=cause,
+            content="",
+            is_complete=False,
+            first_ordinal=first + 1,
+            last_ordinal=first,
+            inputs=(),
+            updated_at=summary.created_at,
+        )
+        grown = replace(
+            row,
+            revision=row.revision + 1,
+            cause=cause,
+            content=text,
+            is_complete=count_tokens(text) >= self.rules.rolling_max_tokens,
+            last_ordinal=summary.ordinal,
+            inputs=(*row.inputs, *inputs_of((*self.before, summary))),
+            updated_at=summary.created_at,
+        )
+        return grown, self.continued
+
+
 class Conversations:
     """Keeps rows, title and counts consistent with the stored episodes. Every call may be repeated."""
 
@@ -72,8 +138,7 @@ class Conversations:
         """
         while not history.is_covered:
             if text is None:
-                lines = filter(None, (history.text, summary.long_summary))
-                text = condense("\n".join(lines), self._rules.row_tokens)
+                text = joined((history.text, summary.long_summary), self._rules)
             row, before = history.next_row(scope.id, summary, text, cause)
             if await self._episodes.put_row(row, before):
                 return [row]
@@ -96,15 +161,13 @@ class Conversations:
             if wanted == row.inputs and not row.cause.is_before(cause):
                 return row
             if wanted != row.inputs:
-                lines = [one.summary.long_summary for one in left if one.summary.long_summary]
-                text = condense("\n".join(lines), self._rules.row_tokens)
+                text = joined([one.summary.long_summary for one in left], self._rules)
             # if no episode is left, the row stays without a text: a writer that was suspended cannot put its text back
             made = replace(
                 row,
                 revision=row.revision + 1,
                 cause=cause,
                 content=text,
-                token_count=count_tokens(text),
                 inputs=wanted,
                 updated_at=left[-1].summary.created_at if left else row.updated_at,
             )
@@ -113,15 +176,14 @@ class Conversations:
             rows = await self._episodes.rows(scope.id, row.last_ordinal)
             row = next(found for found in rows if found.row == row.row)
 
-    async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation:
+    async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation | None:
         """Count a new episode; the first one's title is the conversation's. `history` is from before the episode."""
         known = history.conversation
-        while known is None or known.last_ordinal < summary.ordinal:
+        if known is None or known.last_ordinal < summary.ordinal:
             counted = counted_in(known, scope, summary, cause)
             if await self._episodes.put_conversation(counted, known):
                 return counted
-            known = await self._episodes.conversation(scope.id)
-        return await self.recount(scope, cause) or known
+        return await self.recount(scope, cause)
 
     async def recount(self, scope: Scope, cause: Cause) -> Conversation | None:
         """Set title and counts from the stored episodes; return None if there never were any."""
@@ -172,13 +234,22 @@ async def read_history(episodes: EpisodeStore, scope: Scope, ordinal: int, rules
     return History(rules, row, tuple(one.summary for one in before), known, is_covered=is_covered)
 
 
-async def episodes_between(episodes: EpisodeStore, scope: Scope, first: int, last: int) -> tuple[StoredEpisode, ...]:
+async def episodes_between(episodes: EpisodeStore, scope: Scope, first: int, last: int) -> list[StoredEpisode]:
     """Read the episodes of a range, oldest first. Raises: StoreUnavailable."""
     if first > last:
-        return ()
+        return []
     count = last - first + 1
     found = await episodes.latest(scope.conversation_id, count, before=last + 1, agent_id=scope.agent_id)
-    return tuple(one for one in reversed(found) if one.ordinal >= first)
+    return [one for one in reversed(found) if one.ordinal >= first]
+
+
+def inputs_of(summaries: Sequence[SummaryCreated]) -> tuple[tuple[int, int], ...]:
+    return tuple((summary.ordinal, summary.revision) for summary in summaries)
+
+
+def joined(texts: Sequence[str], rules: SummaryRules) -> str:
+    """Return the texts in lines, condensed to the length of a row."""
+    return condense("\n".join(filter(None, texts)), rules.row_tokens)
 
 
 def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated, cause: Cause) -> Conversation:

@@ -12,11 +12,12 @@ the partition could store a revision that nobody announces.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from itertools import compress
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import structlog
 
@@ -57,14 +58,13 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import NEVER, ArchiveChange, ArchivedMessage, MessageArchive
-from afterword.streams.summarizer.conversations import Conversations, Scope, updated
+from afterword.streams.summarizer.conversations import Conversations, History, Scope, updated
 from afterword.streams.summarizer.current import Current, MessageState, current, of_event, of_stored
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.fallbacks import TRANSIENT, next_attempt
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.rolling import History, SummaryRules, in_zone
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
+from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.tokens import count_tokens
 
@@ -72,11 +72,14 @@ AT_A_TIME = 8
 """This many episodes of a deleted conversation are deleted at once; the stores have other work to do too."""
 STAGE = "summarizer"
 
+Record = EpisodeClosed | EpisodeAmended | EpisodeRedo
 Event = SummaryCreated | SummaryDeleted | ConversationUpdated
 Publish = Callable[[Event], Awaitable[None]]
 """Sends an event and returns after the broker's acknowledgement."""
 Clock = Callable[[], datetime]
 ReadMessages = Callable[[Sequence[str]], Awaitable[dict[str, MessageState]]]
+
+E = TypeVar("E", bound=Episode)
 
 log = structlog.get_logger()
 
@@ -165,55 +168,56 @@ class Reconciler:
         self._clock = clock
         self._conversations = Conversations(episodes, steps, rules)
 
-    # -- the records
+    async def handle(self, record: Record, cause: Cause) -> None:
+        """Do everything that follows from a record.
 
-    async def closed(self, episode: EpisodeClosed, cause: Cause) -> None:
-        """Store the summary of a closed episode. Raises: InvalidRecord if it is stored with other messages."""
-        await self.reconcile(Scope.of(episode), [episode.ordinal], Task(cause, closed=episode))
-
-    async def amended(self, amended: EpisodeAmended, cause: Cause) -> None:
-        """Apply an edit or a deletion to the archive and to all episodes concerned.
-
-        Raises: InvalidRecord if the message is unknown, has another tenant, or has expired.
+        Raises: InvalidRecord if the episode is stored with other messages, if the conversation has another tenant, or
+        if a changed message is unknown or its episode's messages have expired.
         """
-        held = await self._held(amended)
-        if any(scope.tenant_id != amended.tenant_id for scope in held):
-            raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
-        change = change_of(amended)
-        await self._messages.change(change)
-        if amended.message_id is not None:
-            whose = Scope(amended.conversation_id, None, amended.tenant_id)
-            state = (await self._read(self._messages.states, whose, [amended.message_id])).get(amended.message_id)
-            if state is None and not held:
-                raise InvalidRecord("unknown_message", "there is no such message")
-            if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
-                raise InvalidRecord("unknown_message", "there was no such message before this change")
-        for scope, ordinals in held.items():
-            await self.reconcile(scope, sorted(ordinals), Task(cause, amended=amended))
-
-    async def redo(self, redo: EpisodeRedo, cause: Cause) -> None:
-        """Let the LLM write the next revision of an episode. Raises: InvalidRecord if it has another tenant."""
-        found = await self._lookup(redo.episode_id)
-        if found is None or found.event.conversation_id != redo.conversation_id:
+        if isinstance(record, EpisodeClosed):
+            await self.reconcile(Scope.of(record), [record.ordinal], Task(cause, closed=record))
             return
-        if found.event.tenant_id != redo.tenant_id:
-            raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
-        await self.reconcile(Scope.of(found.event), [found.ordinal], Task(cause, redo=redo))
-
-    async def _held(self, amended: EpisodeAmended) -> dict[Scope, list[int]]:
-        """Return the ordinals of the episodes that may change, by scope.
-
-        These are the episodes with the message or, if the conversation was deleted, those that had ended before.
-        """
         held: dict[Scope, list[int]] = defaultdict(list)
-        if amended.message_id is not None:
-            for episode in await self._episodes.holding(amended.conversation_id, amended.message_id):
-                held[Scope.of(episode.event)].append(episode.ordinal)
-            return held
-        async for episode in all_episodes(self._episodes, amended.conversation_id):
-            if episode.last_offset < amended.offset:
-                held[Scope.of(episode.event)].append(episode.ordinal)
-        return held
+        async for episode in self._concerned(record):
+            held[Scope.of(episode.event)].append(episode.ordinal)
+        if any(scope.tenant_id != record.tenant_id for scope in held):
+            raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
+        if isinstance(record, EpisodeRedo):
+            task = Task(cause, redo=record)
+        else:
+            task = Task(cause, amended=record)
+            await self._change(record, is_held=bool(held))
+        for scope, ordinals in held.items():
+            await self.reconcile(scope, sorted(ordinals), task)
+
+    async def _concerned(self, record: EpisodeAmended | EpisodeRedo) -> AsyncIterator[Episode]:
+        """Yield the stored episodes that a record may change.
+
+        Those of a change have the message or, if the conversation was deleted, had ended before.
+        """
+        if isinstance(record, EpisodeRedo):
+            found = await self._lookup(record.episode_id)
+            if found is not None and found.event.conversation_id == record.conversation_id:
+                yield found
+        elif record.message_id is not None:
+            for episode in await self._episodes.holding(record.conversation_id, record.message_id):
+                yield episode
+        else:
+            async for episode in all_episodes(self._episodes, record.conversation_id):
+                if episode.last_offset < record.offset:
+                    yield episode
+
+    async def _change(self, amended: EpisodeAmended, *, is_held: bool) -> None:
+        """Apply a change to the archive. Raises: InvalidRecord if the message is unknown; `is_held` by an episode."""
+        await self._messages.change(change_of(amended))
+        if amended.message_id is None:
+            return
+        key = message_key(amended.conversation_id, amended.message_id, amended.tenant_id)
+        state = (await self._messages.states([key])).get(key)
+        if state is None and not is_held:
+            raise InvalidRecord("unknown_message", "there is no such message")
+        if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
+            raise InvalidRecord("unknown_message", "there was no such message before this change")
 
     # -- the one way
 
@@ -228,8 +232,8 @@ class Reconciler:
         mine = [one for one in found if one is not None and one.episode.cause == task.cause]
         if not mine:
             return
-        (conversation, rows), *_ = await gather_or_cancel(
-            self._conversation(scope, mine, task), *[self._finish(one, task) for one in mine]
+        (rows, conversation), *_ = await gather_or_cancel(
+            self._follow(scope, mine, task), *[self._finish(one, task) for one in mine]
         )
         events: list[Event] = [one.episode.event for one in mine]
         update = updated(scope, conversation, rows, task.cause) if conversation else None
@@ -246,8 +250,7 @@ class Reconciler:
         taken: list[int] = []
         for start in range(0, len(ordinals), AT_A_TIME):
             some = ordinals[start : start + AT_A_TIME]
-            is_taken = await gather_or_cancel(*[self._blank(scope, ordinal, task) for ordinal in some])
-            taken += [ordinal for ordinal, taken_now in zip(some, is_taken, strict=True) if taken_now]
+            taken += compress(some, await gather_or_cancel(*[self._blank(scope, one, task) for one in some]))
         if taken:
             await self._conversations.remake(scope, taken, task.cause)
             await self._conversations.recount(scope, task.cause)
@@ -303,30 +306,19 @@ class Reconciler:
         try:
             if task.redo is not None:
                 check_redo(task.redo, self._maker, read)
-            if task.closed is not None:
-                episode = of_event(task.closed, read)
-            else:
-                assert stored is not None  # noqa: S101 – only an episode that closes is not
-                episode = of_stored(stored, read)
+            episode = of_event(task.closed, read) if task.closed else of_stored(existing(stored), read)
             history = history or await self._conversations.history(scope, episode.ordinal)
             wants_row = task.closed is not None and not history.is_covered
-            request = SummaryRequest(
-                in_zone(episode, self._rules.zone),
-                history.text,
-                self._rules.row_tokens,
-                max_summary_length=self._rules.max_summary_length,
-                wants_rolling=wants_row,
-            )
+            request = history.request(episode, wants_rolling=wants_row)
             if task.redo is None:
                 answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
             else:  # asks once, because a later record tries again
                 answer = await self._summarizer.summarize_without_fallback(request)
                 if answer.quality.source != "llm":
                     raise ProviderError(problem="no LLM is configured")
-        except (NotRedone, ProviderError) as error:
-            assert stored is not None  # noqa: S101 – any other request is repeated until it succeeds
+        except (NotRedone, ProviderError) as error:  # any other request is repeated until it succeeds
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
-            return self._postponed(stored, error), None
+            return self._postponed(existing(stored), error), None
         made = replace(self._stored(stored, episode, answer, task), inputs=read.inputs)
         return made, answer.rolling_summary if wants_row else None
 
@@ -370,9 +362,8 @@ class Reconciler:
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
 
-    def _renewed(self, stored: Episode | None, task: Task) -> Episode:
+    def _renewed(self, stored: Episode, task: Task) -> Episode:
         """Return the next revision with the same texts."""
-        assert stored is not None  # noqa: S101 – as `decide` says
         fields = revision_after(stored, stored.event.episode_id)
         if isinstance(stored, DeletedEpisode):
             return replace(stored, deletion=stored.deletion.model_copy(update=fields), cause=task.cause)
@@ -381,8 +372,7 @@ class Reconciler:
 
     def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
         """Return the tombstone of an episode that has no messages left, or has expired."""
-        event = stored.event if stored else task.closed
-        assert event is not None  # noqa: S101 – only an episode that closes is not stored
+        event = task.closed or existing(stored).event
         deletion = SummaryDeleted(
             **revision_after(stored, event.episode_id),
             reason="expired" if self._has_expired(event) else task.amended.change if task.amended else "deleted",
@@ -404,42 +394,44 @@ class Reconciler:
 
     # -- what follows from it
 
-    async def _conversation(
+    async def _follow(
         self, scope: Scope, mine: Sequence[Reconciled], task: Task
-    ) -> tuple[Conversation | None, list[RollingRow]]:
-        """Update the conversation's title, counts and rows after its episodes; return it with these rows."""
-        first, ordinals = mine[0], [one.episode.ordinal for one in mine]
-        follow, cause = self._conversations, task.cause
+    ) -> tuple[list[RollingRow], Conversation | None]:
+        """Update the conversation's rows, title and counts after its episodes; return them."""
+        first, conversations, cause = mine[0], self._conversations, task.cause
+        ordinals = [one.episode.ordinal for one in mine]
         if first.history is not None and isinstance(first.episode, StoredEpisode):
             summary, history = first.episode.summary, first.history
-            rows, conversation = await gather_or_cancel(
-                follow.grow(scope, summary, first.written, history, cause),
-                follow.count(scope, summary, cause, history),
+            following = (
+                conversations.grow(scope, summary, first.written, history, cause),
+                conversations.count(scope, summary, cause, history),
             )
         else:
-            rows, conversation = await gather_or_cancel(
-                follow.remake(scope, ordinals, cause), follow.recount(scope, cause)
-            )
-        return conversation, rows
+            following = conversations.remake(scope, ordinals, cause), conversations.recount(scope, cause)
+        rows, conversation = await gather_or_cancel(*following)
+        return rows, conversation
 
     async def _finish(self, made: Reconciled, task: Task) -> None:
         """Index the episode, and archive its messages with its id if it has just closed."""
-        episode, closed = made.episode, task.closed
+        episode, closed, embedder = made.episode, task.closed, self._embedder
         if isinstance(episode, DeletedEpisode):
             await self._index.remove(episode.event.episode_id, episode.event.revision)
             return
-        steps = [self._put_point(episode, made.now.contents)]
-        if closed is not None:
-            before = self._retention.messages_before(self._clock())
-            kept = [archived(one, closed) for one in closed.messages if not before or one.sent_at >= before]
-            steps.append(self._messages.assign(closed.episode_id, kept))
-        await gather_or_cancel(*steps)
 
-    async def _put_point(self, episode: StoredEpisode, texts: Mapping[str, str]) -> None:
-        embedder, vectors = self._embedder, None
-        if embedder:
-            vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
-        await self._index.put(episode, texts, vectors)
+        async def index() -> None:
+            texts = made.now.contents
+            vectors = None
+            if embedder:
+                vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
+            await self._index.put(episode, texts, vectors)
+
+        async def archive() -> None:
+            if closed is not None:
+                before = self._retention.messages_before(self._clock())
+                kept = [archived(one, closed) for one in closed.messages if not before or one.sent_at >= before]
+                await self._messages.assign(closed.episode_id, kept)
+
+        await gather_or_cancel(index(), archive())
 
     # -- what is read
 
@@ -457,7 +449,7 @@ class Reconciler:
             known = {message.id: message for message in (*core, *overlap)}
             states = await self._read(self._messages.changed, scope, known)
             return current([one.id for one in core], [one.id for one in overlap], known, states)
-        assert stored is not None  # noqa: S101 – only an episode that closes is not
+        stored = existing(stored)
         if self._has_expired(stored.summary):
             return Current()
         if task.amended is not None and task.amended.message_id is None:  # the whole conversation was deleted
@@ -554,11 +546,15 @@ def change_of(amended: EpisodeAmended) -> ArchiveChange:
     return ArchiveChange(event, amended.partition, amended.offset)
 
 
+def existing(stored: E | None) -> E:
+    assert stored is not None  # noqa: S101 – only an episode that has just closed may not be stored
+    return stored
+
+
 def identity(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     """Return what never changes of an episode: the ids of its core and overlap, and its last log offset."""
-    if stored is not None:
-        return stored.core_ids, stored.overlap_ids, stored.last_offset
-    assert closed is not None  # noqa: S101 – only an episode that closes is not stored
+    if closed is None:
+        return (one := existing(stored)).core_ids, one.overlap_ids, one.last_offset
     core, overlap = (tuple(message.id for message in some) for some in (closed.messages, closed.overlap))
     return core, overlap, closed.source.last_offset
 

@@ -1,8 +1,9 @@
 """A summary, and the request that it answers."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 
-from afterword.schemas import EpisodeClosed, Fact, Quality, Usage
+from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
 from afterword.streams.summarizer.llm.retrying import Deadline
 from afterword.streams.summarizer.prompt import FIELDS
 
@@ -10,6 +11,23 @@ MAX_SUMMARY_LENGTH = 1000
 """Maximum number of characters of the long summary, unless the settings say otherwise."""
 EXTRACTIVE = "extractive_provider"
 """`quality.reason` if no LLM is configured: a summary without an LLM is always marked."""
+
+
+@dataclass(frozen=True)
+class SummaryRules:
+    """The longest texts of a summary, and how its times are shown."""
+
+    rolling_max_tokens: int
+    """Tokens that complete a row of the rolling summary."""
+    max_summary_length: int = MAX_SUMMARY_LENGTH
+    """Characters of the long summary."""
+    zone: tzinfo = UTC
+    """Time zone in which the messages' days count."""
+
+    @property
+    def row_tokens(self) -> int:
+        """Maximum tokens of a row's text: a quarter more than completes a row, or no row would ever be complete."""
+        return self.rolling_max_tokens * 5 // 4
 
 
 @dataclass(frozen=True)
@@ -61,3 +79,21 @@ class Summary:
 def is_replaceable(quality: Quality) -> bool:
     """Return whether a fallback stands in for an LLM; if none is configured, there is nothing to replace it with."""
     return quality.source == "fallback" and quality.reason != EXTRACTIVE
+
+
+def in_zone(episode: EpisodeClosed, zone: tzinfo) -> EpisodeClosed:
+    """Convert the times of an episode's messages to the zone in which its summary counts days.
+
+    The moments stay the same.
+    """
+    if zone is UTC:
+        return episode
+
+    def shown(message: EpisodeMessage) -> EpisodeMessage:
+        try:
+            return message.model_copy(update={"sent_at": message.sent_at.astimezone(zone)})
+        except OverflowError:  # on the first or last day that Python can represent
+            return message
+
+    messages, overlap = tuple(map(shown, episode.messages)), tuple(map(shown, episode.overlap))
+    return episode.model_copy(update={"messages": messages, "overlap": overlap})

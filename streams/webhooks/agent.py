@@ -4,10 +4,8 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterable
 from contextlib import AsyncExitStack
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import stamina
@@ -21,7 +19,7 @@ from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
-from afterword.streams.lanes import Lanes
+from afterword.streams.lanes import attach_agents, send
 from afterword.streams.settings import Kafka, Settings, variable
 from afterword.streams.stores.episodes import EpisodeQueries, Versions
 from afterword.streams.stores.opening import open_stores
@@ -29,7 +27,8 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
 from faust_eos.app import App
-from faust_eos.at_least_once import AtLeastOnce, mark_idle, mark_working, run_in_batch
+from faust_eos.at_least_once import AtLeastOnce, mark_working
+from faust_eos.batch import Output
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
@@ -41,7 +40,6 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 600.0
 STORE_SECONDS = 1.0
 """Wait before an unavailable store is asked again."""
 DELIVERED, DEAD_LETTER, OUTDATED = "delivered", "dead_letter", "outdated"
-RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 log = structlog.get_logger()
 ROLE = "webhooks"
@@ -52,18 +50,18 @@ IN_FLIGHT = 256
 class Undelivered:
     """Dead letters of events that an endpoint did not accept, committed together with the offset."""
 
-    def __init__(self, app: App, kafka: Kafka, name: str, metrics: Metrics) -> None:
-        self._topic = app.topic(kafka.undelivered_topic, **RAW)
+    def __init__(self, kafka: Kafka, name: str, metrics: Metrics) -> None:
+        self._topic = kafka.undelivered_topic
         self._name = name
         self._metrics = metrics
 
-    async def send(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
+    def send(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
         """Write the record unchanged, with the endpoint's name, so that a replay goes only to this endpoint."""
         log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self._name, error_type=error_type, problem=problem)
         failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self._name}: {problem}"}
         key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
         others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
-        await self._topic.send(key=key, value=value, headers=[*others, (FOR_ENDPOINT, self._name.encode())])
+        send(Output(self._topic, key, value, None, None, [*others, (FOR_ENDPOINT, self._name.encode())]))
         self._metrics.dead_letters.labels(WEBHOOKS, error_type).inc()
         self._metrics.webhooks.labels(self._name, DEAD_LETTER).inc()
 
@@ -102,7 +100,7 @@ class Deliveries:
         where = f"{record.topic}-{record.partition}"
         error = await self._attempts.alone(record.key, where, lambda: self._settle(event, record))
         if error is not None:
-            await self._undelivered.send(record, UNFORESEEN, place_of(error), self._attempts.most)
+            self._undelivered.send(record, UNFORESEEN, place_of(error), self._attempts.most)
         event.ack()
 
     async def _settle(self, event: Any, record: KafkaRecord) -> None:
@@ -112,14 +110,14 @@ class Deliveries:
         try:
             await self._until_taken(event, record)
         except InvalidRecord as error:
-            await self._undelivered.send(record, error.error_type, error.detail)
+            self._undelivered.send(record, error.error_type, error.detail)
         except EndpointGone:
             # wait until the worker stops or loses the partition, so that neither this event nor a later one is
             # committed
             self._metrics.webhook_gone.labels(self.name).set(1)
             await asyncio.Event().wait()
         except DeliveryFailed as error:
-            await self._undelivered.send(record, error.error_type, str(error), error.tries)
+            self._undelivered.send(record, error.error_type, str(error), error.tries)
 
     async def _until_taken(self, event: Any, record: KafkaRecord) -> None:
         """Try until the endpoint accepts the event. Raises: InvalidRecord, EndpointGone, DeliveryFailed after the last
@@ -211,32 +209,15 @@ async def endpoint_app(
     app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"))
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
-    undelivered = Undelivered(app, kafka, name, metrics)
+    undelivered = Undelivered(kafka, name, metrics)
     handler = Deliveries(
         endpoint, undelivered, attempts, webhooks.retry_seconds, episodes.versions, metrics, given.since
     )
-    crashes: set[asyncio.Task[None]] = set()
-
-    def crash(_: bytes | None, error: BaseException) -> None:
-        log.error("webhooks_failed", stage=WEBHOOKS, endpoint=name, error_type=type(error).__name__)
-        crashes.add(asyncio.ensure_future(app.crash(error)))
-
-    # both topics share the lanes, so that a deletion waits for a summary that is being delivered
-    lanes = Lanes[bytes | None](crash)
-    closing.push_async_callback(lanes.cancel)
     topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
-    for kind in dict.fromkeys(given.types):
-        schema = AtLeastOnce(order=lambda record: (record.key,), max_in_flight=IN_FLIGHT)
-
-        async def deliver(stream: AsyncIterable[Any]) -> None:
-            async for event in stream.noack().events():  # type: ignore[attr-defined]
-                mark_idle(event)  # idle until its turn comes, and between two tries
-                lanes.submit(event.value.key, partial(run_in_batch, event, handler.deliver))
-
-        app.agent(app.topic(topics[kind], schema=schema), name=f"{name} {kind}")(deliver)
-
-    @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
-    async def cancel(*_: Any, **__: Any) -> None:
-        await lanes.cancel()  # the next owner delivers the rest
-
+    schema = AtLeastOnce(order=lambda record: (record.key,), max_in_flight=IN_FLIGHT)
+    sources = {f"{name} {kind}": (topics[kind], schema) for kind in dict.fromkeys(given.types)}
+    # both topics share the lanes, so that a deletion waits for a summary that is being delivered; a record is idle
+    # until its turn comes, and between two tries
+    lanes = attach_agents(app, WEBHOOKS, sources, handler.deliver, are_idle=True)
+    closing.push_async_callback(lanes.cancel)
     return app

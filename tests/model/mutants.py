@@ -352,7 +352,7 @@ MUTANTS = (
         "a change is not applied to the archive",
         SUMMARIZER,
         RECONCILER,
-        "        await self._messages.change(change)\n",
+        "        await self._messages.change(change_of(amended))\n",
         "",
     ),
     Mutant(
@@ -361,6 +361,14 @@ MUTANTS = (
         "streams/summarizer/current.py",
         "    if known is not None and state.changed <= (NEVER if known.changed is None else known.changed):\n",
         "    if False:\n",
+    ),
+    Mutant(
+        "whether a row is complete is up to the settings of the worker that reads it",
+        SUMMARIZER,
+        CONVERSATIONS,
+        "        return None if self.row is None or self.row.is_complete else self.row\n",
+        "        limit = self.rules.rolling_max_tokens\n"
+        "        return self.row if self.row is not None and count_tokens(self.row.content) < limit else None\n",
     ),
     Mutant(
         "rows keep the texts of before a change",
@@ -380,15 +388,15 @@ MUTANTS = (
         "an episode that closes is not indexed",
         SUMMARIZER,
         RECONCILER,
-        "        steps = [self._put_point(episode, made.now.contents)]\n",
-        "        steps = []\n",
+        "        await gather_or_cancel(index(), archive())\n",
+        "        await archive()\n",
     ),
     Mutant(
         "messages are not archived with their episode's id",
         SUMMARIZER,
         RECONCILER,
-        "            steps.append(self._messages.assign(closed.episode_id, kept))\n",
-        "",
+        "                await self._messages.assign(closed.episode_id, kept)\n",
+        "                await self._messages.assign(closed.episode_id, kept[:0])\n",
     ),
     Mutant(
         "a fallback is not tried again",

@@ -6,7 +6,7 @@ message and version, and every text of the LLM repeats the marks that it was sho
 
 import re
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -39,12 +39,11 @@ from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.lanes import Lanes
 from afterword.streams.settings import Kafka, Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from afterword.streams.summarizer.agent import LaneKey, current_output, lane_of
+from afterword.streams.summarizer.agent import current_output, lane_of
 from afterword.streams.summarizer.fallbacks import FallbackTimer
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.reconciler import Event, Reconciler
-from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from distributions.engine.tests.simulation.broker import Broker, Record, Transaction
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
@@ -74,7 +73,7 @@ FALLBACK = Quality(source="fallback", reason=AWAY.error_type)
 CONVERSATIONS = "abc"
 SIZE = 3
 ROW_TOKENS = 60
-"""Tokens that complete a row, about two or three episodes."""
+"""Tokens that complete a row of the first worker, about two or three episodes. The others have other limits."""
 OVERLAP = 2
 CHANGING = "bc"
 """Conversations whose messages are changed and whose summaries are redone. In all others, each record has an output."""
@@ -222,13 +221,13 @@ class Worker(Process):
             publish=self._publish,
             keep=self._keep,
             steps=a_step_runner(backoff=lambda *_: PAUSE_SECONDS),
-            rules=SummaryRules(rolling_max_tokens=ROW_TOKENS),
+            rules=SummaryRules(rolling_max_tokens=ROW_TOKENS * (1 + int(name[1:]))),
             maker=TODAY,
             retry=RETRY,
             clock=lambda: NOON,
         )
         self._handler = a_handler(reconciler, outputs, ENGINE.clock)
-        self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
+        self._lanes = Lanes[Hashable](lambda _, error: self.stop_worker(error))
 
     def _remote(self, store: Any) -> Any:
         return Remote(self.network, self, store)
@@ -265,7 +264,7 @@ class Worker(Process):
         key = current_output(Kafka(), event).key
         send(CURRENT, key, b"%d" % (len(self.world.shared.sent) - 1), [])
 
-    async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
+    def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
         send(DEAD_LETTERS, key, value, [])
 
 

@@ -31,9 +31,8 @@ from afterword.streams.stores.messages import ArchiveChange, MessageArchive
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.reconciler import Reconciler
 from afterword.streams.summarizer.retention import RetentionSweep
-from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.samples import NOON, a_cause, a_closed_episode, a_fact, an_episode_message
 from tests.summarizer_world import METRICS, TODAY, Topic, a_step_runner
 from tests.unit.afterword.serving.served import Served, serving
@@ -87,7 +86,7 @@ class Story:
         closed: EpisodeClosed = a_closed_episode(
             1, conversation_id, messages=messages, overlap=(), fingerprint=fingerprint(messages), **shape
         )
-        await self.reconciler.closed(closed, a_cause(first))
+        await self.reconciler.handle(closed, a_cause(first))
 
     async def change(self, event: Changed) -> None:
         offset = self.next_offset
@@ -103,7 +102,7 @@ class Story:
             offset=offset,
             amended_at=NOON,
         )
-        await self.reconciler.amended(amended, a_cause(offset))
+        await self.reconciler.handle(amended, a_cause(offset))
 
     async def delete(self, message_id: str) -> None:
         conversation_id = message_id.partition("-")[0]
@@ -237,7 +236,7 @@ async def test_a_summary_that_is_made_anew_brings_its_own_facts(story: Story) ->
     await tell_it_all(story)
     story.llm.facts = (a_fact("name is John", attribute="name", user_id=ADA, message_ids=("c2-0",)),)
     redo = {"revision": 1, "model": TODAY.model, "prompt_version": TODAY.prompt_version, "requested_at": NOON}
-    await story.reconciler.redo(
+    await story.reconciler.handle(
         EpisodeRedo(conversation_id="c2", tenant_id="t1", episode_id="c2:1", attempt=0, **redo), a_cause(500)
     )
     found = await story.memory.profile(ADA, "t1")
@@ -251,7 +250,7 @@ async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
     reconciler = a_reconciler(story.episodes, story.messages, story.index, story.llm, retention)
 
     async def handle(redo: EpisodeRedo) -> None:
-        await reconciler.redo(redo, a_cause(1000))
+        await reconciler.handle(redo, a_cause(1000))
 
     stores: dict[str, Any] = {"episodes": story.episodes, "messages": story.messages}
     sweep = RetentionSweep(retention, **stores, metrics=METRICS, send=handle, clock=lambda: TODAYS_DATE)

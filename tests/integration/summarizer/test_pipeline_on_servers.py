@@ -106,7 +106,7 @@ async def test_a_server_that_is_away_is_waited_for(closed_port: int) -> None:
     reconciler = world.reconciler(episodes=MongoEpisodes(away), index=unreachable)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await reconciler.closed(EPISODES[0], a_cause(1))
+            await reconciler.handle(EPISODES[0], a_cause(1))
     assert world.topic.events == []
     with pytest.raises(StoreUnavailable):
         await MongoMessages(away).assign("c1:1", [ArchivedMessage(a_message(), 0, 0)])

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from afterword.streams.settings import Settings
-from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.summarizer_app import summary_rules
 
 

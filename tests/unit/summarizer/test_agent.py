@@ -7,8 +7,10 @@ from typing import Any
 from afterword.schemas import Quality
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.summarizer.agent import count_summary
+from afterword.streams.settings import Kafka
+from afterword.streams.summarizer.agent import Outputs
 from afterword.streams.telemetry import Metrics
+from faust_eos.batch import Batch, bound
 from tests.samples import a_summary
 from tests.summarizer_world import a_handler
 
@@ -17,7 +19,7 @@ from tests.summarizer_world import a_handler
 class DeadLetterTopic:
     taken: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
 
-    async def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         self.taken.append((key, value))
 
 
@@ -39,18 +41,20 @@ async def test_a_record_that_cannot_be_taken_is_done_when_its_dead_letter_is_sen
         topic="episode.closed", partition=0, offset=7, key=b"c1", value=b"not JSON", headers=[], timestamp=0
     )
     event = Event(record, dead_letters)
-    reconciler: Any = SimpleNamespace(closed=None)  # what cannot be decoded does not come so far
+    reconciler: Any = SimpleNamespace(handle=None)  # what cannot be decoded does not come so far
     outputs: Any = dead_letters
     await a_handler(reconciler, outputs).handle(event)
     assert dead_letters.taken == [(b"c1", b"not JSON")]
     assert event.acknowledged == [1]
 
 
-def test_summaries_are_counted_by_source_and_reason() -> None:
+async def test_summaries_are_counted_by_source_and_reason() -> None:
     metrics = Metrics("summarizer", "1.2.3")
     invalid = AnswerInvalid(problem="no JSON").error_type
-    count_summary(metrics, a_summary(quality=Quality(source="llm")))
-    count_summary(metrics, a_summary(quality=Quality(source="fallback", reason=invalid)))
+    outputs = Outputs(Kafka(), metrics)
+    with bound(Batch("episode.closed-0", None)):
+        await outputs.publish(a_summary(quality=Quality(source="llm")))
+        await outputs.publish(a_summary(quality=Quality(source="fallback", reason=invalid)))
     value = metrics.registry.get_sample_value
     assert value("afterword_summaries_total", {"source": "llm", "reason": ""}) == 1
     assert value("afterword_summaries_total", {"source": "fallback", "reason": invalid}) == 1

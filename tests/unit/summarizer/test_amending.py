@@ -26,8 +26,7 @@ from afterword.streams.stores.episodes import MOST_REVISIONS, find_conversation
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.summarizer.conversations import MOST_BEFORE
 from afterword.streams.summarizer.reconciler import archived as archived_message
-from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, cancelled, crash, outage
@@ -92,7 +91,7 @@ async def archive(world: World, event: Changed, offset: int) -> None:
 
 
 async def amend(world: World, event: Changed, offset: int = 100, faults: Faults = NO_FAULTS, **fields: Any) -> None:
-    await world.reconciler(faults, **fields).amended(amended(event, offset), a_cause(offset))
+    await world.reconciler(faults, **fields).handle(amended(event, offset), a_cause(offset))
 
 
 def announced(world: World) -> list[str]:
@@ -415,7 +414,7 @@ async def test_a_deleted_conversation_begins_anew_with_the_next_ordinal() -> Non
     await amend(world, DELETE_ALL)
     fourth = a_closed_episode(4, overlap=())
     fourth = fourth.model_copy(update={"source": fourth.source.model_copy(update={"last_offset": 120})})
-    await world.reconciler().closed(fourth, a_cause(110))
+    await world.reconciler().handle(fourth, a_cause(110))
     assert world.provider.requests[-1].previous_rolling == ""
     await amend(world, DELETE_ALL)  # as after a crash
     assert list(world.episodes.episodes) == ["c1:4"]
@@ -504,7 +503,7 @@ async def test_what_was_before_many_deleted_episodes_stays_in_the_rolling_summar
     await world.run(closed[: gone + 3], rules=rules)
     for ordinal in range(4, gone + 4):
         await amend(world, delete(f"m{ordinal - 1}"), 100 + ordinal, rules=rules)
-    await world.reconciler(rules=rules).closed(closed[gone + 3], a_cause(300))
+    await world.reconciler(rules=rules).handle(closed[gone + 3], a_cause(300))
     before = world.provider.requests[-1].previous_rolling
     assert [f"Episode {ordinal} has" in before for ordinal in (1, 2, 3, 4)] == [True, True, True, False]
 

@@ -14,8 +14,7 @@ from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, TEMPLATES, Template
 from afterword.streams.summarizer.providers import LlmProvider
-from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules
 from afterword.streams.text.tokens import count_tokens
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message

@@ -12,9 +12,8 @@ from afterword.schemas import Usage
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.checking import SummaryCheck
-from afterword.streams.summarizer.rolling import in_zone
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, in_zone
 from tests.doubles.llm import unread
 from tests.doubles.provider import ScriptedProvider
 from tests.unit.summarizer.conversations import an_episode_of

@@ -11,7 +11,7 @@ from afterword.streams.settings import Kafka
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.conversations import MAX_ROLLING_BYTES, last_rows
 from afterword.streams.summarizer.reconciler import Event
-from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summary import SummaryRules
 from faust_eos.batch import Output
 from tests.samples import NOON, a_cause, a_row
 from tests.summarizer_world import World
@@ -54,7 +54,7 @@ async def summarized() -> tuple[World, Table]:
 
 async def change(world: World, table: Table, event: Any, offset: int = 100) -> None:
     await archive(world, event, offset)
-    await world.reconciler(keep=table.keep, rules=SHORT).amended(amended(event, offset), a_cause(offset))
+    await world.reconciler(keep=table.keep, rules=SHORT).handle(amended(event, offset), a_cause(offset))
 
 
 async def test_an_episode_says_what_was_announced_last_and_a_conversation_has_all_of_its_rows() -> None:

@@ -64,7 +64,7 @@ class Deployment(World):
     async def handle(self) -> None:
         for redo in self.requests:
             self.offset += 1
-            await self.reconciler(**self.fields()).redo(redo, a_cause(self.offset))
+            await self.reconciler(**self.fields()).handle(redo, a_cause(self.offset))
         self.requests.clear()
 
     async def after(self, seconds: float) -> int:

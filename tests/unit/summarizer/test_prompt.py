@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, Template, json_prompt, long_prompt
-from afterword.streams.summarizer.rolling import in_zone
-from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.summarizer.summary import SummaryRequest, in_zone
 from afterword.streams.text.fences import Messages, unused_prefix
 from tests.samples import NOON, a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of

@@ -16,8 +16,8 @@ from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import Episode, RollingRow
 from afterword.streams.summarizer.reconciler import compression
-from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer, waited_for
+from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.text.tokens import count_tokens
 from tests.doubles.stores import MemoryEpisodes
 from tests.samples import NOON, a_cause, a_closed_episode, a_stored_episode
@@ -129,7 +129,7 @@ async def test_an_episode_that_comes_in_another_record_is_announced_under_the_ne
     world = World()
     await world.run(EPISODES[:1])
     before = world.episodes.episodes["c1:1"].summary
-    await world.reconciler().closed(EPISODES[0], a_cause(50))
+    await world.reconciler().handle(EPISODES[0], a_cause(50))
     after = world.episodes.episodes["c1:1"].summary
     assert (after.event_id, after.long_summary) == ("c1:1:2", before.long_summary)
     assert world.topic.events == [before, after]

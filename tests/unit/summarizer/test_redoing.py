@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from afterword.schemas import EpisodeRedo, InvalidRecord, SummaryCreated
 from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import a_cause
 from tests.summarizer_world import NO_FAULTS, TODAY, Crash, Fault, Faults, World, cancelled, crash, outage
@@ -54,7 +53,7 @@ def request(ordinal: int, revision: int = 1, **fields: Any) -> EpisodeRedo:
 
 async def redo(world: World, asked: EpisodeRedo, offset: int = 50, faults: Faults = NO_FAULTS, **fields: Any) -> None:
     given = {"summarizer": Summarizer(Todays())} | fields
-    await world.reconciler(faults, **given).redo(asked, a_cause(offset))
+    await world.reconciler(faults, **given).handle(asked, a_cause(offset))
 
 
 def summary_of(world: World, ordinal: int) -> SummaryCreated:
@@ -91,7 +90,7 @@ async def test_a_request_that_is_read_again_asks_the_llm_once_and_is_announced_a
     world = await a_world()
     await redo(world, request(3))
     before, told = world.state, list(world.topic.published)
-    await world.reconciler().redo(request(3), a_cause(50))
+    await world.reconciler().handle(request(3), a_cause(50))
     assert world.provider.requests == []
     assert world.state == before
     assert world.topic.published == told * 2
@@ -188,7 +187,7 @@ async def taken(world: World, step: Changed | int, offset: int, faults: Faults, 
     stored = world.episodes.episodes.get(f"c1:{step}")
     if stored is not None:
         asked = request(step, stored.summary.revision)
-        await repeated(lambda f: world.reconciler(f, rules=rules).redo(asked, a_cause(offset)), faults)
+        await repeated(lambda f: world.reconciler(f, rules=rules).handle(asked, a_cause(offset)), faults)
 
 
 async def repeated(call: Any, faults: Faults) -> None:
@@ -231,10 +230,10 @@ def test_a_request_among_changes_that_the_archive_has_already_leaves_nothing_of_
                 stored = world.episodes.episodes.get(f"c1:{step}")
                 if stored is not None:
                     asked = request(step, stored.summary.revision, attempt=stored.attempt)
-                    await world.reconciler(rules=rules).redo(asked, a_cause(1000 + place))
+                    await world.reconciler(rules=rules).handle(asked, a_cause(1000 + place))
             else:
                 event = amended(step, offset)
-                await world.reconciler(rules=rules).amended(event, a_cause(1000 + place))
+                await world.reconciler(rules=rules).handle(event, a_cause(1000 + place))
                 offset += 1
         check(world)
 

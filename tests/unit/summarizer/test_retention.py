@@ -36,7 +36,7 @@ class Sweep(RetentionSweep):
 
     async def handle(self, request: EpisodeRedo) -> None:
         self.requests.append(request)
-        await self.reconciler.redo(request, a_cause(500 + len(self.requests)))
+        await self.reconciler.handle(request, a_cause(500 + len(self.requests)))
 
 
 def left(world: World) -> dict[str, Any]:
@@ -95,7 +95,7 @@ async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
     for offset in (0, 50):
         for closed in CLOSED:
             reconciler = world.reconciler(retention=BOTH, clock=lambda: NOON + 2 * DAY)
-            await reconciler.closed(closed, a_cause(closed.ordinal + offset))
+            await reconciler.handle(closed, a_cause(closed.ordinal + offset))
             event = world.topic.events[-1]
             assert isinstance(event, SummaryDeleted)
             assert event.reason == "expired"
@@ -107,7 +107,7 @@ async def test_a_replay_puts_no_label_where_a_message_has_expired() -> None:
     world = await a_world()
     await Sweep(world, NOON + DAY + timedelta(minutes=1), Retention(messages_days=1)).sweep()
     reconciler = world.reconciler(retention=BOTH, clock=lambda: NOON + DAY + timedelta(minutes=1))
-    await reconciler.closed(CLOSED[0], a_cause(50))
+    await reconciler.handle(CLOSED[0], a_cause(50))
     assert "c1:m0:t1" not in world.messages.episode_ids
     assert world.messages.episode_ids["c1:m1:t1"] == "c1:1"
 
@@ -137,7 +137,7 @@ async def test_an_episode_that_has_expired_before_it_closes_is_never_shown_to_th
 async def test_an_episode_that_is_kept_longer_here_stays_as_it_is_when_another_worker_lets_it_expire() -> None:
     world = await a_world()
     before = world.episodes.episodes["c1:1"].summary
-    await world.reconciler().redo(request_for(world.episodes.episodes["c1:1"], NOBODY, NOON), a_cause(50))
+    await world.reconciler().handle(request_for(world.episodes.episodes["c1:1"], NOBODY, NOON), a_cause(50))
     assert world.episodes.episodes["c1:1"].summary == before
     assert world.provider.requests == []
 
@@ -181,9 +181,9 @@ async def test_a_crash_in_a_removal_is_repeated_to_the_same_end(at: int, late: b
     request = request_for(world.episodes.episodes["c1:2"], NOBODY, NOON)
     fields = {"retention": BOTH, "clock": lambda: NOON + 2 * DAY}
     with suppress(Crash):
-        await world.reconciler(Faults(at, late, crash), **fields).redo(request, a_cause(50))
+        await world.reconciler(Faults(at, late, crash), **fields).handle(request, a_cause(50))
     world.topic.published.clear()
-    await world.reconciler(**fields).redo(request, a_cause(50))
+    await world.reconciler(**fields).handle(request, a_cause(50))
     assert [event.event_id for event in world.topic.events] == ["c1:2:2"]
     assert left(world)["episodes"] == left(world)["points"] == {"c1:1", "c1:3"}
     assert left(world)["rows"] == [1, 3]

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.stores.episodes import RollingRow
-from afterword.streams.summarizer.rolling import History, SummaryRules
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.summarizer.conversations import History
+from afterword.streams.summarizer.summary import SummaryRules
 from tests.samples import NOON, a_cause, a_summary
 
 RULES = SummaryRules(rolling_max_tokens=5)
@@ -16,7 +16,7 @@ ROW = RollingRow(
     7,
     a_cause(),
     SHORT,
-    count_tokens(SHORT),
+    is_complete=False,
     first_ordinal=2,
     last_ordinal=3,
     inputs=((3, 1),),
@@ -32,7 +32,7 @@ def test_the_first_episode_begins_the_first_row() -> None:
     row, before = after(None, 4, LONG)
     assert before is None
     assert (row.row, row.revision, row.content, row.first_ordinal, row.last_ordinal) == (1, 1, LONG, 1, 4)
-    assert (row.inputs, row.cause, row.token_count) == (((4, 2),), a_cause(9), count_tokens(LONG))
+    assert (row.inputs, row.cause, row.is_complete) == (((4, 2),), a_cause(9), True)
 
 
 def test_a_row_under_the_limit_goes_on() -> None:
@@ -58,6 +58,6 @@ def test_rows_cover_every_ordinal_once_and_in_order(texts: list[str]) -> None:
         row, _ = after(rows[-1] if rows else None, ordinal, text)
         rows[row.row - 1 :] = [row]
     assert [row.row for row in rows] == list(range(1, len(rows) + 1))
-    assert all(row.token_count >= RULES.rolling_max_tokens for row in rows[:-1])
+    assert all(row.is_complete for row in rows[:-1])
     assert all(before.last_ordinal + 1 == after.first_ordinal for before, after in pairwise(rows))
     assert [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, len(texts) + 1))

@@ -13,7 +13,7 @@ from afterword.schemas import EpisodeClosed
 from afterword.schemas.ids import episode_id
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.text.tokens import count_tokens
 from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash
@@ -57,8 +57,8 @@ async def test_there_are_several_rows_and_together_they_cover_every_episode_once
 
 async def test_each_row_but_the_last_ends_where_it_passes_the_limit(world: World) -> None:
     rows = rows_of(world)
-    assert all(row.token_count == count_tokens(row.content) for row in rows)
-    assert all(MAX_TOKENS <= row.token_count <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
+    assert all(MAX_TOKENS <= count_tokens(row.content) <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
+    assert count_tokens(rows[-1].content) < MAX_TOKENS
 
 
 async def test_every_row_is_about_its_own_episodes_and_the_first_keeps_the_beginning(world: World) -> None:
@@ -75,11 +75,11 @@ async def test_crashes_leave_rows_that_cover_the_same(conversation: tuple[Episod
     for place, episode in enumerate(conversation):
         at, after = episode.ordinal % CALLS + 1, episode.ordinal % 2 == 0
         with pytest.raises(Crash):
-            await disturbed.reconciler(Faults(at, after, crash), **OPTIONS).closed(episode, a_cause(place))
-        await disturbed.reconciler(**OPTIONS).closed(episode, a_cause(place))
+            await disturbed.reconciler(Faults(at, after, crash), **OPTIONS).handle(episode, a_cause(place))
+        await disturbed.reconciler(**OPTIONS).handle(episode, a_cause(place))
     rows = rows_of(disturbed)
     assert [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, 61))
-    assert all(MAX_TOKENS <= row.token_count <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
+    assert all(MAX_TOKENS <= count_tokens(row.content) <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
 
 
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in range(1, 6))
@@ -147,11 +147,13 @@ async def test_a_crash_at_any_call_changes_nothing_of_what_was_taken_in(fault: F
 TURNS = st.lists(st.integers(0, 6), max_size=60)
 
 
-@given(TURNS, TURNS)
-async def test_two_workers_take_every_episode_in_once(first: list[int], second: list[int]) -> None:
+@given(TURNS, TURNS, st.sampled_from([5, 30, 200]))
+async def test_two_workers_take_every_episode_in_once_whatever_their_limits(
+    first: list[int], second: list[int], other: int
+) -> None:
     world = World()
 
-    async def work(name: str, turns: list[int]) -> None:
+    async def work(name: str, turns: list[int], rules: SummaryRules) -> None:
         slowly = Slowly(turns)
         await world.run(
             EPISODES,
@@ -159,9 +161,9 @@ async def test_two_workers_take_every_episode_in_once(first: list[int], second: 
             provider=slowly.around(Worded(name)),
             publish=slowly.around_call(world.topic.publish),
             clock=lambda: NOON + timedelta(hours=1),
-            rules=SummaryRules(30),
+            rules=rules,
         )
 
-    await asyncio.gather(work("one", first), work("two", second))
+    await asyncio.gather(work("one", first, SummaryRules(30)), work("two", second, SummaryRules(other)))
     assert [ordinal for row in rows_of(world) for ordinal, _ in row.inputs] == [1, 2, 3, 4, 5]
     assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())

@@ -29,7 +29,7 @@ class Reconciler:
         self.error = error or KeyError(SECRET)
         self.processed: list[str] = []
 
-    async def closed(self, episode: EpisodeClosed, _: Cause) -> None:
+    async def handle(self, episode: EpisodeClosed, _: Cause) -> None:
         await asyncio.sleep(0)
         if self.fails.get(episode.conversation_id, 0) > 0:
             self.fails[episode.conversation_id] -= 1
@@ -43,7 +43,7 @@ class Queue:
     def __init__(self) -> None:
         self.taken: list[Any] = []
 
-    async def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         record: Any = SimpleNamespace(
             topic="episode.closed.dlq", partition=0, offset=0, key=key, value=value, headers=headers, timestamp=0
         )

@@ -14,9 +14,8 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_stored_episode

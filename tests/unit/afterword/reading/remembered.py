@@ -12,8 +12,7 @@ from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, M
 from afterword.streams.summarizer.conversations import Scope, counted_in, read_history
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.reconciler import archived
-from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules
 from afterword.streams.text.tokens import count_tokens
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages

@@ -107,7 +107,7 @@ async def summarized(record: Any, tracer: Tracer, world: World) -> list[bytes]:
     return headers
 
 
-async def send_to_dlq(*_: Any) -> None: ...
+def send_to_dlq(*_: Any) -> None: ...
 
 
 def read(event: Outgoing) -> Any:

@@ -108,7 +108,7 @@ class Taking:
 class Letters:
     sent: list[tuple[str, str, int]] = field(default_factory=list)
 
-    async def send(self, record: Record, error_type: str, _: str, attempts: int = 1) -> None:
+    def send(self, record: Record, error_type: str, _: str, attempts: int = 1) -> None:
         self.sent.append((record.id, error_type, attempts))
 
 
