@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.stores.index import Dense
-from afterword.streams.text.language import detect
+from afterword.streams.text.language import detect_all
 from afterword.streams.text.search_words import hashed, words_of
 
 END = 0
@@ -37,7 +37,7 @@ def packed_texts(
 
 def pack_words(messages: Sequence[str], summary: str) -> bytes:
     """Pack the words of an episode, whose summary is in the language of its messages. Linear in the texts."""
-    language = detect("\n".join(messages))
+    language = detect_all(messages)
     packed = [*(_numbers(text, language) for text in messages), _numbers(summary, language)]
     return np.fromiter(chain.from_iterable((*each, END) for each in packed), WORD).tobytes()
 

@@ -9,12 +9,11 @@ from afterword.streams.summarizer.answer import StatedFact
 from afterword.streams.summarizer.extractive.ranking import is_question
 from afterword.streams.summarizer.quality.assess import BEGINNING, Evidence, ground
 from afterword.streams.summarizer.quality.names import ROLES, fold
-from afterword.streams.text.language import detect, stem_words
+from afterword.streams.text.language import detect_all, stem_words
 from afterword.streams.text.prose import sentences_of
 
 MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "tool", "tools"})
 """Roles about which no fact is kept, because a profile is about people."""
-DETECTED_CHARACTERS = 4000
 MOST_CITED = 10
 """Maximum number of messages of a fact that are read, beginning with the first."""
 
@@ -34,7 +33,7 @@ def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -
     A fact's figures, dates and names, and at least one more word, must be in the messages that it names. If a user's
     own words state it, it has only that user's messages. Linear in the messages, for each fact.
     """
-    language = detect(" ".join(message.content for message in messages)[:DETECTED_CHARACTERS])
+    language = detect_all(message.content for message in messages)
     places = {message.id: place for place, message in enumerate(messages)}
     found: dict[tuple[str, str], Fact] = {}
     for one in stated:

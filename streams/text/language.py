@@ -27,6 +27,7 @@ LONGEST_STEMMED = 100
 STEMS = 16_384
 """Maximum number of stems that are cached, about 4 MB: a million words of dialogue have 15,000 different ones."""
 DETECTED_CHARACTERS = 4000
+BEGINNING = 1000
 """Maximum number of characters used for detection, whose time grows with the length."""
 
 ENGLISH_STOP_WORDS = """
@@ -70,6 +71,11 @@ def detect(text: str) -> str:
     """Detect the language: an ISO 639-1 code, or `und`. Deterministic; takes about 0.2 ms."""
     code, confidence = _ranked(text[:DETECTED_CHARACTERS])[0]
     return code if confidence >= MIN_CONFIDENCE else UNDETERMINED
+
+
+def detect_all(messages: Iterable[str]) -> str:
+    """Detect the language of messages by their beginnings, so that a long quotation does not decide alone."""
+    return detect("\n".join(content[:BEGINNING] for content in messages))
 
 
 def plausible(text: str) -> tuple[str, ...]:

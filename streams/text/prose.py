@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from afterword.streams.text.cutting import both_ends
@@ -13,6 +14,8 @@ MAX_MESSAGE_CHARACTERS = 24_000
 MAX_LIST_CHARACTERS = 240
 """A list that is longer, with the line that introduces it, is split into its items."""
 ENDS = ":：,;，、"
+KEPT_MESSAGES = 256
+"""The sentences of this many messages are kept, because a summary, its check and its facts read the same messages."""
 
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _NOT_SAID = re.compile(r"\s{0,3}(?:#{1,6}\s|\|.*\||[-*_=]{3,}\s*$|(?:\*\*|__)[^*_\n]{1,200}(?:\*\*|__):?\s*$)")
@@ -25,7 +28,8 @@ _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,1000}\)")
 _EMPHASIS = re.compile(r"(\*{1,3}|__|~~|`{1,2})(?=[^\s*_~`])([^*~`\n]{0,300}?[^\s*_~`]|[^\s*_~`])\1(?!\w)")
 
 
-def sentences_of(content: str) -> list[str]:
+@lru_cache(maxsize=KEPT_MESSAGES)
+def sentences_of(content: str) -> tuple[str, ...]:
     """Split a message into sentences, as one would read them aloud.
 
     A short list and the line or heading that introduces it are one sentence; no sentence ends with a colon.
@@ -45,7 +49,7 @@ def sentences_of(content: str) -> list[str]:
         if opening and not is_item and said:
             said[0] = f"{opening} {said[0]}"
         found += said
-    return [sentence for sentence in map(_ended, found) if sentence]
+    return tuple(sentence for sentence in map(_ended, found) if sentence)
 
 
 def _spoken(text: str) -> Iterator[tuple[bool, str]]:

@@ -17,7 +17,7 @@ from afterword.streams.summarizer.extractive.ranking import (
     weight,
 )
 from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS, title_of
-from afterword.streams.text.language import UNDETERMINED, detect, stem_words
+from afterword.streams.text.language import UNDETERMINED, detect_all, stem_words
 from afterword.streams.text.sentences import cut_at_word
 
 __all__ = ["ExtractiveTexts", "carry_forward", "condense", "summarize"]
@@ -44,7 +44,7 @@ def summarize(
     episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
 ) -> ExtractiveTexts:
     """Summarize an episode with its own sentences. Deterministic; takes less than a second for any episode."""
-    detected = detect(" ".join(message.content[:1000] for message in episode.messages)[:10_000])
+    detected = detect_all(message.content for message in episode.messages)
     language = ENGLISH if detected == UNDETERMINED else detected
     terms = cache(_terms_of(language))  # title and texts compare the same sentences
     turns = turns_of(episode.messages, terms)

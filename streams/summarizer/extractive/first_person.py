@@ -26,6 +26,7 @@ _LEAD_IN = (
     r"|great|true|please|(?:please )?(?:remember|note)(?: that)?|for the record|unfortunately|ja|nein|oui|non|sí|sì|sim"
     r"|übrigens|bitte|au fait|por cierto|comunque|trouwens)\b[,!.:]*\s+){0,3}"
 )
+_NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 _NAME = r"[^\W\d_][\w'’-]*"
 _PROPER = r"(?-i:[A-ZÀ-Þ])[\w'’-]*"
 _OFTEN = (
@@ -192,6 +193,11 @@ def _rules() -> Iterator[Rule]:
 
 
 RULES = tuple(_rules())
+_ANY_RULE = re.compile(
+    f"{_LEAD_IN}(?:{'|'.join(_NAMED_GROUP.sub('(?:', rule.pattern.pattern.removeprefix(_LEAD_IN)) for rule in RULES)})",
+    re.IGNORECASE,
+)
+"""Matches if a rule does: most sentences fit none, and are read once."""
 
 
 def first_person(messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
@@ -215,7 +221,7 @@ def first_person(messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
 
 def kind_of(sentence: str) -> tuple[FactKind, str | None] | None:
     """Return the kind and attribute of a statement about oneself; None if the sentence says nothing lasting."""
-    if is_question(sentence):
+    if is_question(sentence) or not _ANY_RULE.match(sentence):
         return None
     for rule in RULES:
         if fits := rule.pattern.match(sentence):

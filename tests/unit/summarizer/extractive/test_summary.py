@@ -241,4 +241,4 @@ def test_in_a_group_every_sentence_has_its_speaker() -> None:
 
 def test_a_heading_introduces_its_list() -> None:
     answer = "**Ingredients**\n- 200 g flour\n- 2 eggs\n\n## Steps\n1. Whisk.\n2. Fry.\n\n### Tip\nServe hot."
-    assert sentences_of(answer) == ["Ingredients: 200 g flour; 2 eggs.", "Steps: Whisk; Fry.", "Serve hot."]
+    assert sentences_of(answer) == ("Ingredients: 200 g flour; 2 eggs.", "Steps: Whisk; Fry.", "Serve hot.")
