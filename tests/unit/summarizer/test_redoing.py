@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeRedo, InvalidRecord, SummaryCreated
-from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable
+from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
@@ -193,7 +193,7 @@ async def taken(world: World, step: Changed | int, offset: int, faults: Faults, 
 async def repeated(call: Any, faults: Faults) -> None:
     try:
         await call(faults)
-    except (Crash, asyncio.CancelledError):  # the next worker handles it again
+    except (Crash, asyncio.CancelledError, StoreUnavailable):  # the next worker handles it again
         await call(NO_FAULTS)
 
 
