@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from afterword.operating.erasing.eraser import Eraser
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.serving import erasures, events, mcp, operating, reading, writing
+from afterword.serving import erasures, events, operating, reading, tools, writing
 from afterword.serving.feed import Feed
 from afterword.serving.page import app as page
 from afterword.serving.page.arriving import RecentMessages
@@ -33,7 +33,6 @@ from afterword.serving.principal import STREAMS_OF_A_KEY, Authenticator, KeyHold
 from afterword.serving.problems import RESPONSES, ProblemDocument, fault_response, show_error
 from afterword.serving.requests import BODIES, EncodedPaths
 from afterword.serving.services import Services
-from afterword.serving.tokens import IssuerKeys, TokenHolders
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
@@ -52,7 +51,7 @@ ROUTERS = (
     writing.router,
     erasures.router,
     events.router,
-    mcp.router,
+    tools.router,
     operating.router,
     page.router,
 )
@@ -131,6 +130,8 @@ def authenticator(settings: Serve, stores: Stores) -> Authenticator:
         case "keys":
             return KeyHolders(stores.keys)
         case "jwt":
+            from afterword.serving.tokens import IssuerKeys, TokenHolders  # imported here because few servers need it
+
             return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), verifying_context()))
         case _:
             return Nobody()
@@ -169,7 +170,7 @@ def make_app(services: Services) -> FastAPI:
     app.add_middleware(EncodedPaths)
     if settings.origins:
         methods = ["GET", "POST", "PATCH", "DELETE"]
-        headers = ["Authorization", "Content-Type", "Last-Event-ID", *mcp.HEADERS_OF_CLIENTS]
+        headers = ["Authorization", "Content-Type", "Last-Event-ID", *tools.HEADERS_OF_CLIENTS]
         app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
     if settings.auth == "none":
         # otherwise a page of another site could have its name resolve to this address and read everything

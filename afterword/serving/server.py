@@ -1,7 +1,6 @@
 """Runs the application in uvicorn, within limits that no client can exceed."""
 
 import asyncio
-import gc
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from afterword.serving.app import make_app, open_services
 from afterword.streams.settings import Settings
+from faust_eos.memory import allocate_sparingly, return_freed_memory, spare_the_collector
 
 KEEP_ALIVE_SECONDS = 5
 HEADER_SECONDS = 10.0
@@ -92,10 +92,11 @@ class HttpServer(uvicorn.Server):
 
 async def run_server(settings: Settings, started: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. `started` is called with the address. Raises: ConfigurationError, OSError."""
+    allocate_sparingly()
     with _listening(settings) as listener:
         async with open_services(settings) as services:
             if services.warming:
-                services.warming.add_done_callback(spare_the_collector)
+                services.warming.add_done_callback(_settle)
             host, port = listener.getsockname()[:2]
             address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             log.info("server_started", stage="serve", address=address, auth=settings.serve.auth)
@@ -103,10 +104,10 @@ async def run_server(settings: Settings, started: Callable[[str], None]) -> None
             await HttpServer(configuration(settings, make_app(services))).serve([listener])
 
 
-def spare_the_collector(_: "asyncio.Task[None]") -> None:
-    """Exempt the 200,000 objects loaded so far from garbage collection, which would stop every request for 100 ms."""
-    gc.collect()
-    gc.freeze()
+def _settle(_: "asyncio.Task[None]") -> None:
+    """Once everything is loaded, exempt it from garbage collection, which would stop every request for 100 ms."""
+    spare_the_collector()
+    return_freed_memory()
 
 
 def configuration(settings: Settings, app: Any) -> uvicorn.Config:

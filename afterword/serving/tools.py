@@ -4,16 +4,16 @@ The principal determines tenant and user; no tool takes them as an argument. Tex
 written by anyone. They are returned as data: in structured content, and fenced as quotations in the text for the model.
 """
 
-import inspect
+import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from importlib import import_module
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
-from mcp.types import Tool, ToolAnnotations
+from fastapi import APIRouter, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 
 from afterword.reading.context import ANYONE
@@ -33,7 +33,7 @@ from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
-from afterword.serving.principal import Permission, Principal
+from afterword.serving.principal import MayReadOrWrite, Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, existing, problems_of
 from afterword.serving.reading import (
     MOST_CONTEXT_TOKENS,
@@ -43,12 +43,18 @@ from afterword.serving.reading import (
     ProfileAnswer,
     RecallAnswer,
 )
-from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS
+from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS, read_json
+from afterword.serving.services import services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
 from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
 from afterword.streams.text.visible import printable, shown
+
+HEADERS_OF_CLIENTS = ["Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"]
+"""Headers that scripts of other origins may send."""
+
+router = APIRouter(tags=["mcp"])
 
 ConversationName = Annotated[
     str, Field(min_length=1, max_length=MOST_CHARACTERS, description="Id of the conversation.")
@@ -296,23 +302,6 @@ class AgentTool(Generic[G]):
     def name(self) -> str:
         return self.call.__name__
 
-    @cached_property
-    def described(self) -> Tool:
-        """The tool in the protocol's terms."""
-        return Tool(
-            name=self.name,
-            title=self.title,
-            description=inspect.getdoc(self.call),
-            input_schema=self.arguments.model_json_schema(),
-            output_schema=self.answer.json_schema(),
-            annotations=ToolAnnotations(
-                read_only_hint=self.scope == "read",
-                destructive_hint=self.destructive,
-                idempotent_hint=self.scope == "read" or self.destructive,
-                open_world_hint=False,
-            ),
-        )
-
     def document(self, answer: ToolAnswer) -> Any:
         """Return the answer as JSON, without fields that have their default, to keep it short for the model."""
         return self.answer.dump_python(answer.document, mode="json", exclude_defaults=True)
@@ -361,6 +350,20 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error)) from None
     return tool, await tool.call(toolbox, given)
+
+
+@router.post("/mcp", include_in_schema=False)
+async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Response:
+    """Answer one message of an MCP client. No state is kept between messages."""
+    # imported here because the SDK takes 25 MB and half a second, and in a thread so that others need not wait for it
+    await asyncio.to_thread(import_module, "afterword.serving.mcp")
+    from afterword.serving.mcp import McpExchange, make_server
+
+    services = services_of(request)
+    settings = services.settings.serve
+    content = await read_json(request)
+    toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings))
+    return McpExchange(make_server(toolbox), content, settings)
 
 
 def quoted(lines: Iterable[str]) -> str:

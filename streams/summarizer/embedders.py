@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import orjson
 import structlog
 
 from afterword.streams.errors import (
@@ -193,10 +194,13 @@ def _local_vector(text: str) -> Vector:
 
 @cache
 def _local_model() -> tuple[Any, Any]:
-    """Load token vectors and tokenizer from the wheel, without importing its package, which would configure logging."""
+    """Load token vectors and tokenizer from the wheel, without importing its package, which would configure logging.
+
+    The vectors are not read but mapped, so that all processes of a machine share them. They follow a header in JSON,
+    which has its size before it (safetensors' format).
+    """
     found = find_spec("wordllama")
     try:
-        from safetensors.numpy import load_file
         from tokenizers import Tokenizer
     except ImportError:
         found = None
@@ -204,6 +208,11 @@ def _local_model() -> tuple[Any, Any]:
         problem = "local needs: pip install '.[memory]' in a checkout"
         raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem)
     wheel = Path(found.submodule_search_locations[0])
-    weights = load_file(wheel / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
+    file = wheel / "weights" / "l2_supercat_256.safetensors"
+    with file.open("rb") as opened:
+        header_size = int.from_bytes(opened.read(8), "little")
+        described = orjson.loads(opened.read(header_size))["embedding.weight"]
+    begin = 8 + header_size + described["data_offsets"][0]
+    weights = np.asarray(np.memmap(file, np.float16, "r", begin, tuple(described["shape"])))
     tokenizer = Tokenizer.from_file(str(wheel / "tokenizers" / "l2_supercat_tokenizer_config.json"))
     return weights, tokenizer

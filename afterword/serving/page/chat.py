@@ -21,9 +21,6 @@ from afterword.serving.reading import Parameters
 from afterword.serving.services import Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation, write_events
 from afterword.streams.errors import ProviderError
-from afterword.streams.summarizer.llm.chat import ChatRequest
-from afterword.streams.summarizer.llm.client import Asking, make_client
-from afterword.streams.summarizer.llm.retrying import Deadline, RetryBudget
 
 USER: dict[str, Any] = {"user_id": "you", "tenant_id": None}
 INSTRUCTION = {"role": "system", "content": "You are a helpful assistant. Answer in a few sentences."}
@@ -114,6 +111,11 @@ async def with_memory(memory: Memory, conversation_id: str, question: str) -> Pr
 
 
 async def _answer(services: Services, conversation_id: str, content: str) -> str:
+    # imported here because a server has no other use for the LLM's client
+    from afterword.streams.summarizer.llm.chat import ChatRequest
+    from afterword.streams.summarizer.llm.client import Asking, make_client
+    from afterword.streams.summarizer.llm.retrying import Deadline, RetryBudget
+
     asked = await with_memory(services.memory, conversation_id, content)
     question = {"role": "user", "content": content}
     if asked[-1] != question:  # the question is not archived yet
