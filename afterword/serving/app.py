@@ -61,6 +61,8 @@ messages takes three batches, each of which waits for the previous one to be ack
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    # no page of another site may load an answer, not even to learn whether something exists
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }

@@ -1,8 +1,8 @@
 """One consumer serves all clients of the event stream: it tails the topics and hands each event to its clients.
 
 A client that resumes first gets what it missed, up to the shared consumer's position when it connected; from there on
-it has a queue. It catches up in turns of a limited number of records, and each key has one turn at a time. After a
-number of turns it is disconnected, as is a client whose queue is full; it resumes from the last position it was sent.
+it has a queue. It catches up in turns of a limited number of records, and each key has one turn at a time. A client
+whose queue is full is disconnected, and resumes from the last position it was sent.
 
 Deleted content is not sent: each summary is compared with the stored one.
 """
@@ -51,8 +51,6 @@ CATCHING_UP = 4
 RECORDS_A_TURN = 5_000
 BYTES_A_TURN = 4 * 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
-MOST_TURNS = 200
-"""A client is disconnected after this many turns."""
 RECORDS_TOGETHER = 500
 POLL_MILLISECONDS = 500
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
@@ -222,14 +220,10 @@ class Feed:
         self._metrics.event_clients.set(len(self._clients))
         try:
             at = self._beginning(wanted, since, here)
-            for _ in range(MOST_TURNS):
-                if not _behind(at, here):
-                    break
+            while _behind(at, here):
                 for event in await self._missed(wanted, at, here):
                     yield event
                 yield Reached(position_id(self.topics, at))
-            else:
-                return
             while (queued := await client.queue.get()) is not None:
                 yield queued
         finally:

@@ -103,21 +103,3 @@ async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are
             while not isinstance(again, Published):
                 again = await anext(resumed)
         assert again.event.conversation_id == "last"
-
-
-async def test_who_has_too_much_to_catch_up_with_is_let_go_and_goes_on_from_there(
-    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MOST_TURNS", 1)
-    settings = make_settings(kafka={"partitions": 1})
-    await ensure_topics(settings)
-    await fill(settings)
-    found, since = [], dict[TopicPartition, int]()
-    async with a_feed(settings) as feed, asyncio.timeout(60):
-        for _ in range(2):
-            async for event in feed.events(OURS, since):
-                if isinstance(event, Published):
-                    found.append(event.event.conversation_id)
-                since = offsets_of(feed.topics, event.position)
-    assert found == ["first"]
-    assert since[TopicPartition(settings.kafka.summaries_topic, 0)] == 2 * RECORDS_A_TURN

@@ -226,3 +226,12 @@ async def test_dots_reach_the_route_when_they_are_percent_encoded(user_id: str) 
     async with serving() as served:
         answer = await served.client.get(f"/v1/users/{user_id.replace('.', '%2E')}/profile")
         assert (answer.status_code, answer.json()["user_id"]) == (200, user_id)
+
+
+@pytest.mark.parametrize("path", ["/v1/conversations/c1", "/openapi.json", "/search", "/nowhere"])
+async def test_other_sites_can_neither_load_nor_frame_an_answer(path: str) -> None:
+    async with serving() as served:
+        headers = (await served.client.get(path)).headers
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
