@@ -26,7 +26,6 @@ from afterword.extras import extra_required
 from afterword.streams.errors import ConfigurationError, WorkerFailed
 from afterword.streams.text.visible import shown_json
 from afterword.terminal import print_json, print_table
-from faust_eos.memory import loading
 
 if TYPE_CHECKING:
     from afterword.streams.stores.bookkeeping import ApiKeys
@@ -55,7 +54,7 @@ Configuration = Annotated[
 
 def serve(port: Port = None) -> None:
     """Serve the memory over HTTP until SIGTERM: conversations, context, episodes and recall."""
-    with extra_required("serve", "afterword serve"), loading():
+    with extra_required("serve", "afterword serve"):
         from afterword.serving.server import run_server
     find_config()
     settings = start()
