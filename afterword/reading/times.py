@@ -85,7 +85,10 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     tokens = list(_TOKEN.finditer(question[:MOST_CHARACTERS]))
     readers = [_Reader(tokens, _vocabulary(language), today) for language in languages]
     reader = max(readers, key=lambda reader: sum(one.end - one.begin for one in reader.dates))
-    days = reader.together()
+    try:
+        days = reader.together()
+    except ValueError:
+        return None
     if days is None:
         return None
     try:
@@ -138,6 +141,18 @@ _WORDS = {
     for language, *cells in (line.split("|") for line in _AROUND.strip().splitlines())
 }
 _OPEN = _MEANINGS[:4]
+_BESIDE = """
+en| on onward onwards forward | or    | not   | of
+de| an                        | oder  | nicht | des von vom im
+fr|                           | ou    | pas   | de
+es| adelante                  | o u   | no    | de del
+pt| diante                    | ou    | não   | de do
+it| poi                       | o od  | non   | di del
+nl| af                        | of    | niet  | van
+da| frem                      | eller | ikke  | i
+"""
+for language, *cells in (line.split("|") for line in _BESIDE.strip().splitlines()):
+    _WORDS[language.strip()].update(zip(("onward", "or", "not", "of"), map(str.split, cells), strict=True))
 _IN = {
     "en": "in of during year by early late mid last past from",
     "de": "im in jahr jahre jahres anfang mitte ende letzten letztem vergangenen",
@@ -219,6 +234,8 @@ class _Vocabulary:
         self.within = frozenset([*opening, *_IN[language].split()])
         joins = _DASHES.union(around["joins"])
         self._plain = self.within.union(_ONE, *around.values())
+        self.of = frozenset([*_IN[language].split(), *around["of"]])
+        """Words between a month and its year."""
         units = (name.casefold() for unit in _UNITS for name in info[unit] if len(name) > 1)
         self.units = frozenset([*units, *self.symbols.values(), "weekend"])
         """Words for a time that another time may only describe: "the Monday before March 10"."""
@@ -250,11 +267,26 @@ class _Vocabulary:
             rf"(?P<joins>{_any_of(joins)}) {_BETWEEN}(?P<last>@\w*|\d\d?)(?!\S)(?: (?P<year>{_YEAR.pattern})(?!\S))?"
         )
         opens = "|".join(f"(?P<{meaning}>{_any_of(around[meaning])})" for meaning in _OPEN)
-        self.open_span = re.compile(rf"(?:(?P<word>\S+) )?(?<!\S)(?:{opens}) {_BETWEEN}@")
+        onward = _any_of(around["onward"])
+        self.open_span = regex.compile(
+            rf"(?<!\S)(?:{_any_of(around['opens'])}) {_BETWEEN}@\w* (?:\S+ )?(?P<since>{onward or '(?!)'})(?!\S)"
+            rf"|@\w* (?P<since>onwards?)(?!\S)|(?:(?P<word>\S+) )?(?<!\S)(?:{opens}) {_BETWEEN}@"
+        )
+        ends, also = _any_of(around["joins"]), _any_of([*joins, *around["or"]])
+        opened, day = rf"(?<!\S)(?:{_any_of(around['opens'])})", _any_of(map(str.casefold, info["day"]))
+        self.several = re.compile(
+            rf"(?<!\S)\d\d? (?:{also}) {_BETWEEN}@day|@day1? (?:\d\d? )?(?:{also}) {_BETWEEN}\d\d?(?!\S)"
+            rf"|{opened} (?:\S+ ){{1,3}}(?:{ends}) {_BETWEEN}@|{opened} {_BETWEEN}@\w* (?:{ends})(?!\S)"
+            rf"|(?<!\S)\d+ (?:{day}) (?:\S+ ){{0,2}}@"
+        )
+        """More days than the dates, if they are not a span."""
         week, to_come = _any_of(map(str.casefold, info["week"])), _any_of(_TO_COME[language].split())
         long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
         self.unclear = re.compile(
-            r"(?<!\S)(?:(?:than|except|excluding|including|half|as of) @"  # other days than the date
+            rf"(?<!\S)(?:(?:{_any_of(around['or'])}) {_BETWEEN}@|@\w* (?:{_any_of(around['or'])})(?!\S)"
+            rf"|@\w* (?:{_any_of(around['joins'])}) (?:{_any_of(opening)}|later|earlier)(?!\S)"
+            rf"|(?:{_any_of(around['not'])}) (?:{_any_of(opening)}) {_BETWEEN}@"
+            r"|(?:than|except|excluding|including|half|as of) @"  # other days than the date
             rf"|(?:{long}) (?:\S+ ){{0,2}}@day"  # "the week of March 9"
             rf"|@weekday1? (?:{_any_of(opening)}) ~"  # "the Friday before last"
             rf"|@weekday1? (?:\S+ ){{0,2}}(?:{week})(?!\S)|(?:{week}) (?:\S+ ){{0,2}}@weekday"  # of another week
@@ -266,7 +298,7 @@ class _Vocabulary:
         if word in self.symbols or self.is_last(word):
             return self.symbols.get(word, "~")
         number = None
-        if word.isalpha() and word not in self._plain:
+        if word.replace("-", "").isalpha() and word not in self._plain:
             number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self._language, threshold=0)))
         return number[0] if number else word
 
@@ -309,18 +341,18 @@ class _Reader:
 
     def _dates(self) -> list[_Date]:
         """Find dates from left to right, each as long as possible."""
+        found, said = [], list(self._said)
         stems = " ".join(map(self._known.stem, self._words))
-        found = []
-        for match in (*self._known.relative.finditer(stems), *self._known.dates.finditer(" ".join(self._said))):
-            begin = match.string.count(" ", 0, match.start())
-            try:
-                found.append(_Date(begin, begin + match[0].count(" ") + 1, *self._read(match)))
-            except (OverflowError, ValueError):  # no such day, before the year 1 or after 9999
-                continue
-        dates: list[_Date] = []
-        for one in sorted(found, key=lambda one: (one.begin, -one.end)):
-            dates += [one] if not dates or one.begin >= dates[-1].end else []
-        return dates
+        for pattern in (self._known.relative, self._known.dates):
+            for match in pattern.finditer(stems if pattern is self._known.relative else " ".join(said)):
+                begin = match.string.count(" ", 0, match.start())
+                end = begin + match[0].count(" ") + 1
+                said[begin:end] = ["."] * (end - begin)  # no word belongs to two dates
+                try:
+                    found.append(_Date(begin, end, *self._read(match)))
+                except (OverflowError, ValueError):  # no such day, before the year 1 or after 9999
+                    continue
+        return sorted(found)
 
     def _read(self, match: re.Match[str]) -> tuple[Kind, Period]:
         today, found = self._today, {name: value for name, value in match.groupdict().items() if value}
@@ -359,27 +391,38 @@ class _Reader:
         return text
 
     def together(self) -> Period | None:
-        """Read what the dates and the words around them mean together; None if that is unclear."""
-        dates = self._in_week()
+        """Read what the dates and the words around them mean together; None if that is unclear.
+
+        Raises: ValueError if there is no such day.
+        """
+        dates = self._combined()
         said = self._around(dates)
         if not dates or self._known.unclear.search(said):
             return None
         for found in self._known.span.finditer(said):
             ends = found["first"], found["last"]
             if "".join(ends).count("@") == len(dates) and (found["opens"] or found["joins"] not in _AND):
-                try:
-                    period = self._between(dates, *ends, found["year"])
-                except ValueError:  # there is no such day
-                    return None
+                period = self._between(dates, *ends, found["year"])
                 return period if period and period.first <= period.last else None
+        if self._known.several.search(said):
+            return None
         if len(dates) > 1:
             dates = [one for one in dates if one.days.first <= self._today]  # a memory is only about the past
         return self._open_span(dates[0]) if len(dates) == 1 else None
 
-    def _in_week(self) -> Sequence[_Date]:
-        """Read weekdays beside a week as its days: "on Tuesday last week". Beside another date, they do not count."""
+    def _combined(self) -> Sequence[_Date]:
+        """Read "in May last year" as one date, and weekdays beside a week as its days: "on Tuesday last week".
+
+        Beside another date, weekdays do not count.
+        """
         weekdays = [one for one in self.dates if one.kind == "weekday"]
         others = [one for one in self.dates if one.kind != "weekday"]
+        if len(others) == 2 and self._known.of.issuperset(self._words[others[0].end : others[1].begin]):
+            year, other = sorted(others, key=lambda one: one.kind != "year")
+            if year.kind == "year" and other.kind in ("day", "month") and not self._year_in(other):
+                first = other.days.first.replace(year=year.days.first.year)
+                days = _days(first) if other.kind == "day" else _month(first.year, first.month)
+                return [_Date(others[0].begin, others[1].end, other.kind, days)]
         if not (weekdays and len(others) == 1 and others[0].kind == "week"):
             return others or weekdays
         days = [others[0].days.first + timedelta(days=one.days.first.weekday()) for one in weekdays]

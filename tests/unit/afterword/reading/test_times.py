@@ -45,6 +45,11 @@ def period(text: str) -> Period:
         ("What did I cook in May 2023?", "2023-05-01 2023-05-31"),
         ("Was habe ich im Mai gekocht?", "2025-05-01 2025-05-31"),
         ("What happened in 2022?", "2022-01-01 2022-12-31"),
+        ("Who left on the twenty-first of September?", "2025-09-21"),
+        ("What did I plant in May last year?", "2025-05-01 2025-05-31"),
+        ("Was war am 1. Mai letzten Jahres?", "2025-05-01"),
+        ("¿Qué hice el 20 de octubre del año pasado?", "2025-10-20"),
+        ("Cosa ho detto la settimana scorsa, martedì?", "2026-03-24"),
         ("¿Qué pasó en 2022?", "2022-01-01 2022-12-31"),
     ],
 )
@@ -128,6 +133,10 @@ def test_a_weekday_beside_a_week_is_its_day_and_beside_another_date_it_does_not_
         ("March 1 to 31", "2026-03-01 2026-03-31"),
         ("after March 10", "2026-03-11 2026-03-31"),
         ("na 10 maart", "2026-03-11 2026-03-31"),
+        ("What did I eat from March 10 on?", "2026-03-10 2026-03-31"),
+        ("What did I eat from Monday onwards?", "2026-03-30 2026-03-31"),
+        ("del 10 de marzo en adelante", "2026-03-10 2026-03-31"),
+        ("dal 10 marzo in poi", "2026-03-10 2026-03-31"),
     ],
 )
 def test_words_around_dates_make_a_span(question: str, expected: str) -> None:
@@ -170,6 +179,17 @@ def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
         "What did I say on Monday three weeks back?",
         "Was habe ich vorletzte Woche Montag gesagt?",
         "What did I say no later than March 10?",
+        "What did I say on March 1 or 2?",
+        "What did I say on March 1, 2 and 3?",
+        "Was war am 1. oder 2. März?",
+        "Que s'est-il passé le 1er ou le 2 mars ?",
+        "What did I say on March 10 or later?",
+        "What did I say not before March 10?",
+        "Was habe ich nicht vor dem 10. März gesagt?",
+        "What did I do from Christmas to March 3?",
+        "What did I do between March 3 and Easter?",
+        "What did I do within 3 days of March 10?",
+        "What did I do on the 29th of February last year?",
     ],
 )
 def test_a_time_that_is_not_clear_is_none(question: str) -> None:
