@@ -421,8 +421,8 @@ class _Reader:
             year, other = sorted(others, key=lambda one: one.kind != "year")
             if year.kind == "year" and other.kind in ("day", "month") and not self._year_in(other):
                 first = other.days.first.replace(year=year.days.first.year)
-                days = _days(first) if other.kind == "day" else _month(first.year, first.month)
-                return [_Date(others[0].begin, others[1].end, other.kind, days)]
+                named = _days(first) if other.kind == "day" else _month(first.year, first.month)
+                return [_Date(others[0].begin, others[1].end, other.kind, named)]
         if not (weekdays and len(others) == 1 and others[0].kind == "week"):
             return others or weekdays
         days = [others[0].days.first + timedelta(days=one.days.first.weekday()) for one in weekdays]

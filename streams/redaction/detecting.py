@@ -68,7 +68,8 @@ _MAYBE_NAME = re.compile(r"key|code|s|sid|session(?:_?id)?|state|ticket|invite|n
 _PATH = re.compile(
     r"hooks\.slack\.com/services/([\w/-]{20,})|(?:\bhooks?\.[\w.-]+|/(?:web)?hooks?\w{0,4})/([\w@/-]{16,})"
     r"|api\.telegram\.org/bot(\d{5,}:[\w-]{20,})"
-    r"|/(?:reset|verify|confirm|invite|magic|login|activate|unsubscribe|share|s)[\w-]{0,24}/([A-Za-z0-9_~.-]{16,})",
+    r"|/(?:reset|verify|confirm|invite|magic|login|activate|unsubscribe|share|s)[\w-]{0,24}/([A-Za-z0-9_~.-]{16,})"
+    r"|/(?:key|token)/([A-Za-z0-9_~.-]{16,})",
     re.IGNORECASE,
 )
 LEAST_SECRET = 8
@@ -77,33 +78,35 @@ _LONG_WORD = re.compile(r"[A-Za-z0-9_\-./+=~]{14}")
 """No key without a label is shorter than this."""
 _PASSWORDS = (
     r"passw(?:or)?[dt]|mot de passe|contraseña|senha|kennwort|wachtwoord|lösenord|adgangskode|hasło|heslo|parola"
-    r"|şifre|пароль|密码|密碼|パスワード|비밀번호|암호"
+    r"|şifre|парол[ья]|密码|密碼|パスワード|비밀번호|암호|पासवर्ड|كلمة (?:المرور|السر)|mật khẩu|\bpasscode"
 )
 _LABELS = re.compile(
     rf"key|token|secret|api|pass\b|pwd?\b|cl[ée]|clave|chiave|chave|密钥|令牌|{_PASSWORDS}", re.IGNORECASE
 )
 _KNOWN_KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{20,}+|[spr]k_(?:live|test)_[A-Za-z0-9]{10,}+|gh[pousr]_[A-Za-z0-9]{30,}+"
-    r"|github_pat_\w{22,}+|gl(?:pat|dt|rt|cbt)-[\w-]{20,}+|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+"
+    r"|github_pat_\w{22,}+|gl(?:pat|dt|rt|cbt|ft|ptt|imt|soat|agent)-[\w-]{20,}+|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+"
     r"|A(?:KIA|SIA|ROA|IDA)[A-Z0-9]{16}(?![A-Za-z0-9])|AIza[\w-]{35}|ya29\.[\w-]{20,}+|GOCSPX-[\w-]{20,}+"
     r"|SG\.[\w-]{16,64}\.[\w-]{16,}+|npm_[A-Za-z0-9]{30,}+|pypi-[\w-]{16,}+|hf_[A-Za-z0-9]{30,}+|dop_v1_[0-9a-f]{40,}+"
     r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|key-[0-9a-f]{32}|whsec_[\w+/=]{20,}+|lin_api_\w{30,}+|r8_\w{30,}+"
-    r"|gsk_\w{30,}+|xai-\w{30,}+|pplx-\w{30,}+|sq0[a-z]{3}-[\w-]{20,}+|NRAK-[A-Z0-9]{20,}+|[a-z]{2,10}_pat_\w{20,}+"
+    r"|gsk_\w{30,}+|xai-\w{30,}+|pplx-\w{30,}+|sq0[a-z]{3}-[\w-]{20,}+|NRAK-[A-Z0-9]{20,}+|[a-z]{2,10}_pat_\w{16,}+"
     r"|\d{8,10}:[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])|[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}+"
-    r"|LTAI[A-Za-z0-9]{12,}+|1//0[\w-]{40,}+|(?:pat-[a-z]{2,4}\d|access-(?:sandbox|development|production))-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|LTAI[A-Za-z0-9]{12,}+|1//0[\w-]{40,}+|(?:pat-[a-z]{2,4}\d|api|sdk|access-(?:sandbox|development|production))-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|ntn_[A-Za-z0-9]{40,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])|dapi[0-9a-f]{32}(?:-\d)?(?![0-9a-f])"
     r"|eyJ[\w-]{8,300}+\.[\w-]{8,8000}+(?:\.[\w-]{8,}+)?)"
 )
 _TOKEN = re.compile(
-    r"(?<![\w/.=&?%@#+~:-])(?=[A-Za-z0-9_.:/~-]*?[A-Za-z0-9_-]{20})[A-Za-z0-9][A-Za-z0-9_./+=~:-]{19,}+(?![\w@])",
+    r"(?<![\w/.=&?%@#+~:-])(?=[A-Za-z0-9_.:/~+=-]*?[A-Za-z0-9_-]{20})[A-Za-z0-9][A-Za-z0-9_./+=~:-]{19,}+(?![\w@])",
     re.ASCII,
 )
 _RUN = re.compile("[A-Za-z0-9]+")
 _CHANGE = re.compile("(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[a-z0-9]|(?<=[0-9])[A-Za-z]")
 _HEX = re.compile("[0-9a-f]+|[0-9A-F]+")
-_HASH = re.compile("(?:sha-?[0-9]+|md5|etag|0x)", re.IGNORECASE)
+_HASH = re.compile("(?:sha-?[0-9]++(?!~)|md5|etag|0x)", re.IGNORECASE)
 LEAST_RANDOM, LEAST_BARE = 20, 24
 """Fewest characters of a random run in a token, after a prefix such as `figd_` and without one."""
+LEAST_BASE64 = 60
+"""Fewest letters and digits of a word with several slashes that is not a path."""
 CHANGES_SHARE, CHANGES_SHARE_WITHOUT_DIGITS = 0.25, 0.4
 """Changes between capitals, small letters and digits per character. Random runs have about 0.5, names fewer."""
 CHANGES_SHARE_OF_PARTS = 0.42
@@ -113,12 +116,18 @@ _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
 _LABELLED_KEY = re.compile(
     r"(?:(?:api|access|secret|private|signing|encryption|auth|account|subscription|consumer)[ _-]?key|token|secret"
-    rf"|{_PASSWORDS}|\bp(?:ass|wd?)(?=\s?[:=])|api[ _-]?schlüssel|zugangsschlüssel"
+    r"|\bkey(?=\s[\"'`]?[0-9a-f-]{32})|api[ _-]?schlüssel|zugangsschlüssel"
     r"|cl[ée] (?:d['’ ])?api|clave (?:de )?api|chiave api|chave (?:de )?api|密钥|令牌)"
     r"[\"'`]?(?:\s{0,2}(?:is|ist|lautet|est|es|è|é|=|:|：|=>|:=|是|為|为|は|는|은)\s{0,2}|\s)[\"'`]?"
     r"(?:Bearer )?([A-Za-z0-9_\-./+=~!#$%&*?@^]{8,}+)",
     re.IGNORECASE,
 )
+_PASSWORD = re.compile(
+    rf"(?:{_PASSWORDS}|\bp(?:ass|wd?)(?=\s?[:=]))[^\n.!?;\d]{{0,40}}?(?<![A-Za-z\d_./+~!#$%&*?@^-])"
+    r"(?=[^\s\d]{0,40}\d)([A-Za-z\d_./+=~!#$%&*?@^-]{8,}+)",
+    re.IGNORECASE,
+)
+"""A password is the first word with a digit that soon follows its name, whatever verb is between them."""
 _BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
 
 
@@ -259,7 +268,7 @@ def api_keys(text: str) -> Spans:
         if is_token(token):
             yield found.start(), found.start() + len(token)
     yield from _private_keys(text)
-    for pattern in (_LABELLED_KEY, _BEARER):
+    for pattern in (_LABELLED_KEY, _PASSWORD, _BEARER):
         for found in pattern.finditer(text):
             value = found[1].rstrip(".")
             if is_random(value):
@@ -283,11 +292,13 @@ def is_token(word: str) -> bool:
 
     A hexadecimal word without a prefix counts as a hash, and a word that ends like a file counts as a file.
     """
-    if "//" in word or _HASH.match(word) or _FILE.search(word) or _PATHS.search(word):
+    if "//" in word or _HASH.match(word) or _FILE.search(word):
         return False
     runs = _RUN.findall(word)
     run, joined = max(runs, key=len), "".join(runs)
     changes = len(_CHANGE.findall(joined))
+    if _PATHS.search(word) and (len(joined) < LEAST_BASE64 or changes < CHANGES_SHARE_OF_PARTS * len(joined)):
+        return False
     is_mixed = all(re.search(kind, joined) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
     if _HEX_AFTER_PREFIX.fullmatch(word) or (
         is_mixed and len(joined) >= LEAST_BARE and changes >= CHANGES_SHARE_OF_PARTS * len(joined)

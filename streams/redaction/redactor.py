@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from afterword.streams.redaction.detecting import DETECTORS, NUMERIC, has_numbers
-from afterword.streams.redaction.entities import EMAIL, ENTITIES, PHONE, REDACTED, OwnPattern, Span
+from afterword.streams.redaction.entities import ENTITIES, PHONE, REDACTED, OwnPattern, Span
 from afterword.streams.redaction.phones import Phones
 from afterword.streams.text.visible import IGNORABLE
 
@@ -54,7 +54,7 @@ def _character(character: str) -> str:
         return str(digit)
     if "\ud800" <= character <= "\udfff":
         return "\ufffd"  # a lone surrogate is not text and cannot be encoded
-    if unicodedata.category(character) == "Pd":
+    if unicodedata.category(character) == "Pd" or character == "\u2212":
         return "-"
     compatible = unicodedata.normalize("NFKC", character)
     return compatible if len(compatible) == 1 else character
@@ -62,9 +62,9 @@ def _character(character: str) -> str:
 
 _ESCAPE = re.compile(
     r"%(?:25)*[2-7][0-9A-Fa-f]|(?:%(?:25)*[89A-Fa-f][0-9A-Fa-f])+|&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});"
-    r"|\\u[0-9A-Fa-f]{4}"
+    r"|[\\%]u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}"
 )
-"""Escaped characters: in links, also escaped twice, in HTML, and in JSON."""
+"""Escaped characters: in links, also escaped twice, in HTML, in JSON and in JavaScript."""
 
 
 def unescaped(text: str) -> tuple[str, list[int], list[int]]:
@@ -85,9 +85,11 @@ def unescaped(text: str) -> tuple[str, list[int], list[int]]:
 
 
 def _read_escape(escape: str) -> str:
-    if escape.startswith("%"):
-        return bytes.fromhex(re.sub("%(?:25)*", "", escape)).decode(errors="replace")
-    return chr(int(escape[2:], 16)) if escape.startswith("\\") else html.unescape(escape)
+    if escape.startswith("&"):
+        return html.unescape(escape)
+    if escape[1] in "ux":
+        return chr(int(escape[2:], 16))
+    return bytes.fromhex(re.sub("%(?:25)*", "", escape)).decode(errors="replace")
 
 
 class Redactor:
@@ -165,8 +167,7 @@ class Redactor:
         if _ESCAPE.search(text):
             plain, starts, ends = unescaped(text)
             for name, find in self._detectors:
-                if name in NUMERIC or name == EMAIL:
-                    yield [Span(starts[start], ends[end - 1], name.upper()) for start, end in find(plain)]
+                yield [Span(starts[start], ends[end - 1], name.upper()) for start, end in find(plain)]
 
 
 def merged(first: list[Span], others: list[Span]) -> list[Span]:
