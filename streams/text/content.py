@@ -162,7 +162,8 @@ def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
     if not found:
         texts = [text for _, text in _leaves(part) if text.strip() and not _is_data(text)]
         found = [Piece(Kind.SAID, text) for text in texts] if any(map(_is_prose, texts)) else []
-    if not found and set(_words(_type(part))) - {"text", "message", "input", "output"}:
+    filled = [value for value in part.values() if value not in (None, "", [], {})]
+    if not found and len(filled) > 1 and set(_words(_type(part))) - {"text", "message", "input", "output"}:
         found = [Piece(Kind.SAID, "[attachment]")]
     yield from found
 
@@ -171,7 +172,8 @@ def _kind_of(part: Mapping[str, Any]) -> str | None:
     if part.get("thought") is True:  # Gemini's form
         return "reasoning"
     words = _words(_type(part))
-    return "call" if len(words) > 1 and words[0] == "tool" and words[-1] not in RESULTS else _kind(words)
+    is_tool = "tool" in words and words[-1] not in RESULTS and (len(words) > 1 or not part.keys() & TEXTS)
+    return "call" if is_tool else _kind(words)
 
 
 def _parted(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
@@ -224,9 +226,8 @@ def _of_kind(kind: str, name: str, value: Any, depth: int) -> Iterator[Piece]:
         yield from _result(_answer(part) if part else value, depth)
     elif kind == "call":
         yield Piece(Kind.SAID, "", (_called(name, part),))
-        asked = {name for name in part if ASKED.intersection(_words(name))}
         for path, answer in walk(part):
-            if path and path[-1] in RESULTS and answer and not asked.intersection(path):
+            if path and path[-1] in RESULTS and answer and not any(ASKED.intersection(_words(name)) for name in path):
                 yield from _result(answer, depth)
                 break
     else:
@@ -276,7 +277,8 @@ def _plain(answer: Any, depth: int) -> str:
         if _kind(words) == "result":
             return _plain(_answer(answer), depth + 1)
         if _kind(words) == "media":
-            return next(MEDIA[word] for word in words if word in MEDIA)
+            texts = [text for _, text in _leaves(answer) if _is_prose(text)]
+            return "\n".join(texts) or next(MEDIA[word] for word in words if word in MEDIA)
         kept = {name: value for name, value in answer.items() if not (isinstance(value, str) and _is_data(value))}
         return _json(kept) if kept else ""
     return "" if answer is None else _json(answer)

@@ -15,6 +15,7 @@ from afterword.writing.importing.outcomes import (
     identifier,
     mapping,
     outcomes_of,
+    placeholders,
     rfc3339_of,
 )
 
@@ -24,7 +25,8 @@ PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
 MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
 """A mark that ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
 OTHER_MARKS = re.compile(
-    " ?\ue200?(?:file)?cite(?:\ue202?turn[0-9]+[a-z]+[0-9]+)+\ue201?|[\ue200-\ue206]| ?【[^【】]*†[^【】]*】"
+    " ?\ue200?(?:file)?cite(?:\ue202?turn[0-9]+[a-z]+[0-9]+)+\ue201?|[\ue200-\ue206]"
+    r"| ?【[^【】]*(?:†|oaicite:)[^【】]*】"
     r"| ?(?::\w+)?\[oai_?cit[^\]]*\](?:\{[^}]*\}|\([^)]*\))?"
 )
 """Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""
@@ -96,7 +98,14 @@ def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     if role not in ROLES:
         raise Refused("its author has no known role")
     kind, recipient = mapping(content).get("content_type"), message.get("recipient")
-    is_hidden = mapping(message.get("metadata")).get("is_visually_hidden_from_conversation") is True
+    about = mapping(message.get("metadata"))
+    is_hidden = about.get("is_visually_hidden_from_conversation") is True
+    attachments = about.get("attachments")
+    files = [  # without images, which are among the parts of the content
+        one
+        for one in (attachments if isinstance(attachments, list) else [])
+        if not str(mapping(one).get("mime_type")).startswith("image/")
+    ]
     is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
     return [
         {
@@ -107,7 +116,9 @@ def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
             "skip_summarization": fields["skip_summarization"] or is_hidden or kind in (*NOT_SAID, *PAGES),
             "metadata": {"imported_from": "chatgpt"},
         }
-        for fields in said(role, flatten(content), identifier(message.get("id")) or name)
+        for fields in said(
+            role, flatten([content, *placeholders(files, "name")]), identifier(message.get("id")) or name
+        )
     ]
 
 
@@ -118,7 +129,7 @@ def _shown(mark: re.Match[str]) -> str:
     if kind == "url" and arguments:
         return space + arguments[0]
     try:
-        named = json.loads(arguments[0]) if kind == "entity" and arguments else None
+        named = json.loads(arguments[0]) if kind.endswith("entity") and arguments else None
     except ValueError:
         named = None
     return space + named[1] if isinstance(named, list) and len(named) > 1 and isinstance(named[1], str) else ""

@@ -12,6 +12,7 @@ from afterword.writing.importing.outcomes import (
     identifier,
     mapping,
     outcomes_of,
+    placeholders,
     rfc3339_of,
 )
 
@@ -38,9 +39,7 @@ def _fields(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if role is None or message_id is None:
         raise Refused("it has no uuid or no known sender")
     content = message.get("content") if flatten(message.get("content")) else message.get("text")
-    files = [one for key in ("attachments", "files") if isinstance(message.get(key), list) for one in message[key]]
-    names = [mapping(one).get("file_name") for one in files]
-    shown = [f"[file: {name}]" if name and isinstance(name, str) else "[file]" for name in names]
-    pieces = flatten([content, *shown])
+    files = [shown for name in ("attachments", "files") for shown in placeholders(message.get(name), "file_name")]
+    pieces = flatten([content, *files])
     sent_at = rfc3339_of(message.get("created_at"))
     return [{**one, "sent_at": sent_at} for one in said(role, pieces, message_id)]

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any
 
@@ -17,6 +18,7 @@ from afterword.writing.importing.outcomes import (
     conversation_of,
     identifier,
     mapping,
+    named_user,
     outcomes_of,
     rfc3339_of,
     user_of,
@@ -31,6 +33,7 @@ ANSWERED = {("tool", "call", "id"), ("tool", "use", "id")}
 _TIMES = "sent created create timestamp ts time datetime date at on"
 TIMES = {word: place for place, word in enumerate(_TIMES.split())}
 """Fields whose names consist of these words hold a message's time. Names with the first words come first."""
+ENDS_OF_TIMES = frozenset(["at", "date", "datetime", "ms", "time", "timestamp", "ts", "utc"])
 SAID = frozenset(
     {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact"}
 )
@@ -89,6 +92,8 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
     def fields_of(one: tuple[Any, str]) -> list[dict[str, Any]]:
         nonlocal time
         message, user = one
+        if _role(message) == "user" and named_user(_about(message)) not in (None, user):
+            raise Refused("it names another user than its record")
         own_time = _time(mapping(message))
         if is_alone and own_time is None and identifier(_inner(message).get("id")) is None:
             raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
@@ -123,7 +128,9 @@ def _is_of_a_conversation(message: Any) -> bool:
 
 
 def _about(message: Any) -> dict[str, Any]:
-    return {name: value for name, value in _inner(message).items() if name not in SAID}
+    """Return the fields that may identify a message's user and conversation, those in `additional_kwargs` too."""
+    fields = {**mapping(_inner(message).get("additional_kwargs")), **_inner(message)}
+    return {name: value for name, value in fields.items() if name not in SAID}
 
 
 def _users(messages: Sequence[Any], default: str | None) -> list[str]:
@@ -131,6 +138,8 @@ def _users(messages: Sequence[Any], default: str | None) -> list[str]:
 
     A message that names nobody gets the user of the others. Raises: Refused if there are several users, or none.
     """
+    if any(_role(one) == "user" and _inner(one).get("name") for one in messages):
+        raise Refused("it names its user in a message's name, which is not read; copy the id to user_id")
     named = [user_of(_about(one)) for one in messages]
     users = {user for user in named if user is not None}
     if len(users) > 1 and None in named:
@@ -177,9 +186,17 @@ def _role(message: Any) -> str | None:
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
+    """Return the time in a field of a usual name, else the earliest in a field of any name that ends like one's."""
     named = [(words, value) for name, value in _inner(fields).items() if (words := words_of(name))]
     times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if {*words} <= TIMES.keys()]
-    return next((time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))), None)
+    if usual := [time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))]:
+        return usual[0]
+    others: list[str] = []
+    for words, value in named:
+        with suppress(Refused):
+            if words[-1] in ENDS_OF_TIMES and (time := rfc3339_of(value)):
+                others.append(time)
+    return min(others, default=None)
 
 
 def _digest(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ CONVERSATIONS = frozenset(["chat", "conversation", "dialog", "dialogue", "sessio
 ID_WORDS = frozenset(
     ["code", "guid", "hash", "id", "identifier", "key", "name", "no", "number", "ref", "reference", "uuid"]
 )
+OF_OTHERS = ("messages", "tools", "functions")
+"""Fields whose contents say nothing about their record: its messages, and the parameters of tools."""
 NAME_CHARACTERS = 80
 """Longer names are cut, also in errors."""
 
@@ -147,10 +150,15 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 def user_of(record: Mapping[str, Any]) -> str | None:
     """Return the id of the user named by a record or a message; None if it names nobody. Raises: Refused."""
-    found = _named(record, USER_IDS, "user")
+    found = named_user(record)
     if found is None:
         _check_hidden(record, _is_person, "user")
     return found
+
+
+def named_user(record: Mapping[str, Any]) -> str | None:
+    """Return the id in a record's or a message's own field for its user, or None. Raises: Refused."""
+    return _named(record, USER_IDS, "user")
 
 
 def conversation_of(record: Mapping[str, Any], is_message: bool = False) -> str | None:
@@ -174,6 +182,12 @@ class OneOwner:
         self._first = self._first or owner
         if owner and owner != self._first:
             raise Refused("it belongs to another person than the conversations before it, but --user names only one")
+
+
+def placeholders(files: object, name: str) -> list[str]:
+    """Return a placeholder for each file in a list. `name` is the field with a file's name."""
+    names = [mapping(file).get(name) for file in files] if isinstance(files, list) else []
+    return [f"[file: {one}]" if one and isinstance(one, str) else "[file]" for one in names]
 
 
 def identifier(value: object) -> str | None:
@@ -209,21 +223,27 @@ def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]]
 
 
 def _fields(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the fields of a record and of its nested objects, except its messages, each with its path."""
+    """Yield the fields of a record and of what is nested in it, also as JSON in a text, each with its path."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), record)]
     while waiting:
         path, value = waiting.pop()
-        for name, inner in value.items():
-            if name != "messages":
-                yield (*path, name), inner
-                if isinstance(inner, dict):
+        if isinstance(value, str) and value.startswith(("{", "[")):
+            with suppress(orjson.JSONDecodeError):
+                value = orjson.loads(value)
+        if isinstance(value, list):
+            waiting += [(path, one) for one in value]
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                if name not in OF_OTHERS:
+                    yield (*path, name), inner
                     waiting.append(((*path, name), inner))
 
 
 def _is_person(words: tuple[str, ...]) -> bool:
     if any("user" in word for word in words):
         return True
-    return bool(PEOPLE.intersection(words)) and (words[-1] in PEOPLE or words[-1] in ID_WORDS)
+    singular = [word.removesuffix("s") for word in words]
+    return not PEOPLE.isdisjoint(singular) and (singular[-1] in PEOPLE or singular[-1] in ID_WORDS)
 
 
 def _is_conversation(words: tuple[str, ...]) -> bool:

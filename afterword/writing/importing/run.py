@@ -257,7 +257,8 @@ class Import:
 
     def _is_first(self, outcome: Found) -> bool:
         message = outcome.message
-        key, said = f"message {_key(message)}", _digest(f"{message.user_id!r} {message.role} {message.content}")
+        key = f"message {_key(message)}"
+        said = _digest(f"{message.user_id!r} {message.role} {message.tools} {message.content}")
         known = self._seen.get(key)
         if known is None:
             self._seen.put(key, said)

@@ -59,6 +59,8 @@ def test_content_without_any_text_has_no_pieces(content):
         ({"functionResponse": {"name": "weather", "response": {"celsius": -3}}}, '{"celsius":-3}'),
         ({"type": "tool-result", "toolName": "weather", "output": {"type": "text", "value": "snow"}}, "snow"),
         ({"type": "mcp_tool_result", "content": [{"type": "text", "text": "snow"}]}, "snow"),
+        ({"type": "tool_result", "content": [{"type": "document", "title": "T", "content": "It snows."}]}, "It snows."),
+        ({"type": "fetch_result", "content": {"type": "document", "source": {"data": "It snows."}}}, "It snows."),
         ({"type": "function_call_output", "call_id": "1", "output": "snow"}, "snow"),
         ({"content_type": "execution_output", "text": "snow"}, "snow"),
         ({"part_kind": "tool-return", "tool_name": "weather", "content": "snow"}, "snow"),
@@ -77,6 +79,8 @@ def test_what_a_tool_answered_is_told_apart(content, answer):
         ({"type": "server_tool_use", "name": "weather", "input": {}}, "weather"),
         ({"type": "web_search_call", "status": "completed", "action": {"query": "snow"}}, "web_search"),
         ({"type": "tool-weather", "toolCallId": "1", "input": {}}, "weather"),
+        ({"type": "dynamic-tool", "toolName": "weather", "state": "input-available", "input": {"q": "a b"}}, "weather"),
+        ({"type": "tool", "name": "weather", "input": {"q": "how is it?"}}, "weather"),
         ({"tool_invocations": [{"toolName": "weather", "args": {"q": "Oslo"}}]}, "weather"),
     ],
 )
@@ -87,6 +91,8 @@ def test_a_call_has_the_name_of_its_tool_and_no_text(content, tool):
 def test_a_call_may_carry_its_answer():
     part = {"type": "tool-weather", "state": "output-available", "input": {"output": "no"}, "output": {"celsius": -3}}
     assert pieces([part]) == [(SAID, "", ("weather",)), (RESULT, '{"celsius":-3}', ())]
+    state = {"status": "completed", "input": {"output": "no"}, "output": {"celsius": -3}}
+    assert pieces([{"type": "tool", "name": "weather", "state": state}]) == pieces([part])
 
 
 def test_neighbours_are_joined_and_the_order_is_kept():

@@ -73,12 +73,24 @@ def test_pictures_and_recordings_leave_a_placeholder_and_transcripts_their_text(
     parts = [
         {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"},
         {"content_type": "audio_transcription", "text": "And this one?"},
-        {"content_type": "of the future"},
+        {"content_type": "of the future", "asset": 7},
         "What is it?",
     ]
     content = {"content_type": "multimodal_text", "parts": parts}
     [message] = messages_of(read(chain(said("user", content=content))))
     assert message.content == "[image]\nAnd this one?\n[attachment]\nWhat is it?"
+
+
+def test_files_that_were_sent_leave_their_names_and_pictures_do_not_do_so_twice():
+    files = [{"name": "plan.pdf", "mime_type": "application/pdf"}, {"name": "map.png", "mime_type": "image/png"}]
+    parts = [{"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"}, "What is it?"]
+    picture = {"content_type": "multimodal_text", "parts": parts}
+    sent = [
+        said("user", content=picture, metadata={"attachments": files}),
+        said("user", metadata={"attachments": files}),
+    ]
+    found = [message.content for message in messages_of(read(chain(*sent)))]
+    assert found == ["[image]\nWhat is it?\n[file: plan.pdf]", "[file: plan.pdf]"]
 
 
 def test_a_tool_that_is_called_is_named_and_its_output_is_kept():
@@ -147,6 +159,8 @@ def test_what_nobody_said_is_archived_and_not_summarized(unsaid, role, content):
         ('In \ue200entity\ue202["city","Brest"]\ue201 it rains.', "In Brest it rains."),
         ("\ue203It rains\ue204\ue206 \ue200filecite\ue202turn0file0\ue202L1-L9\ue201.", "It rains."),
         ("It rains【12†source】.", "It rains."),
+        ("It rains【oaicite:2】.", "It rains."),
+        ('The \ue200product_entity\ue202["turn0product1","Kayak"]\ue201 floats.', "The Kayak floats."),
         ("It rains citeturn0search3turn1news2.", "It rains."),
         ("It rains:contentReference[oaicite:0]{index=0} [oai_citation:1‡a.pdf](sandbox:/a.pdf).", "It rains."),
         ("It rains \ue200cite\ue202turn0search3 and snows.", "It rains and snows."),

@@ -52,6 +52,10 @@ def test_the_user_that_a_record_names_is_read(named, user):
         {"uid": 3},
         {"metadata": {"user_id": "bo"}},
         {"config": {"configurable": {"user_id": 7}}},
+        {"participants": ["bo", "bot"]},
+        {"members": [{"id": 7}]},
+        {"context": [{"user_id": "bo"}]},
+        {"metadata": '{"user_id": "bo"}'},
     ],
 )
 def test_a_record_whose_user_cannot_be_read_is_rejected_and_not_given_to_the_user_of_the_command_line(named):
@@ -72,6 +76,32 @@ def test_the_user_of_the_command_line_stands_only_for_nobody(named):
     ids = {str(value) for value in named.values() if value not in (None, "")}
     found = {message.user_id for message in messages_of(read({"id": "c", "messages": SAID, **named}))}
     assert found <= (ids or {"admin"})
+
+
+def test_the_parameters_of_tools_name_nobody():
+    tools = [{"name": "mail", "parameters": {"properties": {"user_id": {"type": "string"}}}}]
+    assert user_of({"tools": tools, "functions": tools}) is None
+
+
+def test_a_participants_name_is_not_an_id_and_the_record_is_rejected():
+    named = {**SAID[0], "name": "bo"}
+    assert messages_of(read({"id": "c", "messages": [named]})) == []
+    agents = [SAID[0], {"role": "assistant", "content": "I see.", "name": "planner"}]
+    assert [m.user_id for m in messages_of(read({"id": "c", "messages": agents}))] == ["admin"] * 2
+    assert [m.user_id for m in messages_of(read({"id": "c", "user_id": 7, "messages": [named]}))] == ["7"]
+
+
+def test_a_message_of_another_user_than_its_record_is_rejected():
+    others, mine = {**TALK[0], "user_id": 8}, {**TALK[0], "user": 7}
+    answer = {**TALK[1], "user_id": "bot"}
+    outcomes = read({"id": "c", "user_id": 7, "messages": [others, mine, answer]})
+    assert [(m.user_id, m.role) for m in messages_of(outcomes)] == [("7", "user"), ("7", "assistant")]
+    assert reasons(outcomes) == ["a.json:1: message 1: it names another user than its record"]
+
+
+def test_langchains_additional_fields_name_a_user_but_what_tools_were_asked_does_not():
+    of_bo = {**SAID[0], "additional_kwargs": {"user_id": "bo", "tool_calls": [{"args": {"user_id": "ann"}}]}}
+    assert [m.user_id for m in messages_of(read({"id": "c", "messages": [of_bo]}))] == ["bo"]
 
 
 def test_messages_may_name_their_users_and_one_without_has_that_of_the_others():

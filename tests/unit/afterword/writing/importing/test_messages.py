@@ -217,6 +217,19 @@ def test_a_time_is_read_as_a_number_in_digits_or_as_iso_8601(time, moment, name)
     assert message.sent_at == datetime.fromisoformat(moment)
 
 
+def test_a_time_under_an_unusual_name_is_read_if_there_is_no_other():
+    def sent(**fields: Any) -> Any:
+        [message] = messages_of(read([{"id": "c", "messages": [{"role": "user", "content": "x", **fields}]}]))
+        return message.sent_at
+
+    moment = datetime(2024, 3, 11, 2, 10, 12, tzinfo=UTC)
+    for name in ("timestamp_ms", "created_utc", "unix_timestamp", "postedAt", "messageTime", "CreationTime"):
+        assert sent(**{name: 1710123012}) == moment
+    assert sent(updated_at=1710129999, received_at="1710123012000", latency_ms=17, build=1710000000) == moment
+    assert sent(received_at=1710000000, created_at=1710123012) == moment
+    assert sent(time_zone_utc="+01:00", read_time="soon") is None
+
+
 @pytest.mark.parametrize(
     "time",
     [

@@ -123,10 +123,11 @@ def test_what_is_left_out_and_rejected_is_counted():
 
 
 def test_the_same_message_again_is_a_duplicate_and_another_with_its_id_is_rejected():
-    outcomes = [message("a", 1), message("a", 1), message("a", 1, content="secret"), message("b", 1, content="y")]
+    others = [message("a", 1, content="secret"), message("a", 1, tools=("weather",))]
+    outcomes = [message("a", 1), message("a", 1), *others, message("b", 1, content="y")]
     log, rejected = Log(), list[Rejected]()
-    assert whole(log, outcomes, rejected=rejected) == ImportCounts(sent=2, duplicates=1, rejected=1, flushes=2)
-    assert [str(one) for one in rejected] == ["f:1: another message of its conversation has the same id"]
+    assert whole(log, outcomes, rejected=rejected) == ImportCounts(sent=2, duplicates=1, rejected=2, flushes=2)
+    assert [str(one) for one in rejected] == ["f:1: another message of its conversation has the same id"] * 2
 
 
 def test_a_message_that_differs_from_the_archived_one_is_rejected():
