@@ -123,18 +123,22 @@ class HttpClient:
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
-    """Read a body of at most MOST_RESPONSE_BYTES. A longer one that describes an error counts as empty.
+    """Read a body of at most MOST_RESPONSE_BYTES. A longer or compressed one that describes an error counts as empty.
 
     Raises: ProviderUnavailable.
     """
-    body = bytearray()
+    body, problem = bytearray(), ""
+    if (encoding := response.headers.get("content-encoding", "identity").strip().lower()) not in ("identity", ""):
+        problem = f"was compressed ({encoding[:20]}) although the request does not allow it"
     async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > MOST_RESPONSE_BYTES:
-            if response.is_success:
-                raise no_answer(f"its response was longer than {MOST_RESPONSE_BYTES} bytes")
-            return b""
-    return bytes(body)
+            problem = f"was longer than {MOST_RESPONSE_BYTES} bytes"
+        if problem:
+            break
+    if problem and response.is_success:
+        raise no_answer(f"its response {problem}")
+    return b"" if problem else bytes(body)
 
 
 def no_answer(problem: str) -> ProviderUnavailable:
