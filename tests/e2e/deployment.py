@@ -33,7 +33,7 @@ EPISODES = "episodes"
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """Variables that give a child process the same settings."""
+    """Return variables that give a child process the same settings."""
     return dict(_variables(settings, "AFTERWORD_"))
 
 
@@ -58,7 +58,7 @@ def _plain(value: object) -> object:
 
 @dataclass
 class Deployment:
-    """Workers by name; each has a state directory of its own, as on a cluster."""
+    """Workers by name, each with its own state directory, as on a cluster."""
 
     settings: Settings
     directory: Path
@@ -80,7 +80,7 @@ class Deployment:
         self.workers[name].kill()
 
     async def stop(self, name: str) -> int:
-        """SIGTERM; its exit code."""
+        """Send SIGTERM, and return the exit code."""
         return await asyncio.to_thread(self.workers.pop(name).stop, STOP_SECONDS)
 
     def lose_state(self, name: str) -> None:
@@ -90,7 +90,7 @@ class Deployment:
         return (self.directory / "logs" / f"{name}.log").read_text()
 
     async def produce(self, lines: Iterable[bytes], rate: float | None = None) -> Produced:
-        """Sends messages and dialogues, many at a time, and ends each with a flush, so that nothing stays pending."""
+        """Send messages and dialogues concurrently, and end each with a flush, so that nothing stays pending."""
         mixed = interleaved(message_lines(lines), CONVERSATIONS_AT_A_TIME)
         return await produce(self.settings, mixed, rate=rate, flush=True)
 
@@ -98,7 +98,7 @@ class Deployment:
         return await audit.run(self.settings, wait_seconds=wait_seconds)
 
     async def episodes(self) -> list[EpisodeClosed]:
-        """Everything committed to `episode.closed`, in the order of its partitions."""
+        """Return everything committed to `episode.closed`, in the order of its partitions."""
         kafka = self.settings.kafka
         consumer = AIOKafkaConsumer(**client_options(kafka), isolation_level="read_committed")
         async with consumer:
@@ -121,7 +121,7 @@ class Deployment:
 
 @asynccontextmanager
 async def deployed(settings: Settings, directory: Path, static: bool = False) -> AsyncIterator[Deployment]:
-    """Topics made, no worker started yet; ends every worker."""
+    """Create the topics, yield the deployment without workers, and stop all workers at the end."""
     reports = await ensure_topics(settings)
     assert all(report.fine for report in reports), reports
     deployment = Deployment(settings, directory, static)
@@ -133,7 +133,7 @@ async def deployed(settings: Settings, directory: Path, static: bool = False) ->
 
 @dataclass
 class Record:
-    """Record as a consumer gets it; those of one conversation in the order of the log."""
+    """A record as a consumer gets it. The records of a conversation are in the order of the log."""
 
     key: bytes | None
     value: bytes | None
@@ -159,7 +159,9 @@ def segmented(records: Iterable[Record], settings: Settings) -> dict[str, str]:
     segmenter = Segmenter(settings.episodes, EPISODES, "dead", {}, {}, count_tokens)
     outgoing = segmenter.process(list(records), 0).outgoing
     events = [orjson.loads(out.value) for out in outgoing if out.value and out.topic == EPISODES]
-    return {e["episode_id"]: e["fingerprint"] for e in events if "fingerprint" in e}  # others hand changes on
+    return {
+        e["episode_id"]: e["fingerprint"] for e in events if "fingerprint" in e
+    }  # changes of other messages are passed on
 
 
 def fingerprints(episodes: Iterable[EpisodeClosed]) -> dict[str, str]:
@@ -167,6 +169,6 @@ def fingerprints(episodes: Iterable[EpisodeClosed]) -> dict[str, str]:
 
 
 def repeated(lines: Iterable[bytes], times: int) -> list[bytes]:
-    """The same dialogues several times over, as other conversations."""
+    """Repeat the dialogues, each time as different conversations."""
     dialogues: list[Mapping[str, Any]] = [orjson.loads(line) for line in lines]
     return [orjson.dumps({**d, "id": f"{d['id']}-copy-{n}"}) for n in range(times) for d in dialogues]

@@ -64,7 +64,7 @@ async def run_hostile(directory: Path, given: argparse.Namespace) -> list[Result
 
 
 async def run_faults(directory: Path, given: argparse.Namespace) -> list[Result]:
-    """Inject each kind into a deployment of its own."""
+    """Inject each kind into its own deployment."""
     among = [ComingAndGoing] if given.soak else FAULTS
     kinds = [kind for kind in among if given.only.lower() in kind.name.lower()]
     skipped = {kind.name: why for kind in kinds if (why := await kind().skip())}
@@ -84,7 +84,7 @@ async def run_faults(directory: Path, given: argparse.Namespace) -> list[Result]
                 began = time.monotonic()
                 result = await run(servers, place, [kind], form)
                 results.append(result)
-                # at once, so that a run that is cut off has shown what it found
+                # at once, so that an aborted run has printed its findings
                 tell("\n".join([*rows(result), *details(result), f"  took {time.monotonic() - began:.0f} s"]))
     tell("\n".join(table(results, skipped)))
     return results

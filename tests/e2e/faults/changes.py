@@ -1,8 +1,8 @@
-"""What the load says of a message, and says again: marks in the texts, and where each may be in the end.
+"""Edits, deletions and redo requests of the load, and the marks by which their effects are checked.
 
 Every content ends with a mark that names its message and version. The stand-in LLM repeats the marks that it is shown.
-Some contents begin with what somebody says of themselves, with the mark in it, and so facts have marks, too.
-So a store, wherever it has a mark of a version that was replaced or deleted, tells on whoever left it there.
+Some contents begin with a statement about the speaker that contains the mark, so facts have marks too. So a mark of a
+replaced or deleted version anywhere in a store reveals a text that should be gone.
 """
 
 import asyncio
@@ -36,23 +36,23 @@ EDITED, DELETED, ENDED = 0.08, 0.05, 0.01
 SKIPPED_LATER = 0.1
 """Share of edits that take the message out of summaries."""
 AFTER_THE_END = 3
-"""Most changes after the last flush, when everything is closed."""
+"""Maximum number of changes after the last flush, when everything is closed."""
 REDONE_PER_SECOND = 3.0
 REDONE_TWICE, REDONE_LATE = 0.3, 0.2
 """Shares of requests that are sent twice, and of those that ask for a revision that has been replaced."""
 LEAST_REDONE = 10
-"""Requests of every run."""
+"""Minimum number of requests in a run."""
 REMEMBERED = 200
 """Announced summaries from which the next request is drawn."""
 REQUEST_MILLISECONDS = 300_000
 LLM = {"provider": "openai", "model": MODEL}
 SETTINGS: dict[str, dict[str, Any]] = {
     "llm": {**LLM, "attempts": 2, "timeout_seconds": 40, "retry_budget_seconds": 4},
-    "quality": {"enabled": False},  # it says little
+    "quality": {"enabled": False},  # this content says little
     "retry": {"first_delay_seconds": 0.5, "longest_delay_seconds": 5},
 }
 STATING = 0.3
-"""Share of contents that say something of the user."""
+"""Share of contents that say something about the user."""
 STATEMENTS = (
     "I live in Porto",
     "I work for a bank",
@@ -61,9 +61,9 @@ STATEMENTS = (
     "I am vegan",
 )
 STATED = re.compile(r"^\[(\d+)\] user: ((?:I|My)\b[^.\n]* c\d+-m\d+-v\d+)\.", re.MULTILINE)
-"""Number of a message of a transcript, and its statement."""
+"""Matches the number of a message in a transcript, and its statement."""
 MESSAGES = {"messages"}
-"""Collection, or table, of the archive; all others have what is summarized."""
+"""The archive's collection or table. All others hold summaries."""
 QUIET_SECONDS = 600.0
 
 
@@ -72,12 +72,12 @@ def mark(conversation: str, message: str, version: int) -> str:
 
 
 def statement(chance: random.Random, said: str) -> list[str]:
-    """Sometimes a fact, as an LLM and the rules without one find it. `said`: the message's mark."""
+    """Return, sometimes, a statement that an LLM or the rules find as a fact. `said` is the message's mark."""
     return [f"{chance.choice(STATEMENTS)}, {said}.\n"] if chance.random() < STATING else []
 
 
 async def repeats_marks(request: web.Request) -> web.StreamResponse:
-    """Answer with the marks and facts of what is to be summarized; in the rolling summary also the marks before."""
+    """Answer with the marks and facts of the episode. The rolling summary also has the earlier marks."""
     prompt = "\n".join(message["content"] for message in (await request.json())["messages"])
     core, before = (" ".join(marks(part)) for part in (fenced(prompt, "TRANSCRIPT"), fenced(prompt, "PREVIOUS")))
     texts = {
@@ -102,7 +102,7 @@ def marks(text: str) -> list[str]:
 
 
 class Changes:
-    """Changes of one conversation, at random."""
+    """Random changes of one conversation."""
 
     def __init__(self, conversation: str, chance: random.Random) -> None:
         self._conversation, self._chance = conversation, chance
@@ -113,7 +113,7 @@ class Changes:
         self._ids.append(message_id)
 
     def next(self) -> dict[str, Any] | None:
-        """Return the change that comes now, if any: of any message, also of one that is gone, or once more."""
+        """Return the next change, if any: of any message, even a deleted one, or a repeated change."""
         draw = self._chance.random()
         if draw < ENDED:
             return {"type": "conversation.deleted"}
@@ -133,7 +133,7 @@ class Changes:
 
 @dataclass
 class Said:
-    """A message as it is after all changes."""
+    """A message after all changes."""
 
     mark: str
     skipped: bool
@@ -141,14 +141,16 @@ class Said:
 
 @dataclass
 class Truth:
-    """Messages of the load that are left, by conversation and id."""
+    """The remaining messages of the load, by conversation and id."""
 
     left: dict[tuple[str, str], Said] = field(default_factory=dict)
     gone: set[tuple[str, str]] = field(default_factory=set)
 
     @classmethod
     def of(cls, values: Iterable[bytes | None]) -> "Truth":
-        """`values`: of records, each conversation in the order of the log. Other than the load's are left out."""
+        """Replay the records' `values`, in the order of the log in each conversation. Records that the load did not
+        send are left out.
+        """
         truth = cls()
         for value in values:
             with suppress(orjson.JSONDecodeError):
@@ -183,7 +185,7 @@ class Truth:
 
 
 class Requests:
-    """Requests to redo announced summaries, at random, until it is cancelled."""
+    """Requests random announced summaries to be redone, until it is cancelled."""
 
     def __init__(self, settings: Settings, chance: random.Random) -> None:
         self._settings, self._chance = settings, chance
@@ -193,15 +195,17 @@ class Requests:
         self.sent = 0
 
     async def run(self) -> None:
-        """A broker that is away, or forbids it, is asked again."""
+        """Send requests, and repeat those that an unavailable or refusing broker did not take."""
         self._running = asyncio.current_task()
         while True:
-            with suppress(KafkaError, OSError, AssertionError):  # aiokafka asserts that it knows a broker
+            with suppress(KafkaError, OSError, AssertionError):  # aiokafka asserts this if it knows no broker
                 await self._ask()
             await asyncio.sleep(1 / REDONE_PER_SECOND)
 
     async def enough(self) -> None:
-        """Wait until some were sent: on a busy machine summaries are late. Raises: TimeoutError, or why it ended."""
+        """Wait until enough were sent, because summaries are late on a busy machine. Raises: TimeoutError, or the error
+        that ended the requests.
+        """
         async with asyncio.timeout(QUIET_SECONDS):
             while self.sent < LEAST_REDONE:
                 await asyncio.sleep(0.1)
@@ -259,14 +263,14 @@ async def until_summarizer_is_done(kafka: Kafka) -> None:
 
 @dataclass
 class Outcome:
-    """What the stores have, and what was announced."""
+    """The contents of the stores, and the announced events."""
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 async def judged(settings: Settings, values: Iterable[bytes | None]) -> Outcome:
-    """Compare marks and revisions with what was said. Raises: StoreUnavailable, TopicStalled."""
+    """Compare marks and revisions with the load. Raises: StoreUnavailable, TopicStalled."""
     outcome, truth = Outcome(), Truth.of(values)
     everything = await stored(settings)
     for name, documents in everything.items():
@@ -283,7 +287,9 @@ async def judged(settings: Settings, values: Iterable[bytes | None]) -> Outcome:
 
 
 def _judge_texts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None:
-    """A summary of the LLM repeats the marks of all of its messages, and those of the load are each in one episode."""
+    """Check that an LLM's summary repeats the marks of its messages, and that each message of the load is in one
+    episode.
+    """
     placed: Counter[tuple[str, str]] = Counter()
     for episode_id, document in stored.items():
         names = [(document["conversation_id"], one) for one in document.get("message_ids", ())]
@@ -300,7 +306,7 @@ def _judge_texts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None
 
 
 def _judge_facts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None:
-    """Every fact says what its messages say now, and some are made by the LLM."""
+    """Check that every fact agrees with its messages as they are now, and that the LLM stated some."""
     makers: Counter[str] = Counter()
     for episode_id, document in stored.items():
         for fact in document.get("facts", ()):
@@ -313,7 +319,7 @@ def _judge_facts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None
 
 
 async def _judge_announced(kafka: Kafka, stored: dict[str, Any], outcome: Outcome) -> None:
-    """No revision is announced twice, and the last one is what is stored; one that was overtaken may be left out."""
+    """Check that no revision is announced twice, and that the last announced one is stored."""
     times: Counter[str] = Counter()
     revisions: dict[str, set[int]] = defaultdict(set)
     reasons: Counter[str] = Counter()
@@ -334,7 +340,7 @@ async def _judge_announced(kafka: Kafka, stored: dict[str, Any], outcome: Outcom
 
 
 async def announced(kafka: Kafka) -> AsyncIterator[SummaryCreated | SummaryDeleted]:
-    """Every committed event of summaries, deletions last."""
+    """Return every committed event of summaries, deletions last."""
     async with open_log(kafka) as log:
         async for record in log.records(kafka.summaries_topic):
             yield SummaryCreated.model_validate_json(record.value)

@@ -10,46 +10,46 @@ from tests.e2e.faults.world import World
 
 
 class Fault:
-    """One kind. `inject` breaks something once and mends it; whatever must hold is asserted there or in `check`."""
+    """One kind of fault. `inject` breaks something once and repairs it. The assertions are there and in `check`."""
 
     name: ClassVar[str]
     outcome: ClassVar[str]
-    """Promised outcome, in a few words."""
+    """The promised outcome in a few words."""
     settings: ClassVar[Mapping[str, Any]] = {}
     """Settings of the deployment, section by section."""
     roles: ClassVar[tuple[str, ...]] = ROLES
     workers: ClassVar[Mapping[str, int]] = {}
-    """Workers of a role at the start, where it is not one."""
+    """Number of workers at the start, for roles with more than one."""
     brokers: ClassVar[int] = 1
     static: ClassVar[bool] = False
-    """Workers are static members of their groups, where this kind has a deployment of its own."""
+    """True if workers are static members of their groups, in a deployment for this kind alone."""
     company: ClassVar[str] = ""
-    """Group of kinds that the short form injects into one deployment, one after the other."""
+    """Kinds with the same name share a deployment in the short form, one after the other."""
     exact: ClassVar[bool] = True
     """Whether episodes must be exactly those that the rules alone give."""
     counted: ClassVar[bool] = True
     """Whether the topic has only the load's records."""
     changes: ClassVar[bool] = True
-    """Messages are edited and deleted meanwhile, and summaries redone; an LLM writes them."""
+    """True if messages are edited and deleted at the same time, and an LLM's summaries are redone."""
     recovers: ClassVar[bool] = True
     """Whether the workers continue after it."""
     share: ClassVar[float] = 60.0
     """Seconds of injections in the long form of twenty minutes; more when `at_least` takes longer."""
     times: ClassVar[int] = 1
-    """Injections of the short form."""
+    """Number of injections in the short form."""
     at_least: ClassVar[int] = 1
-    """Injections of the long form."""
+    """Minimum number of injections in the long form."""
     most: ClassVar[float] = math.inf
-    """Injections that one deployment bears."""
+    """Maximum number of injections into one deployment."""
     pause_seconds: ClassVar[tuple[float, float]] = (0.5, 2.0)
     """Shortest and longest pause between two injections."""
 
     def __init__(self) -> None:
         self.injected = 0
         self.strays = 0
-        """Records that damage may have given to a conversation of another name, which nobody flushes."""
+        """Number of records that damage may have moved to another conversation, which nobody flushes."""
         self.notes: list[str] = []
-        """Measurements."""
+        """Notes for the table, such as measurements."""
 
     async def skip(self) -> str:
         """Return why it cannot be injected here; empty if it can."""

@@ -17,10 +17,10 @@ from tests.nasty_texts import RUNS, mixed, run
 from tests.raw_batches import COMPRESSORS, packed, record
 
 ACCEPTED = "accepted"
-"""No dead letter: a message that ends in an episode, or a documented no-op."""
+"""Fate of a record without a dead letter: a message that ends in an episode, or a documented no-op."""
 REFUSED = "refused by the broker"
 COVERED = "covered"
-"""Part of a batch that cannot be read on: the dead letter before it names its offset."""
+"""Fate of a record in the unreadable rest of a batch: the dead letter before it names its offset."""
 JSON = ("invalid_json", "schema_violation")
 NOW_MS = 1_767_600_000_000
 TEXT_BYTES = (1_000, 20_000, 100_000, 300_000)
@@ -37,13 +37,13 @@ Fates = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Attack:
-    """One record, or a raw batch, in which each record has a fate of its own by its offset in the batch."""
+    """One record, or a raw batch in which each record has its own fate."""
 
     conversation: str
-    """Decides the partition, also of a raw batch."""
+    """Decides the partition, even for a raw batch."""
     value: bytes | None
     fates: Fates
-    """Allowed fates: error types of its dead letter, or the words above."""
+    """The allowed fates: error types of its dead letter, or the words above."""
     key: bytes | None = None
     headers: list[tuple[str, bytes]] = field(default_factory=list)
     timestamp_ms: int | None = None
@@ -67,7 +67,7 @@ def flush(conversation: str, *fates: str, **fields: Any) -> Attack:
 
 
 def spliced(conversation: str, member: bytes, number: int = 0) -> bytes:
-    """A message with one more member, byte for byte."""
+    """Return a message with one more member, given as bytes."""
     return orjson.dumps(message(conversation, number))[:-1] + b"," + member + b"}"
 
 
@@ -114,7 +114,7 @@ def strange_bytes(name: str, chance: random.Random) -> list[Attack]:
 
 
 def flipped_bits(name: str, chance: random.Random) -> list[Attack]:
-    """Messages with a few bits changed: almost any fate, but one."""
+    """Messages with a few changed bits, which may have almost any fate, but exactly one."""
     attacks = []
     for number in range(30):
         raw = bytearray(orjson.dumps(message(name, number)))
@@ -190,7 +190,7 @@ def strange_times(name: str, chance: random.Random) -> list[Attack]:
         attacks.append(
             one(name, message(name, n + 100, sent_at="2026-01-01T00:00:00Z"), ACCEPTED, REFUSED, timestamp_ms=stamp)
         )
-    for n in range(300, 320):  # one speaker's clock is ahead, and leaps
+    for n in range(300, 320):  # one speaker's clock is ahead and jumps
         stamp = NOW_MS + n * 1_000 + (n % 2) * chance.choice((310_000, HOUR_MS, -HOUR_MS, 10**12))
         role = ("user", "assistant")[n % 2]
         attacks.append(one(name, message(name, n, role=role), ACCEPTED, REFUSED, timestamp_ms=stamp))
@@ -206,7 +206,7 @@ def raw(name: str, made: bytes, *fates: Fates) -> Attack:
 
 
 def compressed(name: str, chance: random.Random) -> list[Attack]:
-    """Every codec: legal, cut off, of another codec, with rubbish in it, and what becomes very large."""
+    """Batches in every codec: legal, cut off, labelled as another codec, with rubbish, and bombs."""
     key, attacks = name.encode(), []
     for at, codec in enumerate(COMPRESSORS):
         values = [orjson.dumps(message(name, 10 * at + delta)) for delta in range(3)]
@@ -240,7 +240,7 @@ def bombs(name: str, chance: random.Random) -> list[Attack]:
 
 
 def costly(name: str, long: int, many: int) -> list[Attack]:
-    """A batch of messages of 600 kB each, which was never in memory as a whole, and messages of 40 kB."""
+    """A batch of messages of 600 kB each, which is too large to be in memory as a whole, and messages of 40 kB."""
     key, stream = name.encode(), zstandard.ZstdCompressor().compressobj()
     made = (orjson.dumps(message(name, n, content="word " * 120_000)) for n in range(long))
     body = b"".join([*(stream.compress(record(n, key, value)) for n, value in enumerate(made)), stream.flush()])
@@ -251,7 +251,7 @@ def costly(name: str, long: int, many: int) -> list[Attack]:
 
 @cache
 def bomb(codec: str) -> bytes:
-    """One record of zeros, whose compression takes a second."""
+    """Return one record of zeros; compressing it takes a second."""
     return packed(record(0, b"bomb", bytes(BOMB_BYTES[codec])), codec, 1, COMPRESSORS[codec], base=0)
 
 
@@ -299,7 +299,7 @@ def shapes(name: str, chance: random.Random) -> list[Attack]:
 
 
 def strange_texts(name: str, chance: random.Random) -> list[Attack]:
-    """Runs that patterns and normalization trip over, and ids that would be something else, were they not data."""
+    """Texts that are hard for patterns and normalization, and ids that look like code, paths or queries."""
     attacks = []
     for number in range(8):
         length = chance.choice(TEXT_BYTES)
@@ -349,7 +349,7 @@ OVERRIDES: tuple[tuple[Any, Fates], ...] = (
 
 
 def overrides(name: str, chance: random.Random) -> list[Attack]:
-    """A conversation that changes its mind with each message, and one that never wants to be summarized."""
+    """A conversation whose overrides change with each message, and one that turns summaries off."""
     attacks = []
     for number, (given, fates) in enumerate(chance.sample(OVERRIDES, len(OVERRIDES))):
         metadata = json.dumps({"afterword": given}).encode()  # orjson writes no integers beyond 64 bits

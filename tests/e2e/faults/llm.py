@@ -12,7 +12,7 @@ from tests.openai_server import LlmServer, Outcome
 
 HOST = "127.0.0.1"
 QUIET = logging.getLogger(__name__)
-"""Clients that give a request up are what this server is for."""
+"""Silences the errors of clients that give up, which this server is made for."""
 QUIET.setLevel(logging.CRITICAL)
 
 
@@ -49,7 +49,7 @@ class Llm(LlmServer):
             await self._open()
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
-        self.requests.clear()  # a run may send many thousands
+        self.requests.clear()  # a run may send many thousands of requests
         await request.read()
         return await (self._outcome or self.usual)(request)
 

@@ -1,4 +1,4 @@
-"""A load whose every record is known: the same seed gives the same conversations, in the same order within each."""
+"""A load that is known in full: the same seed gives the same conversations, each in the same order."""
 
 import asyncio
 import random
@@ -17,23 +17,23 @@ from tests.e2e.faults.changes import AFTER_THE_END, Changes, mark, statement
 
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
 AT_A_TIME = 12
-"""Conversations that go on side by side."""
+"""Number of concurrent conversations."""
 LENGTHS = (3, 30)
 REPEATED, SKIPPED, SHIFTED = 0.05, 0.03, 0.1
-"""Shares of messages: produced twice, not to be summarized, and the first of another topic."""
+"""Shares of messages that are produced twice, that are not to be summarized, and that begin another topic."""
 FIRST_SENT_AT = 1_760_000_000
 TEXT = """
 order invoice refund booking flight hotel Monday Tuesday tomorrow please thanks seat window address delivery late
 changed cancelled confirmed number 4711 2026 Zürich Kyiv 東京 مرحبا naïve – ok password account card charged twice
 """
 REQUEST_MILLISECONDS = 300_000
-"""The producer waits for a broker that is away; with a shorter time it would give records up."""
+"""The producer waits for an unavailable broker; with a shorter time it would drop records."""
 LAST_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
 class Sent:
-    """One record as it went to `messages`."""
+    """One record that was sent to `messages`."""
 
     key: bytes | None
     value: bytes | None
@@ -42,9 +42,9 @@ class Sent:
 
 
 class Conversations:
-    """An endless series of records; `close` gives the rest of those that are open, each ending with a flush.
+    """An endless series of records. `close` returns the rest of the open conversations, each ending with a flush.
 
-    `changes`: messages are edited and deleted, and conversations are deleted, also after their flush.
+    With `changes`, messages are edited and deleted, and conversations are deleted, even after their flush.
     """
 
     def __init__(self, chance: random.Random, changes: bool = False) -> None:
@@ -54,7 +54,7 @@ class Conversations:
         self._number = 0
 
     def next(self) -> tuple[str, bytes]:
-        """Conversation and value."""
+        """Return the conversation and value of the next record."""
         while True:
             while len(self._open) < AT_A_TIME:
                 name = f"c{self._number}"
@@ -83,7 +83,7 @@ class Conversations:
             if self._changes and (change := changes.next()):
                 yield orjson.dumps({"conversation_id": name, **change})
                 if "id" not in change:
-                    sent.clear()  # what is gone would come back as another message
+                    sent.clear()  # a deleted message would come back as another one
         yield orjson.dumps({"type": "conversation.flush", "conversation_id": name})
         if self._changes:
             for _ in range(chance.randint(0, AFTER_THE_END)):
@@ -109,7 +109,7 @@ class Conversations:
 
 
 class Dialogues(Conversations):
-    """Real dialogues, again and again, each time as another conversation."""
+    """Real dialogues, repeated as different conversations."""
 
     def _conversation(self, name: str) -> Iterator[bytes]:
         dialogue = orjson.loads(self._chance.choice(DIALOGUES.read_bytes().splitlines()))["dialogue"]
@@ -154,7 +154,7 @@ class Load:
         await self.send(Sent(conversation.encode(), value, int(time.time() * 1000)))
 
     async def send(self, record: Sent) -> None:
-        """Noted before it is sent: records of one key are in both in the same order."""
+        """Send a record. It is noted first, so that the notes have the records of a key in the order of the log."""
         self.sent.append(record)
         delivery = await self._producer.send(
             self._topic, record.value, record.key, timestamp_ms=record.timestamp_ms, headers=record.headers

@@ -1,4 +1,4 @@
-"""Blocking of a worker's event loop, measured from another process.
+"""Measures from another process how long a worker's event loop is blocked.
 
 `/livez` is answered by the event loop alone: it is asked ten times a second, and an answer that comes late is a loop
 that was blocked. Not counted is the time in which a busy machine had no processor for the worker: the kernel says how
@@ -34,7 +34,7 @@ ANSWER_SECONDS = 60.0
 WORK_SECONDS = 0.01
 PACE_SECONDS = 0.25
 TOLD_SECONDS = 0.1
-"""Shorter answers are not worth a line."""
+"""Faster answers are not reported."""
 REQUEST = b"GET %s HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n"
 ROOT = Path(__file__).parents[3]
 
@@ -44,14 +44,14 @@ class Loops:
 
     def __init__(self) -> None:
         self.latest = 0.0
-        """Seconds of the latest answer, whoever is to blame."""
+        """Seconds of the slowest answer, whatever the cause."""
         self._began = time.monotonic()
         self._pace = 1.0
         self._lap: dict[str, float] = {}
         self._clock = (0.0, self._began)
 
     def clock(self) -> float:
-        """Seconds as a process has them that gets its share of a processor."""
+        """Return seconds on a clock that runs at the machine's pace."""
         seconds, at = self._clock
         now = time.monotonic()
         self._clock = (seconds + self._pace * (now - at), now)
@@ -59,7 +59,7 @@ class Loops:
 
     @property
     def mean_pace(self) -> float:
-        """Share of a processor that a process got, over all the time."""
+        """Return the mean share of a processor that a process got."""
         return self.clock() / (time.monotonic() - self._began)
 
     def keep(self, pace: float) -> None:
@@ -67,19 +67,19 @@ class Loops:
         self._pace = pace
 
     def see(self, name: str, seconds: float, own: float) -> None:
-        """`own`: the part of `seconds` that the worker is to blame for."""
+        """Note a late answer. `own` is the part of `seconds` that the worker is to blame for."""
         self._lap[name] = max(self._lap.get(name, 0.0), own)
         self.latest = max(self.latest, seconds)
 
     def lap(self) -> tuple[float, str]:
-        """The longest since the last call, and whose."""
+        """Return the longest block since the last call, and the worker."""
         lap, self._lap = self._lap, {}
         return max(((seconds, name) for name, seconds in lap.items()), default=(0.0, ""))
 
 
 @contextlib.asynccontextmanager
 async def probed(targets: Callable[[], dict[str, tuple[int, int]]], loops: Loops) -> AsyncIterator[None]:
-    """Asks while the block runs. `targets`: pid and port of each worker that listens now, by name."""
+    """Measure while the block runs. `targets` returns pid and port of each listening worker, by name."""
     command = (sys.executable, "-m", "tests.e2e.faults.loops")
     pipe = asyncio.subprocess.PIPE
     prober = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, cwd=ROOT, start_new_session=True)
@@ -126,7 +126,7 @@ class Times(NamedTuple):
 
 
 def main() -> None:
-    """Read targets from standard input, write late answers and the pace to standard output; ends with its input."""
+    """Read targets from standard input, and write late answers and the pace to standard output, to its end."""
     beats = Beats()
     threading.Thread(target=keep_pace, daemon=True).start()
     threading.Thread(target=beats.run, daemon=True).start()
@@ -161,7 +161,7 @@ def probe(name: str, targets: dict[str, tuple[int, int]], beats: "Beats") -> Non
 
 
 def blame(seconds: float, pid: int, before: dict[str, Times], after: dict[str, Times]) -> float:
-    """The part of `seconds` that the process is to blame for; see above."""
+    """Return the part of `seconds` that the process is to blame for, as explained above."""
     spent = {thread: times.minus(before.get(thread, Times())) for thread, times in after.items()}
     waited = sum(times.waited for times in spent.values())
     return max(seconds - waited, min(seconds, spent.get(str(pid), Times()).ran), 0.0)
@@ -172,7 +172,7 @@ def tell(**said: object) -> None:
 
 
 def answers(port: int, path: bytes, beginning: bytes = b"HTTP") -> bool:
-    """Return whether an answer came that begins so; false if there is no worker (any more)."""
+    """Return whether an answer with this beginning came; False if the worker is gone."""
     try:
         with socket.create_connection((HOST, port), ANSWER_SECONDS) as connection:
             connection.sendall(REQUEST % path)
@@ -184,18 +184,18 @@ def answers(port: int, path: bytes, beginning: bytes = b"HTTP") -> bool:
 
 
 def threads(pid: int) -> dict[str, Times]:
-    """Times of each thread until now; empty where the kernel does not have them."""
+    """Return the times of each thread, or nothing if the kernel does not provide them."""
     found = {}
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):  # it may have ended
+            with contextlib.suppress(OSError):  # the thread may have ended
                 ran, waited, _ = (thread / "schedstat").read_text().split()
                 found[thread.name] = Times(int(ran) / 1e9, int(waited) / 1e9)
     return found
 
 
 def keep_pace() -> None:
-    """Work for a moment, and tell which share of a processor there was for it."""
+    """Work for a moment, and return the share of a processor that was available."""
     while True:
         began, worked = time.monotonic(), time.thread_time()
         while time.thread_time() - worked < WORK_SECONDS:
@@ -205,7 +205,7 @@ def keep_pace() -> None:
 
 
 class Beats:
-    """Notes by how much a thread that only sleeps wakes up too late."""
+    """Measures how late a sleeping thread wakes up."""
 
     def __init__(self) -> None:
         self._late: deque[tuple[float, float]] = deque(maxlen=int(2 * ANSWER_SECONDS / BEAT_SECONDS))

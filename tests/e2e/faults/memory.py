@@ -9,12 +9,12 @@ MOST_MEGABYTES = 1000
 
 
 def megabytes(world: World, role: str) -> int:
-    """Resident set of the largest worker of the role."""
+    """Return the resident set of the role's largest worker."""
     return max((resident(world.worker(name)) for name in world.running(role)), default=0)
 
 
 def resident(process: Process) -> int:
-    """0 when it has just gone."""
+    """Return the resident set, or 0 if the process is gone."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
     except OSError:
@@ -24,11 +24,11 @@ def resident(process: Process) -> int:
 
 
 def peak(process: Process) -> int:
-    """Megabytes of the largest resident set since the last call, as the kernel has kept it; 0 when it has just gone."""
+    """Return the kernel's peak of the resident set since the last call in megabytes, or 0 if the process is gone."""
     directory = Path(f"/proc/{process.pid}")
     try:
         status = (directory / "status").read_text()
-        (directory / "clear_refs").write_text("5")  # forgets the peak
+        (directory / "clear_refs").write_text("5")  # resets the peak
     except OSError:
         return 0
     found = [line for line in status.splitlines() if line.startswith("VmHWM")]

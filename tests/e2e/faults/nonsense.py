@@ -21,7 +21,8 @@ HANGS_SECONDS = 30.0
 ENDLESS_BYTES = 64 * 2**20
 LARGE = 500_000
 CLOSINGS = ("Then some.", "Then more.", "Then all.")
-"""Ends of an answer on few long words: the quality gate wants three sentences, and none about something else."""
+"""Endings for an answer with few long words, because the quality gate requires three sentences about the same subject.
+"""
 COMPLETION: dict[str, Any] = {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": "x"}}]}
 
 
@@ -40,7 +41,7 @@ async def faithful(request: web.Request) -> web.StreamResponse:
 
 
 def nonsense(chance: random.Random) -> Outcome:
-    """Something else for each request; one in three is a good answer."""
+    """Give a different answer to each request; one in three is good."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
         made = chance.choice(OUTCOMES)(chance) if chance.random() < 0.67 else faithful
@@ -110,7 +111,7 @@ def raw_body(chance: random.Random) -> Outcome:
 
 
 def encoded(chance: random.Random) -> Outcome:
-    """Bodies that are not what Content-Encoding says, or much more."""
+    """Bodies that do not match Content-Encoding, or decompress to very much."""
     good = orjson.dumps(COMPLETION)
     bodies = (("gzip", gzip_bomb()), ("deflate", zlib_bomb()), ("gzip", gzip.compress(good)[:-9]), ("gzip", good))
     coding, body = chance.choice((*bodies, ("br", good), ("zstd", good), ("gzip, gzip", gzip.compress(gzip_bomb()))))
@@ -169,7 +170,7 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 
 async def lies(request: web.Request) -> web.StreamResponse:
-    """End before the announced length."""
+    """End the body before its announced length."""
     response = web.StreamResponse(headers={"Content-Length": "100000"})
     await response.prepare(request)
     await response.write(b'{"choices"')

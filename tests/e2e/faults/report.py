@@ -10,7 +10,7 @@ HOSTILE_HEAD = ("input", "times", "records", "dead letters", "worst memory", "wo
 
 
 def table(results: Sequence[Result], skipped: dict[str, str]) -> list[str]:
-    """A row for each kind of fault, of those too that could not be injected here."""
+    """Return a table with a row for each kind of fault, including those that could not be injected here."""
     injected = [row for result in results for row in rows(result)]
     not_injected = [_line((name, "0", "", "", "", "", "", f"skipped: {why}")) for name, why in skipped.items()]
     return [_line(HEAD), _line(["---"] * len(HEAD)), *injected, *not_injected]
@@ -35,7 +35,7 @@ def rows(result: Result) -> list[str]:
 
 
 def hostile_table(result: Result) -> list[str]:
-    """A row for each kind of hostile input, with what it cost the workers."""
+    """Return a table with a row for each kind of hostile input and its cost for the workers."""
     costs = [_hostile_row(kind) for kind in result.faults if isinstance(kind, Hostile)]
     return [_line(HOSTILE_HEAD), _line(["---"] * len(HOSTILE_HEAD)), *costs]
 

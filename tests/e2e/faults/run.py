@@ -1,4 +1,4 @@
-"""One deployment under load, some kinds of faults, and what became of every message."""
+"""Runs one deployment under load, injects some kinds of faults, and judges the fate of every message."""
 
 import asyncio
 import contextlib
@@ -31,24 +31,23 @@ from tests.openai_server import success
 
 QUIET_SECONDS = 600.0
 AUDIT_SECONDS = 1200.0
-"""The long form for little CPU leaves the summarizers work for ten minutes."""
+"""In the long form with little CPU, the summarizers still have work for ten minutes at the end."""
 PARTITIONS = 4
 NEVER_IDLE_SECONDS = 6 * 3600
-"""Conversations are closed by the load, not by silence: so what the rules make of them is known."""
+"""The load closes the conversations, not silence, so that the rules' results are known."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """`seconds`: of injections; None: each kind as often as its short form says."""
+    """The form of a run. `seconds` is the time of the injections; None means the number in each kind's short form."""
 
     seed: int
     per_second: float
     seconds: float | None = None
     static: bool = False
     """Workers are static members of their groups, as those of a StatefulSet are."""
-    """Segmenters beside the owner that keep a partition's state."""
     hostile: bool = False
-    """Real dialogues are the load; event loops and the groups of all roles are measured."""
+    """True if real dialogues are the load, and event loops and the groups of all roles are measured."""
 
     @property
     def long(self) -> bool:
@@ -57,7 +56,7 @@ class Form:
 
 @dataclass
 class Result:
-    """Result of one deployment."""
+    """The result of one deployment."""
 
     faults: Sequence[Fault]
     messages: int = 0
@@ -131,7 +130,7 @@ def watched_of(kafka: Kafka, role: str) -> Group:
 
 @contextlib.asynccontextmanager
 async def loaded(world: World, faults: Sequence[Fault], form: Form) -> AsyncIterator[None]:
-    """Load and supervisor; on leaving, everything has been sent, and the supervisor goes on until all is quiet."""
+    """Run load and supervisor. After the block everything is sent; the supervisor continues until all is quiet."""
     stop = asyncio.Event()
     loading = asyncio.create_task(world.load.run(stop))
     supervising = asyncio.create_task(world.supervise())
@@ -188,7 +187,7 @@ async def inject(world: World, fault: Fault, chance: random.Random) -> None:
 
 
 def note(world: World, what: str) -> None:
-    """Append to a log beside those of the workers."""
+    """Append to a log beside the workers' logs."""
     with (world.deployment.directory / "injections.log").open("a") as log:
         log.write(f"{time.strftime('%H:%M:%S')} {what}\n")
 
@@ -288,7 +287,9 @@ def _count(report: Report, kind: Any) -> int:
 
 
 def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], has_changes: bool) -> Settings:
-    """Settings with Kafka's shortest timeouts, so that failures are noticed early; names are those of the directory."""
+    """Return settings with Kafka's shortest timeouts, so that failures are noticed early. Names come from the
+    directory.
+    """
     name = directory.name
     ours: dict[str, dict[str, Any]] = {
         "kafka": {

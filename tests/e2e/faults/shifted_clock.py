@@ -1,4 +1,4 @@
-"""A segmenter whose clock is as many seconds ahead as the file named by CLOCK_AHEAD says, at each moment."""
+"""Runs a segmenter whose clock is ahead by the seconds that the file in CLOCK_AHEAD currently says."""
 
 import asyncio
 import os

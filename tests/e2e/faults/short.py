@@ -25,16 +25,16 @@ async def servers_for(company: str, directory: Path) -> AsyncIterator[Servers]:
 
 
 async def short_run(company: str, servers: Servers, directory: Path) -> Result:
-    """Each kind that can be injected here, a few times."""
+    """Inject each kind a few times, if that is possible here."""
     wanted: list[type[Fault]] = [kind for kind in companies()[company] if not await kind().skip()]
     place = directory / company
     place.mkdir()
-    static = company != MEMBERS  # a worker that was killed then need not be waited for
+    static = company != MEMBERS  # so that nobody has to wait for the session of a killed worker
     return await run(servers, place, wanted, Form(SEED, MESSAGES_PER_SECOND, static=static))
 
 
 async def attacked(directory: Path, kinds: Sequence[type[Fault]], form: Form) -> Result:
-    """Hostile input of these kinds, into one deployment at work."""
+    """Send hostile input of these kinds to one working deployment."""
     place = directory / "hostile"
     place.mkdir()
     async with serving(directory / "stack") as servers:
@@ -43,5 +43,5 @@ async def attacked(directory: Path, kinds: Sequence[type[Fault]], form: Form) ->
 
 
 def report(result: Result) -> str:
-    """Report to read when it is not clean."""
+    """Return the text to read if the run is not clean."""
     return "\n".join([f"SEED={SEED}", *result.notes, *result.problems])

@@ -24,17 +24,17 @@ class Stalls:
     def __init__(self) -> None:
         self.longest = 0.0
         self.committed = 0
-        """Offsets of all partitions together, at the last look."""
+        """Sum of all partitions' committed offsets, when last measured."""
         self.offsets: dict[int, int] = {}
-        """The same, by partition."""
+        """Committed offsets by partition, when last measured."""
         self.lag = 0
-        """Records that are not committed, of all partitions together, at the last look."""
+        """Number of uncommitted records in all partitions, when last measured."""
         self.looks = 0
         self._lap = 0.0
         self._since: dict[int, tuple[int, float]] = {}
 
     def see(self, committed: Mapping[int, int], ends: Mapping[int, int], now: float) -> None:
-        """Take committed offset and end by partition. `now`: seconds of a monotonic clock."""
+        """Note the committed offset and the end of each partition. `now` is in seconds of a monotonic clock."""
         self.committed = sum(committed.values())
         self.offsets = dict(committed)
         self.lag = sum(max(0, end - committed.get(partition, 0)) for partition, end in ends.items())
@@ -49,12 +49,12 @@ class Stalls:
             self._lap = max(self._lap, now - since)
 
     def begin(self) -> None:
-        """Forgets what was before."""
+        """Forget earlier measurements."""
         self.longest = self._lap = 0.0
         self._since = {}
 
     def lap(self) -> float:
-        """The longest since the last call."""
+        """Return the longest stall since the last call."""
         lap, self._lap = self._lap, 0.0
         return lap
 
@@ -70,7 +70,7 @@ Look = Callable[[], Awaitable[Found]]
 
 @contextlib.asynccontextmanager
 async def measured(watched: "Group", clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stalls]:
-    """Looks while the block runs; what it cannot see, because no broker answers, it takes for unchanged.
+    """Measure while the block runs. While no broker answers, nothing counts as changed.
 
     Raises: LookingEnded, at the end of the block.
     """
@@ -88,7 +88,7 @@ async def measured(watched: "Group", clock: Callable[[], float] = time.monotonic
 
 async def _look_always(stalls: Stalls, watched: "Group", clock: Callable[[], float]) -> None:
     while True:
-        # aiokafka asserts that it knows a broker, and one that just comes up may name none
+        # aiokafka asserts this if a starting broker names no broker
         with contextlib.suppress(KafkaError, OSError, AssertionError):
             async with watched.opened() as look:
                 while True:

@@ -13,30 +13,30 @@ CHUNK_BYTES = 64 * 1024
 
 
 class Wire:
-    """Listens on `port` and hands on to `target_port`."""
+    """Forwards connections from `port` to `target_port`."""
 
     def __init__(self, target_port: int) -> None:
         self.port = 0
         self.delay_seconds = 0.0
         """Delay of each piece of an answer."""
         self.resets = False
-        """Every connection, old or new, is reset."""
+        """True if every connection, old or new, is reset."""
         self._target_port = target_port
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
     @property
     def uri(self) -> str:
-        """MongoDB's."""
+        """Return MongoDB's URI through this connection."""
         return f"mongodb://{HOST}:{self.port}/?directConnection=true"
 
     @property
     def url(self) -> str:
-        """Qdrant's."""
+        """Return Qdrant's URL through this connection."""
         return f"http://{HOST}:{self.port}"
 
     def cut(self) -> None:
-        """Resets the connections that there are."""
+        """Reset the open connections."""
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -51,7 +51,7 @@ class Wire:
 
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """Nobody listens."""
+        """Stop listening during the block."""
         self._close()
         try:
             yield
@@ -67,7 +67,7 @@ class Wire:
             self.delay_seconds = 0.0
 
     async def __aenter__(self) -> Self:
-        await self._open(free_ports(1)[0])  # none that a client could be given while nobody listens
+        await self._open(free_ports(1)[0])  # no port that a client could be given while nobody listens
         return self
 
     async def __aexit__(

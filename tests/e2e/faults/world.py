@@ -31,13 +31,14 @@ LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
 """Pause before the supervisor restarts a worker that ended by itself."""
 PATIENCE_SECONDS = 180.0
-"""A busy machine's."""
+"""Enough for a busy machine."""
 OK = 200
 AUTHORIZING = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-"""Everybody may do everything, until a fault forbids it. Of several nodes none would let another in at first."""
+"""Everybody may do everything, until a fault forbids it. Only with one node, because several would not let each other
+in at first."""
 
 ON_SERVERS = {"sqlite": {"path": None}}
 """Settings of a deployment that keeps everything in MongoDB and Qdrant."""
@@ -94,15 +95,15 @@ class World:
     groups: dict[str, Stalls]
     """Stalls by role, of the groups that are watched; the segmenter's always is."""
     loops: Loops
-    """Measured only where the run asks for it."""
+    """Blocked event loops, if the run measures them."""
     long: bool
     ended: list[Ended] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
     """Role of every worker that was ever started, by name."""
     report: Report | None = None
-    """The audit's, in the end."""
+    """The audit's report, at the end."""
     mounts: list[Path] = field(default_factory=list)
-    """File systems to unmount in the end."""
+    """File systems to unmount at the end."""
     _dead: dict[tuple[int, int], str] | None = None
     _ports: dict[int, int] = field(default_factory=dict)
     _log_begins: dict[str, int] = field(default_factory=dict)
@@ -129,12 +130,12 @@ class World:
         return name
 
     def start_as(self, role: str, name: str, launch: Callable[[], Process]) -> None:
-        """One that is not started as usual; also when it is started again."""
+        """Start a worker with another command, which is also used for restarts."""
         self._launches[name] = launch
         self.start(role, name)
 
     def crash(self, name: str) -> None:
-        """Send SIGKILL, and start a new one in its place at once."""
+        """Send SIGKILL, and start a new worker in its place at once."""
         self.deployment.kill(name)
         self.start(self.roles[name], name)
 
@@ -173,7 +174,7 @@ class World:
             self._expected.discard(name)
 
     async def stop(self, name: str) -> None:
-        """SIGTERM. It must end with 0; one that has not come up yet would not."""
+        """Send SIGTERM to a worker that is up, which must then exit with 0."""
         await self.ready(name)
         code = await self.deployment.stop(name)
         assert code == 0, f"{name} ends with {code}"
@@ -196,16 +197,16 @@ class World:
         return found
 
     def said(self, name: str) -> bytes:
-        """Return its log since it was started last."""
+        """Return the worker's log since its last start."""
         return self.worker(name).log.read_bytes()[self._log_begins[name] :]
 
     def listening(self, name: str) -> int | None:
-        """Its health port, once it has come up."""
+        """Return its health port, once it is up."""
         port = re.search(rb'"port": (\d+), "event": "health_server_started"', self.said(name))
         return int(port[1]) if port else None
 
     def targets(self) -> dict[str, tuple[int, int]]:
-        """Process and health port of each worker that has come up, by name."""
+        """Return pid and health port of each worker that is up, by name."""
         for name, worker in self.deployment.workers.items():
             if worker.pid not in self._ports and (port := self.listening(name)):
                 self._ports[worker.pid] = port
@@ -227,14 +228,16 @@ class World:
         return log.stat().st_size if log.exists() else 0
 
     async def busy(self, records: int = 30) -> None:
-        """Wait until that many more records were sent: the load goes on."""
+        """Wait until this many more records were sent."""
         target = len(self.load.sent) + records
         await until(lambda: len(self.load.sent) >= target, "the load does not go on")
 
     async def progress(self) -> None:
         """Wait until the segmenter has committed more than now."""
         looks = self.stalls.looks
-        await until(lambda: self.stalls.looks > looks + 1, "no broker answers")  # the next one may have begun before
+        await until(
+            lambda: self.stalls.looks > looks + 1, "no broker answers"
+        )  # the next commit may have begun earlier
         before = self.stalls.committed
         await until(lambda: self.stalls.committed > before, "the segmenter commits nothing", PATIENCE_SECONDS)
 
@@ -255,7 +258,7 @@ class World:
     # -- topics
 
     async def dead_letters(self) -> dict[tuple[int, int], str]:
-        """Error type of each record of `messages` that was rejected, by partition and offset; read once."""
+        """Return the error types of the rejected records of `messages`, by partition and offset. They are read once."""
         if self._dead is None:
             kafka, self._dead = self.deployment.settings.kafka, {}
             async with open_log(kafka) as log:
@@ -275,7 +278,7 @@ class World:
             await client.close()
 
     async def configure(self, topic: str, **configs: str) -> None:
-        """Sets these (dots as underscores), and everything else of the topic to its default."""
+        """Set these configurations (with underscores for dots), and all others of the topic to their defaults."""
         named = {name.replace("_", "."): value for name, value in configs.items()}
         async with self.admin() as admin:
             await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=named)])

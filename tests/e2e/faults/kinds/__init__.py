@@ -71,7 +71,7 @@ FAULTS: tuple[type[Fault], ...] = (
 
 
 def companies() -> dict[str, list[type[Fault]]]:
-    """Kinds that share a deployment in the short form, by the name of their company."""
+    """Return the kinds that share a deployment in the short form, by company."""
     found: dict[str, list[type[Fault]]] = defaultdict(list)
     for fault in FAULTS:
         if fault.company:

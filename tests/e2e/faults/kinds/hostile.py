@@ -39,9 +39,9 @@ MOST_LOOP_SECONDS = 1.0
 MOST_STALL_SECONDS = 15.0
 CPU_SHARE = 0.2
 LITTLE_CPU_SECONDS = 1800.0
-"""For a machine that has other work; without it, the long form's load takes a sixth of this."""
+"""Enough for a busy machine; on an idle one, the long form's load takes a sixth of this."""
 PERIOD_SECONDS = 0.1
-"""Of the quotas by which Linux limits CPU time."""
+"""Period of the quotas by which Linux limits CPU time."""
 COMMAND_SECONDS = 600.0
 ANY_TIME = {"message_timestamp_after_max_ms": str(2**63 - 1)}
 """Kafka's default refuses records of the next hours; not every broker is configured so."""
@@ -106,7 +106,7 @@ class Hostile(Fault):
         """Dead letters by error type."""
         self.records = 0
         self.refused = Counter[str]()
-        """Records that the broker did not take, by its error."""
+        """Records that the broker refused, by its error."""
         self._foretold: dict[Position, Fates] = {}
         self._surprises: list[str] = []
 
@@ -118,7 +118,7 @@ class Hostile(Fault):
         raise NotImplementedError
 
     async def send(self, world: World, attacks: list[Attack], seconds: float = PATIENCE_SECONDS) -> None:
-        """Send in order, and wait until segmenter and archiver are done with it, at most for so many seconds."""
+        """Send in order, and wait up to this many seconds until segmenter and archiver are done."""
         kafka = world.deployment.settings.kafka
         producer = AIOKafkaProducer(
             bootstrap_servers=kafka.bootstrap_servers, linger_ms=5, max_request_size=LARGE_RECORD_BYTES
@@ -133,7 +133,7 @@ class Hostile(Fault):
         await world.handled(last, seconds)
 
     def _delivered(self, attack: Attack, delivery: "asyncio.Future[Position]") -> Iterator[tuple[Position, Fates]]:
-        """Positions of an attack's records; of none that the broker has refused."""
+        """Return the positions of an attack's records, without those that the broker has refused."""
         fates = attack.fates_in_batch or [attack.fates]
         self.records += len(fates)
         self.strays += sum(len(each) > 1 and ACCEPTED in each for each in fates)
@@ -160,7 +160,7 @@ class Hostile(Fault):
 
 
 async def _send(producer: AIOKafkaProducer, kafka: Kafka, attack: Attack) -> "asyncio.Future[Position]":
-    """Send, and wait where that matters: raw batches pass by the producer, and a refusal is of a whole batch."""
+    """Send, and wait where that matters: raw batches bypass the producer, and the broker refuses whole batches."""
     if attack.batch is not None:
         await producer.flush()
         return await _send_raw(kafka, attack.conversation, attack.batch)
@@ -194,12 +194,12 @@ async def _send_raw(kafka: Kafka, conversation: str, batch: bytes) -> "asyncio.F
 
 
 class Records(Hostile):
-    """Records of one family, in new conversations each time."""
+    """Records of one family, each time in new conversations."""
 
     family: ClassVar[Callable[[str, random.Random], list[Attack]]]
 
     async def attack(self, world: World, chance: random.Random) -> None:
-        # names are far apart: a bit that flips in a compressed name, and so in all copies of it, makes no other one's
+        # the names differ in many bits, so that a flipped bit turns none of them into another
         name = f"{type(self).__name__.lower()}-{self.injected}-{chance.randbytes(4).hex()}"
         await self.send(world, await asyncio.to_thread(type(self).family, name, chance))  # compressing takes seconds
 
@@ -259,7 +259,7 @@ class Flushes(Records):
 
 
 class LittleCpu(Records):
-    """Legal messages that cost much, for workers with a fifth of a core, as of a pod at its CPU limit.
+    """Legal but expensive messages, for workers with a fifth of a core, like a pod at its CPU limit.
 
     The long form sends 800 messages of 600 kB in one batch, and 3,000 of 40 kB of one conversation, once in a run: they
     take the segmenter 50 s of CPU, so more than four minutes, and the summarizer ten minutes after that.
@@ -342,7 +342,7 @@ class Topics(Hostile):
         await world.progress()
 
     async def _sizes(self, world: World) -> None:
-        """Clients are refused; dead letters of 900 kB still fit."""
+        """Check that clients are refused, and that dead letters of 900 kB still fit."""
         kafka = world.deployment.settings.kafka
         name = f"sizes-{self.injected}"
         await world.configure(kafka.dead_letters(kafka.messages_topic), max_message_bytes=str(2**20))
@@ -361,7 +361,9 @@ class Topics(Hostile):
         await world.configure(topic, **ANY_TIME)
 
     async def _policy(self, world: World) -> None:
-        """A worker that runs goes on, `topics create` names the topic, and a start is refused until then."""
+        """Check that a running worker continues, that `topics create` names the topic, and that a worker does not start
+        until it is repaired.
+        """
         changelog = world.deployment.settings.kafka.changelog(TABLES[0])
         limits = {"max_message_bytes": str(LARGE_RECORD_BYTES)}
         await world.configure(changelog, **limits, cleanup_policy="compact,delete")
@@ -411,7 +413,7 @@ class Commands(Hostile):
             self._seconds = max(self._seconds, (done.seconds, " ".join(arguments[:2])))
             self._judge(arguments, done)
             self.records += 1
-        await self.send(world, [flush(name)])  # behind what was replayed
+        await self.send(world, [flush(name)])  # after the replayed records
 
     def _judge(self, arguments: tuple[str, ...], done: "Done") -> None:
         said = f"afterword {' '.join(arguments)[:100]!r}"
@@ -436,7 +438,7 @@ class Commands(Hostile):
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended. `output`: also what it wrote to standard error."""
+    """A command that has ended. `output` includes standard error."""
 
     code: int
     output: str
@@ -445,7 +447,7 @@ class Done:
 
 
 async def command(world: World, *arguments: str) -> Done:
-    """Run `afterword` on the deployment, to its end."""
+    """Run an `afterword` command on the deployment, and wait for its end."""
     return await asyncio.to_thread(_run, environment_of(world.deployment.settings), arguments)
 
 
@@ -455,7 +457,8 @@ code = subprocess.call(sys.argv[2:], stdin=subprocess.DEVNULL)
 megabytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
 open(sys.argv[1], "w").write(f"{code} {megabytes}")
 """
-"""Program between us and the command: until a child runs its own, its memory is its parent's, and ours is large."""
+"""A small program between us and the command, because a child shares its parent's memory until it runs its own program.
+"""
 
 
 def _run(environment: Mapping[str, str], arguments: Sequence[str]) -> Done:

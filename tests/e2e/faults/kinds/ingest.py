@@ -16,7 +16,7 @@ from tests.e2e.faults.world import PATIENCE_SECONDS, World
 
 CONVERSATIONS = 40
 AT_ONCE = 2000
-"""Records of one injection: some transactions."""
+"""Records of one injection, enough for several transactions."""
 KILLS = 3
 ROLE = "ingest"
 SOURCE = """
@@ -48,7 +48,7 @@ class IngestKilled(Fault):
         self._sent = 0
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        """Kill it some times on the way through many records, then let it come to their end."""
+        """Kill ingest several times while it reads many records, then let it finish."""
         if not self.injected:
             await self._prepare(world)
         await self._send(world)

@@ -26,14 +26,14 @@ class Expired(NamedTuple):
 
 
 class RecordsExpired(Fault):
-    """Of the segmenter's messages and of the archiver's, in turn: each loses what the other one may have."""
+    """Records of the segmenter and of the archiver expire in turn; each loses messages that the other one may have."""
 
     name = "messages expire unread while a worker is stopped"
     outcome = "named with offsets and count, nothing else is lost"
     exact = False
     counted = False
-    changes = False  # some are of messages that nobody has read
-    recovers = False  # a flush may be among what is lost: its conversation stays open
+    changes = False  # some of them change messages that nobody has read
+    recovers = False  # a flush may be among the lost records, and its conversation then stays open
     share = 40.0
     times = 2
     at_least = 4
@@ -56,7 +56,7 @@ class RecordsExpired(Fault):
         await world.caught_up()
 
     async def _until_some_expire(self, world: World, role: str) -> Expired:
-        """Delete half of the records that wait in the partition where the most do."""
+        """Delete half of the waiting records of the partition that has the most."""
         kafka = world.deployment.settings.kafka
         group, other = kafka.segmenter_id, kafka.archiver_id
         if role == "archiver":
@@ -69,7 +69,7 @@ class RecordsExpired(Fault):
             where = max(waiting, key=lambda at: waiting[at])
             first = committed[where.partition]
             before = first + (waiting[where] + 1) // 2
-            await passed(log, other, where, before)  # or else it loses them too
+            await passed(log, other, where, before)  # otherwise it loses them too
         async with world.admin() as admin:
             await admin.delete_records({where: RecordsToDelete(before_offset=before)})
         return Expired(role, where.partition, first, before)
@@ -90,7 +90,7 @@ async def passed(log: Log, group: str, where: TopicPartition, offset: int) -> No
 
 
 def named(world: World, role: str) -> list[Expired]:
-    """Losses that the workers of a role logged."""
+    """Return the losses that the workers of a role logged."""
     logs = [world.deployment.logs(name) for name, of in world.roles.items() if of == role]
     lines = [orjson.loads(line) for log in logs for line in log.splitlines() if '"event": "records_expired"' in line]
     assert all(line["count"] == line["next_offset"] - line["first_lost"] for line in lines)
@@ -126,7 +126,7 @@ class ChangelogDamaged(Fault):
         await world.caught_up()
 
     async def _truncate(self, world: World) -> None:
-        """Advance the beginning of every partition that has something."""
+        """Delete the first records of every partition that has any."""
         kafka = world.deployment.settings.kafka
         changelogs = [kafka.changelog(table) for table in TABLES]
         async with open_log(kafka) as log:
@@ -148,7 +148,7 @@ class ChangelogDamaged(Fault):
         await ensure_topics(settings)
 
     async def _recover(self, world: World) -> None:
-        """As the runbook says."""
+        """Recover as the runbook says."""
         await self._make_anew(world)
         done = await rebuild_state(world.deployment.settings)
         assert not any(one.left for one in done), f"partitions have state: {done}"

@@ -73,7 +73,7 @@ class ClockJumps(Fault):
 
 
 def shifted_segmenter(world: World, jump: Path) -> Process:
-    """The segmenter as it is, but for its clock, which is as many seconds ahead as the file says."""
+    """Return the command of a segmenter whose clock is ahead by the number of seconds in a file."""
     environment = {
         **environment_of(world.deployment.settings),
         "AFTERWORD_STATE_DIR": str(world.deployment.state("shifted")),
@@ -85,13 +85,13 @@ def shifted_segmenter(world: World, jump: Path) -> Process:
 
 
 def filesystems() -> str:
-    """File systems that Linux has."""
+    """Return the file systems that Linux supports."""
     listed = Path("/proc/filesystems")
     return listed.read_text() if listed.exists() else ""
 
 
 def fill(file: Path) -> None:
-    """Takes all that is left of the file's disk."""
+    """Fill the rest of the file's disk."""
     with file.open("wb", buffering=0) as filler:
         try:
             while True:

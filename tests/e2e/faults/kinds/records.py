@@ -52,7 +52,7 @@ class Poison(Fault):
         for number in range(AT_ONCE):
             accepted |= await self._send(world, poison(self.injected + number, chance))
             if number % AT_A_TIME == 0:
-                await asyncio.sleep(0)  # the good ones go on between them
+                await asyncio.sleep(0)  # between them, valid messages continue
         for name in sorted(accepted):
             await world.load.put(name, orjson.dumps({"type": "conversation.flush", "conversation_id": name}))
         self.injected += AT_ONCE - 1
@@ -61,7 +61,7 @@ class Poison(Fault):
         assert len(world.ended) == before, f"ended by themselves: {world.ended[before:]}"
 
     async def _send(self, world: World, record: Sent) -> set[str]:
-        """The conversation, if the schema accepts it."""
+        """Send it, and return the conversation if the schema accepts it."""
         await world.load.send(record)
         try:
             return {decode_input(record.key, record.value, record.headers, record.timestamp_ms).conversation_id}
@@ -95,7 +95,7 @@ class Repeats(Fault):
         begun_anew = {record.key for record in sent if record.value and b'"conversation.deleted"' in record.value}
         messages = [one for one in sent[-300:] if one.value and b'"id"' in one.value and b'"type"' not in one.value]
         last = [record for record in messages if record.key not in begun_anew]
-        for record in last:  # as a whole, as a producer does that has not heard of its success
+        for record in last:  # as a whole, like a producer that missed the acknowledgement
             await world.load.send(Sent(record.key, record.value, record.timestamp_ms, record.headers))
         self._repeated += len(last)
         await world.progress()
@@ -103,14 +103,16 @@ class Repeats(Fault):
     async def check(self, world: World) -> None:
         dropped = world.report.messages["duplicates"] if world.report else 0
         self.notes.append(f"{self._repeated:,} records produced again, the audit counts {dropped:,} duplicates")
-        # of those that were to be skipped a repeat is skipped, too
+        # a repeat of a skipped message is skipped too
         assert dropped >= self._repeated * 0.9, "not dropped"
 
 
 async def sorted_out(
     servers: str, messages: str, dead_letters: str, partitions: int
 ) -> tuple[set[tuple[int, int]], list[tuple[int, int]], int]:
-    """Positions of records that the schema refuses; positions that have a dead letter; how many it accepts."""
+    """Return the positions of the records that the schema refuses, those with a dead letter, and the number of accepted
+    records.
+    """
     refused: set[tuple[int, int]] = set()
     dead: list[tuple[int, int]] = []
     accepted = 0
@@ -127,7 +129,7 @@ async def sorted_out(
 
 
 async def everything(servers: str, topic: str, partitions: int) -> list[Any]:
-    """Every committed record."""
+    """Return every committed record."""
     found: list[Any] = []
     consumer = AIOKafkaConsumer(
         bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -147,7 +149,7 @@ async def everything(servers: str, topic: str, partitions: int) -> list[Any]:
 
 
 def poison(number: int, chance: random.Random) -> Sent:
-    """One record; some are strange and valid, most are not. Those sent at once are of a few conversations."""
+    """Return one record, which is strange, and in most cases invalid."""
     name = f"poison-{number // AT_ONCE}-{number % CONVERSATIONS}"
     message: Message = {
         "id": f"p{number}",

@@ -14,7 +14,7 @@ from tests.e2e.faults.world import World
 
 PARTITIONS = 32
 MOST_GROWTH = 0.3
-"""Share of its memory by which a worker may grow in an hour; caches and memtables fill at first."""
+"""A worker may grow by this share of its memory in an hour, because caches and memtables fill at first."""
 LEAST_SECONDS = 1200
 """A shorter run says nothing about growth."""
 
@@ -72,7 +72,7 @@ class ComingAndGoing(Fault):
 
 
 def growth(samples: list[tuple[float, int]]) -> tuple[float, float]:
-    """The median of the last quarter, and its difference to that of the second quarter, per hour."""
+    """Return the median of the last quarter, and how much it differs from that of the second quarter, per hour."""
     quarter = max(1, len(samples) // 4)
     second, last = samples[quarter : 2 * quarter] or samples, samples[-quarter:]
     (earlier, before), (later, after) = (

@@ -54,7 +54,7 @@ class Away(Fault):
 
 
 class FileLocked(Away):
-    """Longer than a write waits for another one."""
+    """Locks the SQLite file for longer than a write waits."""
 
     name = "SQLite file locked by another process"
     company = STORES
@@ -119,11 +119,11 @@ class MongoResets(Away):
 
 
 class Llm(Away):
-    """LLM outage, with a real deadline and few attempts."""
+    """An LLM outage, with a real deadline and few attempts."""
 
     settings: ClassVar = {
         "llm": {**LLM, "attempts": 2, "timeout_seconds": 40, "retry_budget_seconds": 4},
-        "quality": {"enabled": False},  # it says the same of every conversation
+        "quality": {"enabled": False},  # it gives every conversation the same summary
     }
     company = STORES
     falls_back = True

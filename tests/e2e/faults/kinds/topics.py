@@ -64,7 +64,7 @@ class Compacted(Fault):
 
 
 class Refused(Fault):
-    """The output topic or a changelog, in turn."""
+    """The broker refuses writes to the output topic or a changelog, in turn."""
 
     outcome = "stops before committing, names the cause; clean after repair"
     company = "workers"
@@ -103,7 +103,7 @@ class Unauthorized(Refused):
 
 
 class SummarizerRefused(Fault):
-    """Refusals by size and then by rights."""
+    """The broker refuses records by their size, then by permissions."""
 
     name = "summary.created refuses the summarizer"
     outcome = "stops before committing, names the cause; clean after repair"
@@ -156,8 +156,8 @@ class Grown(Fault):
         topics = kafka.messages_topic, *map(kafka.changelog, TABLES)
         async with AsyncExitStack() as refusing:
             for name in (*world.running("segmenter"), *world.running("archiver")):
-                await world.ready(name)  # it must have seen the topic as it was
-                refusing.callback(partial(workers.pop, name))  # it would be started again, in vain
+                await world.ready(name)  # the worker must have seen the topic before the change
+                refusing.callback(partial(workers.pop, name))  # the supervisor would restart it in vain
                 await refusing.enter_async_context(world.ending(name, GROWN))
             async with world.admin() as admin:
                 await admin.create_partitions(dict.fromkeys(topics, NewPartitions(2 * kafka.partitions)))

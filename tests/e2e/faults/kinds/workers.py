@@ -21,9 +21,9 @@ SESSION_SECONDS = 6.0
 WORKERS, MEMBERS = "workers", "members"
 MARGIN_SECONDS = 5.0
 AT_WORK = 0.8
-"""Share of kills."""
+"""Share of kills that hit a working segmenter."""
 MORE = 2
-"""Segmenters that join, and leave, at most."""
+"""Maximum number of segmenters that join and leave."""
 
 
 class Kill(Fault):
@@ -117,7 +117,7 @@ def recoveries(world: World) -> list[dict[str, Any]]:
 
 
 class Membership(Fault):
-    """Two, three, then one worker of a role again; the first one stays, so that a state directory goes on living."""
+    """A role has two, three, then one worker again. The first one stays, so that one state directory stays in use."""
 
     name = "segmenters join and leave, TERM or KILL"
     outcome = "audit clean, pause measured"
@@ -161,7 +161,7 @@ class ArchiversMembership(Membership):
     share = 120.0
 
     async def check(self, world: World) -> None:
-        """The pauses are the segmenter's: nothing is measured here."""
+        """Do nothing: the segmenter's pauses are expected."""
 
 
 class SummarizersMembership(ArchiversMembership):
