@@ -40,7 +40,7 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
 async def deployment(
     make_settings: Callable[..., Settings], tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[Deployment]:
-    """A change that the archive does not have is looked at again soon. A test may have settings of episodes."""
+    """Make the deployment with short retries. Tests may pass settings of episodes."""
     episodes = getattr(request, "param", {})
     settings = make_settings(
         kafka={"partitions": 4}, retry={"first_delay_seconds": 0.5}, drain_seconds=10, episodes=episodes
@@ -51,7 +51,7 @@ async def deployment(
 
 @pytest_asyncio.fixture
 async def events(deployment: Deployment) -> AsyncIterator[Events]:
-    """Everything announced, as it comes."""
+    """Yield every announced event as it arrives."""
     found: Events = []
 
     async def read() -> None:
@@ -68,7 +68,7 @@ async def events(deployment: Deployment) -> AsyncIterator[Events]:
 
 
 def latest(events: Events, conversation: str) -> dict[int, SummaryCreated | SummaryDeleted]:
-    """Highest revision of each ordinal."""
+    """Return the highest revision of each ordinal."""
     found: dict[int, SummaryCreated | SummaryDeleted] = {}
     for event in events:
         known = found.get(event.ordinal)
@@ -78,7 +78,7 @@ def latest(events: Events, conversation: str) -> dict[int, SummaryCreated | Summ
 
 
 async def dead_letters(deployment: Deployment, number: int) -> set[tuple[str, str]]:
-    """Error types of this number of dead letters, each with the topic that the record was in."""
+    """Return the error types of this number of dead letters, each with the record's topic."""
     kafka = deployment.settings.kafka
     topics = {kafka.dead_letters(topic): topic for topic in (kafka.messages_topic, kafka.episodes_topic)}
     found: set[tuple[str, str]] = set()
@@ -142,7 +142,7 @@ async def test_what_was_corrected_or_deleted_is_so_everywhere(deployment: Deploy
 
 
 async def forgotten(deployment: Deployment, conversation: str) -> State:
-    """The stub of the conversation, once nothing else is left."""
+    """Return the stub of the conversation, once nothing else is left."""
     kafka, found = deployment.settings.kafka, State(None, next_seq=1)
     async with running_consumer(kafka, kafka.changelog(CONVERSATIONS), auto_offset_reset="earliest") as consumer:
 

@@ -1,4 +1,4 @@
-"""`afterword demo` as somebody at a terminal sees it, from its first line to Ctrl-C."""
+"""`afterword demo` on a terminal, from its first line to Ctrl-C."""
 
 import asyncio
 import fcntl
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.nightly
 
 SECONDS = 180.0
 FIRST_LINE_SECONDS = 10.0
-"""Time until something is shown, on a busy machine; idle it is under a second."""
+"""The first line must be shown within this time on a busy machine; on an idle one it takes less than a second."""
 END_SECONDS = 30.0
 COLUMNS = 100
 COMMANDS_OF_A_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """A command on a terminal, and what it has shown so far."""
+    """A command on a terminal, and its output so far."""
 
     def __init__(self, process: Popen[bytes], fd: int) -> None:
         self.process = process
@@ -54,7 +54,7 @@ class Terminal:
         os.write(self._fd, b"\x03")
 
     async def end(self, seconds: float) -> int:
-        """Wait for its exit code, reading on: nothing ends that cannot write."""
+        """Wait for the exit code while reading, because a process that cannot write does not end."""
         deadline = time.monotonic() + seconds
         while (code := self.process.poll()) is None:
             self.text()

@@ -19,12 +19,12 @@ PATIENCE_SECONDS = 60
 
 
 def servers(data: Path) -> dict[str, int]:
-    """Processes by the name that their last lines have: those whose command line names the directory of their data."""
+    """Return the servers' processes, found by the data directory in their command lines."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = path.read_bytes().decode().split("\0")
-        except OSError:  # it ends meanwhile
+        except OSError:  # the process has ended since
             continue
         if f"{data}/kafka/broker-1/server.properties" in command:
             found["kafka broker 1"] = int(path.parent.name)

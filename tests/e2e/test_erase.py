@@ -50,7 +50,7 @@ def message(conversation: str, number: int, user: str, content: str, **fields: A
 
 
 async def afterword(settings: Settings, directory: Path, *arguments: str) -> tuple[int, str, str]:
-    """Run the command; returns exit code, output and errors."""
+    """Run the command, and return exit code, output and errors."""
     command = [sys.executable, "-m", "afterword", *arguments]
     environment = {**os.environ, **environment_of(settings)}
     done = await asyncio.to_thread(
@@ -274,7 +274,7 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
 
 
 async def under_way(settings: Settings) -> AsyncIterator[str]:
-    """Receipt ids of erasures that have not ended."""
+    """Return the receipt ids of erasures that are under way."""
     async with open_stores(settings) as stores:
         for erasure in await stores.erasures.under_way():
             yield erasure.erasure_id

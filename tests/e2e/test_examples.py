@@ -36,7 +36,7 @@ async def server(deployment: Deployment) -> AsyncIterator[Serving]:
 
 
 async def run(*command: str, directory: Path, **variables: str) -> tuple[int | None, str]:
-    """Exit code and output of a program."""
+    """Run a program, and return its exit code and output."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=directory,

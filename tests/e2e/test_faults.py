@@ -1,4 +1,4 @@
-"""The promise under fault: the short form of most kinds; the long form is `make faults`. Seeds are fixed; see SEED."""
+"""The promise holds under faults: the short form of most kinds. The long form is `make faults`. SEED is fixed."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The promise while members of groups and clusters come and go: the short form. The seed is fixed; see SEED."""
+"""The promise holds while members of groups and clusters come and go: the short form. SEED is fixed."""
 
 from pathlib import Path
 

@@ -31,9 +31,9 @@ SHOWN = {
     "tutorial.md": ("5 messages of 1 conversation", "chat-1:1", "leave it with Grace"),
     "bot.md": ("user: I am allergic to peanuts.",),
 }
-"""What a page's commands have to print."""
+"""Texts that a page's commands have to print."""
 ELSEWHERE = ("pip install", "make venv", "source ", "afterword dev")
-"""Beginnings of lines that a test has done in its own way."""
+"""Lines that begin like this are skipped, because the test does the same in another way."""
 PATIENCE_SECONDS = 150
 RETRIED_SECONDS = 120
 STRICT_CURL = 'curl() { command curl --silent --show-error --fail-with-body "$@"; }\n'
@@ -80,7 +80,7 @@ async def development(directory: Path) -> AsyncIterator[Process]:
 
 
 async def shell(directory: Path, commands: str, **variables: str) -> str:
-    """Run commands in a terminal of their own, each of which has to succeed, and return their output."""
+    """Run commands in a new shell, and return their output. Each has to succeed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
@@ -121,7 +121,7 @@ async def in_a_moment(directory: Path, commands: str, **variables: str) -> str:
 
 
 def files_of_the_pages(directory: Path) -> None:
-    """Put down what the commands of the pages read."""
+    """Write the files that the pages' commands read."""
     (directory / "examples").symlink_to(ROOT / "examples")
     (directory / "afterword").mkdir()
     (directory / "afterword" / "samples").symlink_to(ROOT / "afterword" / "samples")
@@ -131,7 +131,7 @@ def files_of_the_pages(directory: Path) -> None:
 
 
 def commands_of(block: Block, address: str) -> str:
-    """Return what to run for a block; nothing if a test has done it in its own way."""
+    """Return the commands to run for a block."""
     code = re.sub(r"(localhost|127\.0\.0\.1):8080", address, block.code)
     if block.language == "python":
         return f"cat > block.py <<'PROGRAM'\n{code}PROGRAM\npython block.py"

@@ -26,7 +26,7 @@ WAIT_SECONDS = 120.0
 BEGAN = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
 CONVERSATIONS, MESSAGES = 12, 120
 MINUTES_OF_SILENCE = 30
-"""… after every tenth message: each ten are an episode."""
+"""Silence after every tenth message, so that ten messages are an episode."""
 
 
 def history() -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def history() -> list[dict[str, Any]]:
 
 
 def conversation(number: int, length: int) -> dict[str, Any]:
-    """One branch of ChatGPT's tree, as an export has it."""
+    """Return a conversation of ChatGPT's export with one branch."""
     nodes: dict[str, Any] = {"root": {"id": "root", "parent": None, "message": None}}
     parent = "root"
     for n in range(length):
@@ -68,7 +68,7 @@ async def run(deployment: Deployment, file: Path, *options: str) -> dict[str, An
 
 
 async def killed_underway(deployment: Deployment, file: Path, least: int, *options: str) -> None:
-    """Kill an import when it has sent at least so many records, in the middle of a batch."""
+    """Kill an import in the middle of a batch, once it has sent at least this many records."""
     async with open_log(deployment.settings.kafka) as log:
         topic = deployment.settings.kafka.messages_topic
         before = sum((await log.ends(topic)).values())
@@ -83,7 +83,7 @@ async def killed_underway(deployment: Deployment, file: Path, least: int, *optio
 
 
 async def send_one(settings: Settings) -> None:
-    """Send something that is no import."""
+    """Send a message that was not imported."""
     message = MessageCreated(id="live", conversation_id="live", user_id="bob", role="user", content="Good morning")
     async with Producer.from_settings(settings) as producer:
         await producer.send(message)
@@ -91,7 +91,7 @@ async def send_one(settings: Settings) -> None:
 
 
 def messages_in(episodes: list[EpisodeClosed]) -> Counter[str]:
-    """How often each imported message is in an episode."""
+    """Return how often each imported message is in an episode."""
     return Counter(message.id for episode in episodes for message in episode.messages if message.user_id == "ann")
 
 

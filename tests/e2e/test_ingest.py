@@ -49,7 +49,7 @@ Record = tuple[bytes, bytes | None, list[tuple[str, bytes]]]
 
 
 class Shape(NamedTuple):
-    """One of the page's blocks, and records for it. `edits`: records that change or delete earlier messages."""
+    """One of the page's blocks, with records for it. `edits` change or delete earlier messages."""
 
     block: int
     topic: str
@@ -157,7 +157,7 @@ def settings(make_settings: Callable[..., Settings], registry: Registry, tmp_pat
 
 
 async def fill(settings: Settings, topics: dict[str, str]) -> None:
-    """Make the topics, each of one partition, and send the records of their shapes. `topics`: by shape."""
+    """Make the topics with one partition each, and send the records of their shapes. `topics` is by shape."""
     async with admin_client(settings.kafka) as admin:
         await admin.create_topics([NewTopic(topic, 1, 1) for topic in topics.values()])
     async with running_producer(settings.kafka) as producer:
@@ -167,7 +167,7 @@ async def fill(settings: Settings, topics: dict[str, str]) -> None:
 
 
 async def afterword(settings: Settings, *arguments: str) -> tuple[int, str]:
-    """Run a command in a process of its own; exit code, and standard output."""
+    """Run a command in its own process, and return exit code and standard output."""
     environment = {**os.environ, **environment_of(settings), "AFTERWORD_CONFIG": ""}
     command = [sys.executable, "-m", "afterword", *arguments]
     done = await asyncio.to_thread(
@@ -245,7 +245,7 @@ async def until_summarized(deployment: Deployment) -> Report:
 
 
 async def until_produced(deployment: Deployment, number: int) -> None:
-    """Wait until so many records are on `messages`."""
+    """Wait until this many records are on `messages`."""
     kafka = deployment.settings.kafka
     async with asyncio.timeout(WAIT_SECONDS), open_log(kafka) as log:
         while len([None async for _ in log.records(kafka.messages_topic)]) < number:  # noqa: ASYNC110 – a topic sets no event

@@ -1,4 +1,4 @@
-"""Agents of three frameworks on real servers and workers: what was said in one conversation is known in the next."""
+"""Agents of three frameworks on real servers and workers know in one conversation what was said in another."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ UNTRACED = RunConfig(tracing_disabled=True)
 
 
 class Clients:
-    """What an agent's process opens, and sessions on it."""
+    """The clients that an agent's process opens, and sessions on them."""
 
     def __init__(self, memory: Memory, producer: Producer) -> None:
         self.memory = memory
@@ -153,7 +153,7 @@ class State(MessagesState):
 
 
 async def graph_answers(memory: Memory, question: str) -> list[AnyMessage]:
-    """What the model of a graph is given in a conversation that has just begun."""
+    """Return the model's input in a graph, in a new conversation."""
     given: list[AnyMessage] = []
 
     async def answer(state: State) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The promise while workers are killed, frozen, doubled and robbed of their state. The seed is fixed; see SEED."""
+"""The promise holds while workers are killed, frozen, doubled and lose their state. SEED is fixed."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ VICTIMS = ("segmenter", "summarizer", "archiver")
 
 
 async def kill_at_random(deployment: Deployment, chance: random.Random, until: asyncio.Event) -> int:
-    """Kills workers and starts them again; one loses its state. Returns how often."""
+    """Kill workers and restart them; one loses its state. Returns the number of kills."""
     kills = 0
     while not until.is_set():
         await asyncio.sleep(chance.uniform(*BETWEEN_KILLS_SECONDS))
@@ -33,7 +33,7 @@ async def kill_at_random(deployment: Deployment, chance: random.Random, until: a
 
 
 async def join_freeze_and_leave(deployment: Deployment) -> None:
-    """A second segmenter joins, is suspended past its session while the first takes over, resumes, and leaves."""
+    """Let a second segmenter join, suspend it past its session so that the first takes over, resume it, and stop it."""
     deployment.start("segmenter", "segmenter-2")
     await asyncio.sleep(5)
     deployment.workers["segmenter-2"].suspend()

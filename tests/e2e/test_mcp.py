@@ -51,7 +51,7 @@ async def over_stdio(deployment: Deployment, *options: str) -> AsyncIterator[Cli
 async def until(
     client: Client, condition: Callable[[CallToolResult], bool], tool: str, **arguments: Any
 ) -> CallToolResult:
-    """Call a tool until its answer is as wanted."""
+    """Call a tool until its answer is as expected."""
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         answer = await client.call_tool(tool, arguments)

@@ -1,4 +1,4 @@
-"""The search for a needle: after an erasure, every byte of every file of brokers, stores and workers is looked at.
+"""After an erasure, no byte of any file of brokers, stores and workers holds the person's data.
 
 One needle is the content of messages, the other one the id of their user. The stand-in LLM repeats what it is shown. It
 fails at first, so there are fallbacks and retries, and its last answer about the person comes after the erasure.
@@ -48,7 +48,7 @@ SOON = {
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "1000",
 }
-"""Configurations of topics whose time is over at once."""
+"""Configurations with which topics lose records at once."""
 QUICK = {
     "log.retention.check.interval.ms": "500",
     "log.initial.task.delay.ms": "100",
@@ -58,7 +58,7 @@ QUICK = {
 
 @pytest_asyncio.fixture
 async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedStack]:
-    """Servers of this test's own: it reads their files, and stops one."""
+    """Start separate servers, because this test reads their files and stops one."""
     monkeypatch.delenv(VARIABLE, raising=False)
     async with EmbeddedStack(tmp_path / EMBEDDED, properties=QUICK, jars=chosen_jars()) as started:
         yield started
@@ -77,7 +77,7 @@ async def deployment(stack: EmbeddedStack, tmp_path: Path, llm_server: LlmServer
             "attempts": 1,
             "timeout_seconds": WAIT_SECONDS,
         },
-        quality={"enabled": False},  # it says nothing of its own
+        quality={"enabled": False},  # the LLM adds no text of its own
         retry={"first_delay_seconds": 0.5},
         drain_seconds=10,
     )
@@ -92,7 +92,7 @@ def said(conversation: str, number: int, user: str, content: str) -> MessageCrea
 
 
 async def repeats(request: web.Request) -> web.StreamResponse:
-    """Answer with all that is shown of the conversation, in every text of the summary."""
+    """Repeat everything that is shown of the conversation in every text of the summary."""
     prompt = "\n".join(message["content"] for message in (await request.json())["messages"])
     before, said = fenced(prompt, "PREVIOUS"), fenced(prompt, "TRANSCRIPT")
     return await success({**dict.fromkeys(FIELDS, said), "rolling_summary": f"{before}\n{said}"})(request)
@@ -111,7 +111,7 @@ class HeldBack:
 
 
 def about_the_needle(server: LlmServer, *outcomes: Outcome) -> None:
-    """Answer the next requests that show the needle so, and later ones as all others."""
+    """Answer the next requests that show the needle like this, and later ones normally."""
     server.scripts[CONTENT] = deque(outcomes)
 
 
@@ -130,7 +130,7 @@ def files(directory: Path) -> Iterator[Path]:
 
 
 def found_in(directory: Path) -> list[Path]:
-    """Files with a needle, but those of the topic of the messages."""
+    """Return the files with a needle, except those of the messages topic."""
     found = []
     for path in files(directory):
         if path.parent.name == "messages-0":
@@ -157,7 +157,7 @@ async def expire(settings: Settings) -> None:
 
 
 async def until_brokers_have_forgotten(settings: Settings, directory: Path) -> None:
-    """Write on, as others do: a changelog's segment ends only when something is written to it."""
+    """Keep writing, because a changelog's segment ends only when something is written to it."""
     deadline, number = time.monotonic() + WAIT_SECONDS, 0
     async with Producer.from_settings(settings) as producer:
         while left := await asyncio.to_thread(found_in, directory):
@@ -169,7 +169,7 @@ async def until_brokers_have_forgotten(settings: Settings, directory: Path) -> N
 
 
 def compact(directory: Path) -> None:
-    """Let databases that no process has open write their files anew."""
+    """Compact the databases that no process has open."""
     for path in {file.parent for file in files(directory) if file.name == "CURRENT"}:
         database = Rdict(str(path), RocksOptions(raw_mode=True))
         database.flush()

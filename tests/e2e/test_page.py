@@ -41,7 +41,7 @@ from tests.unit.streams.ingest.records import FIELDS, Foreign
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 EXECUTABLE = next(filter(None, map(shutil.which, BROWSERS)), None)
 SCREENSHOTS = "PAGE_SCREENSHOTS"
-"""Variable with the directory into which screenshots are written; none without it."""
+"""Names the directory for screenshots; without the variable, none are taken."""
 WAIT_MS = 60_000
 SCREENS = {
     "live": "/",
@@ -76,7 +76,7 @@ pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none o
 
 @dataclass
 class World:
-    """A deployment with a server, and a browser."""
+    """A deployment with a server and a browser."""
 
     deployment: Deployment
     server: Serving
@@ -119,7 +119,7 @@ def address(path: str, **ids: str) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def world(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    """Everything, with a conversation of two episodes, the samples, and dead letters."""
+    """Run everything, with a conversation of two episodes, the samples, and dead letters."""
     suffix, directory = f"-{uuid4().hex[:8]}", tmp_path_factory.mktemp("page")
     sources = directory / "afterword.toml"
     sources.write_text(f'[[sources]]\ntopics = ["crm{suffix}"]\n[sources.map]\n{FIELDS}')
@@ -153,13 +153,13 @@ async def reject(deployment: Deployment, value: bytes, key: str) -> None:
 
 
 async def fits(page: Page) -> bool:
-    """Whether nothing is wider than the window."""
+    """Return whether nothing is wider than the window."""
     wide: bool = await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     return wide
 
 
 async def settled(page: Page) -> None:
-    """Wait until everything that a screen loads by itself is there."""
+    """Wait until a screen has loaded all of its parts."""
     await expect(page.get_by_text("Loading…")).to_have_count(0)
     await expect(page.get_by_text("Connecting…")).to_have_count(0)
     await expect(page.get_by_text("Checking…")).to_have_count(0)
@@ -329,7 +329,7 @@ async def test_a_card_says_why_it_changed_and_marks_what_is_new_but_never_shows_
 
 
 async def tab_to(page: Page, name: str = "", selector: str = "*") -> None:
-    """Press Tab until the focus, which must be visible, is on what has this text, as its own, its value or label."""
+    """Press Tab until the focus, which must be visible, is on the element with this text, value or label."""
     asked = """([name, selector]) => {
         const at = document.activeElement;
         const texts = [at.value, at.textContent, ...Array.from(at.labels || [], (label) => label.textContent)];
@@ -667,7 +667,7 @@ async def test_a_key_signs_in_and_sees_its_own_only(world: World) -> None:
 
 @asynccontextmanager
 async def served_from_memory() -> AsyncIterator[tuple[Served, str]]:
-    """A server over stores in memory, and its address."""
+    """Run a server with stores in memory, and yield its address."""
     async with in_memory() as served:
         listener = socket.create_server(("127.0.0.1", 0))
         server = HttpServer(configuration(served.services.settings, make_app(served.services)))

@@ -27,7 +27,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedStack]:
-    """Servers that no other test has, to be killed."""
+    """Start separate servers, because this test kills them."""
     directory = tmp_path_factory.mktemp("away") / "stack"
     async with EmbeddedStack(directory, jars=chosen_jars(), properties=SHORT_SESSION) as started:
         yield started
@@ -35,7 +35,7 @@ async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[E
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def database(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MongoServer]:
-    """A server that no other test has, to be killed."""
+    """Start a separate server, because this test kills it."""
     async with running_mongo(tmp_path_factory.mktemp("mongo")) as started:
         yield started
 
@@ -44,7 +44,7 @@ async def database(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mo
 async def world(
     own_stack: EmbeddedStack, database: MongoServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
-    """A server, the workers that need no LLM, and a browser; a conversation is in the archive."""
+    """Run a server, the workers that need no LLM, and a browser, with a conversation in the archive."""
     directory = tmp_path_factory.mktemp("page")
     overrides = {
         "kafka": {"partitions": 1},

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.nightly
 
 QUERY = "blue boat from the harbour"
 SAID = {"words": "Blue boat, harbour.", "order": "From the boat of the harbour.", "last": "A boat is here."}
-"""By conversation: BM25 knows no words such as "from" and "the", and puts them as they are here."""
+"""Texts by conversation. BM25 ignores words such as "from" and "the", so it keeps this order."""
 BY_WORDS = [*SAID]
 BY_SERVER = ["order", "words", "last"]
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": None}

@@ -1,4 +1,4 @@
-"""Redaction everywhere, on the real processes: the original is in `messages`, and in nothing that was made of it."""
+"""With redaction everywhere, on the real processes, originals are only in `messages`."""
 
 import asyncio
 import time
@@ -42,7 +42,7 @@ def message(number: int, content: str) -> MessageCreated:
 
 
 async def raw_records(settings: Settings, *topics: str) -> list[bytes]:
-    """Key, value and headers of every record, those of aborted transactions included."""
+    """Return key, value and headers of every record, including those of aborted transactions."""
     found: list[bytes] = []
     async with AIOKafkaConsumer(**client_options(settings.kafka)) as consumer:
         known = await consumer.topics()
@@ -62,12 +62,11 @@ async def raw_records(settings: Settings, *topics: str) -> list[bytes]:
 
 
 async def documents(settings: Settings) -> list[bytes]:
-    """Everything in the stores."""
     return [repr(document).encode() for documents in (await stored(settings)).values() for document in documents]
 
 
 def files(directory: Path) -> Iterator[bytes]:
-    """Contents of the state, of a local index, and of the logs."""
+    """Return the contents of the state, a local index, and the logs."""
     return (path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 

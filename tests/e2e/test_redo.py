@@ -46,7 +46,7 @@ async def deployment(settings: Settings, tmp_path: Path) -> AsyncIterator[Deploy
 
 @pytest_asyncio.fixture
 async def events(deployment: Deployment) -> AsyncIterator[list[SummaryCreated]]:
-    """Everything announced, as it comes, repeats included."""
+    """Yield every announced event as it arrives, including repeats."""
     found: list[SummaryCreated] = []
 
     async def read() -> None:

@@ -36,7 +36,7 @@ async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> 
 
 
 async def stored(settings: Settings) -> list[str]:
-    """Ids of messages, episodes and rolling rows that the stores have."""
+    """Return the ids of the stored messages, episodes and rolling rows."""
     async with open_stores(settings) as stores:
         ids = [ref.key async for ref in stores.messages.all_messages()]
         ids += [one.summary.episode_id async for one in all_episodes(stores.episodes) if isinstance(one, StoredEpisode)]

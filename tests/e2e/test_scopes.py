@@ -19,7 +19,7 @@ SPEAKERS = [(None, "user"), ("planner", "assistant"), ("planner", "tool"), ("cod
 
 
 def of_agents(whole: Settings, make_settings: Callable[..., Settings], directory: Path) -> Settings:
-    """A second deployment beside the first: what it reads is the same, what it is called and writes is not."""
+    """Return settings of a second deployment that reads the same messages, with its own names and stores."""
     kafka = whole.kafka
     return make_settings(
         kafka={

@@ -31,7 +31,7 @@ ANN = "ann-5f2e"
 
 
 class Serving:
-    """A server's process, and clients of it."""
+    """A server's process, and its clients."""
 
     def __init__(self, deployment: Deployment, **settings: Any) -> None:
         self._deployment = deployment
@@ -52,7 +52,7 @@ class Serving:
         await self.until(lambda answer: answer.status_code == 200, "/readyz")
 
     async def until(self, condition: Callable[[httpx.Response], bool], path: str, key: str = "") -> httpx.Response:
-        """Ask until the answer is as wanted."""
+        """Ask until the answer is as expected."""
         deadline = time.monotonic() + WAIT_SECONDS
         async with self.client(key) as client:
             while time.monotonic() < deadline:
@@ -83,14 +83,14 @@ class Serving:
 
 
 class Events:
-    """Reader of a stream of server-sent events."""
+    """Reads a stream of server-sent events."""
 
     def __init__(self, lines: AsyncIterator[str]) -> None:
         self._lines = lines
         self.last: str | None = None
 
     async def next(self) -> tuple[str, dict[str, Any]]:
-        """Type and data of the next event."""
+        """Return type and data of the next event."""
         fields: dict[str, str] = {}
         async with asyncio.timeout(WAIT_SECONDS):
             async for line in self._lines:
@@ -171,13 +171,13 @@ async def test_a_message_by_http_becomes_a_summary_on_the_stream_and_a_context(d
 
 
 class Load:
-    """Senders of batches, and a listener that comes back to where it was."""
+    """Sends batches, and listens with a client that resumes where it was."""
 
     def __init__(self, server: Serving) -> None:
         self._server = server
         self._ending = asyncio.Event()
         self.acknowledged: dict[str, int] = {}
-        """Messages by conversation."""
+        """Number of messages by conversation."""
         self.heard: list[str] = []
 
     @property
@@ -285,11 +285,11 @@ def resident_kilobytes(pid: int) -> int:
 
 SILENT_CLIENTS = 1000
 EVENTS = 400
-"""Of 10 kB each: more than a client's buffers and its queue hold."""
+"""Events of 10 kB each: more than a client's buffers and its queue hold."""
 
 
 async def silent_client(port: int) -> socket.socket:
-    """A client of the event stream that asks, and never reads."""
+    """Open a client of the event stream that never reads."""
     loop, connection = asyncio.get_running_loop(), socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
     connection.setblocking(False)

@@ -1,4 +1,4 @@
-"""The documented recoveries of the segmenter's state, tried as the runbook says: nothing conflicts or is twice."""
+"""The runbook's recoveries of the segmenter's state leave no conflict and no duplicate."""
 
 import asyncio
 from collections import defaultdict
@@ -49,7 +49,7 @@ async def say(settings: Settings, numbers: range, *, flush: bool) -> None:
 
 
 async def consumed(deployment: Deployment, role: str = "segmenter") -> dict[TopicPartition, int]:
-    """Wait until the role has consumed all of `messages`; where each partition ends."""
+    """Wait until the role has consumed all of `messages`, and return the end of each partition."""
     kafka = deployment.settings.kafka
     group = {"segmenter": kafka.segmenter_id, "archiver": kafka.archiver_id}[role]
     async with asyncio.timeout(WAIT_SECONDS), open_log(kafka) as log:
@@ -165,7 +165,7 @@ async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(d
 
 
 async def damage(settings: Settings) -> int:
-    """Write nonsense over the row of a conversation; returns its partition."""
+    """Overwrite the row of a conversation with nonsense, and return its partition."""
     changelog, key = settings.kafka.changelog(CONVERSATIONS), DAMAGED.encode()
     rows: dict[bytes, int] = {}
     async with open_log(settings.kafka) as log:

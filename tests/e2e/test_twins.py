@@ -1,4 +1,4 @@
-"""Two deployments with the same names on one cluster, by mistake: what the delivery page says of them."""
+"""Two deployments with the same names on one cluster, by mistake."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.nightly
 
 SECONDS = 200.0
 MOST = 1000
-"""Episodes that a deployment may have."""
+"""Maximum number of episodes of a deployment."""
 
 
 async def stored(settings: Settings) -> set[str]:
-    """Ids of the episodes in this deployment's stores."""
+    """Return the ids of the episodes in this deployment's stores."""
     async with open_stores(settings) as stores:
         return {episode.event.episode_id for episode in await stores.episodes.page(None, MOST)}
 

@@ -1,4 +1,4 @@
-"""Fixtures for tests on real servers, and on servers that are not there."""
+"""Fixtures for tests on real and on missing servers."""
 
 import gc
 import socket
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port of this machine where nobody listens, kept from everybody else."""
+    """Reserve a port of this machine on which nobody listens."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

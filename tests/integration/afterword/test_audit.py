@@ -1,4 +1,4 @@
-"""The audit on real topics and stores that were written by hand: clean, and broken in one place each."""
+"""The audit on real topics and stores that were written by hand: clean ones, and ones with a single fault."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ MESSAGES = len(samples.sample_lines())
 
 @dataclass
 class Deployment:
-    """Does by hand, once, what the workers do; a test leaves out a step, or does one twice."""
+    """Does the workers' steps by hand; a test leaves out a step, or repeats one."""
 
     settings: Settings
     producer: AIOKafkaProducer
@@ -52,7 +52,7 @@ class Deployment:
         await produce(self.settings, [*samples.sample_lines(), *more], flush=flush)
 
     async def segment(self) -> None:
-        """Runs the segmenter's own code over the topic; what it makes is kept for `publish`."""
+        """Run the segmenter's code on the topic, and keep the result for `publish`."""
         kafka = self.settings.kafka
         records = await self.read(kafka.messages_topic)
         self.rows = {"messages": {}, "conversations": {}}
@@ -70,7 +70,7 @@ class Deployment:
             self.outgoing += segmenter.process(mine, time.time_ns() // 1_000_000).outgoing
 
     async def publish(self) -> None:
-        """Episodes, dead letters, state and offsets, in one transaction as the engine does it."""
+        """Write episodes, dead letters, state and offsets in one transaction, as the engine does."""
         kafka = self.settings.kafka
         offsets = await self.ends(kafka.messages_topic)
         async with self.producer.transaction():
@@ -83,7 +83,7 @@ class Deployment:
             await self.producer.send_offsets_to_transaction(offsets, kafka.segmenter_id)
 
     async def abort(self) -> None:
-        """Write records and abort, like a worker that died: nobody may count them."""
+        """Write records and abort, like a worker that died. Nobody may count them."""
         await self.producer.begin_transaction()
         for topic, key, value, headers in self.outgoing:
             await self.producer.send(topic, value, key=key, headers=headers)
@@ -158,7 +158,7 @@ class Deployment:
 
 
 def stored_as(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpisode:
-    """The episode with this summary, made from its messages as they were sent."""
+    """Return the stored episode for this summary, made from the messages as they were sent."""
     return StoredEpisode(
         summary,
         core_ids=tuple(m.id for m in episode.messages),

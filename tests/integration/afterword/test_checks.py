@@ -1,4 +1,4 @@
-"""What is checked of a broker whose limits are small, and that denies all that is not allowed."""
+"""The checks on a broker that has small limits and denies everything that is not allowed."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ SCRAM = Listener(
 )
 STRICT_AND_SMALL = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",  # the broker itself, and the test, on the plain listener
+    "super.users": "User:ANONYMOUS",  # the broker itself and the test connect on the plain listener
     "offset.metadata.max.bytes": "4095",
 }
 

@@ -1,4 +1,4 @@
-"""The command line as its users have it: processes on a real broker."""
+"""The command line as processes on a real broker."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ SECONDS = 120
 
 @pytest.fixture
 def bare(make_settings: Callable[..., Settings]) -> Settings:
-    """Settings whose topics do not exist."""
+    """Return settings whose topics do not exist."""
     return make_settings(kafka={"partitions": 2})
 
 
@@ -169,7 +169,7 @@ async def test_what_is_watched_from_now_on_begins_with_what_is_new(settings):
 
 @pytest.fixture
 def obeyed_ctrl_c() -> Iterator[None]:
-    """Tests that a shell runs in the background ignore it, and every process that they start would, too."""
+    """A shell's background processes ignore Ctrl-C, and their children would ignore it too."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

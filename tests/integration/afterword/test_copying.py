@@ -23,7 +23,7 @@ KEY = ApiKey("digest", "reader", ("read",), "t1", None, NOON)
 
 
 async def fill(stores: Stores) -> None:
-    """More than a page of everything, with an edit, deletions, an agent's part and a message of no episode."""
+    """Store more than a page of everything, with an edit, deletions, an agent's part, and a lone message."""
     said = [
         ArchivedMessage(
             a_message(f"m{n}", tenant_id="t1", metadata={"a.b": n}, sent_at=NOON + timedelta(seconds=n)), 0, n
@@ -52,7 +52,7 @@ async def fill(stores: Stores) -> None:
 
 
 async def contents(stores: Stores) -> dict[str, Any]:
-    """Everything that is copied."""
+    """Return everything that is copied."""
     refs = [ref async for ref in stores.messages.all_messages()]
     episodes = stores.episodes
     return {

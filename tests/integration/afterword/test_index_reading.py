@@ -1,4 +1,4 @@
-"""The commands that look into the index, on a directory that a worker has open, or nobody."""
+"""The commands that read the index, while a worker has the file open and while nobody does."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
 
 @pytest_asyncio.fixture
 async def owner(settings: Settings) -> AsyncIterator[EpisodeIndex]:
-    """Index that a worker with these settings has open, one episode in it."""
+    """Open the index as a worker with these settings, with one episode in it."""
     async with open_stores(settings) as stores:
         await put(stores.index, a_summary(), "text", [0.6, 0.8] if settings.embedder.vectors_model else None)
         yield stores.index

@@ -36,7 +36,7 @@ async def sent(settings: Settings, lines: list[bytes], **options: Any) -> Produc
 
 
 async def records(settings: Settings) -> list[ConsumerRecord]:
-    """All that is on the topic, in order of its partitions."""
+    """Return all records of the topic, in the order of its partitions."""
     consumer = AIOKafkaConsumer(
         settings.kafka.messages_topic,
         bootstrap_servers=settings.kafka.bootstrap_servers,

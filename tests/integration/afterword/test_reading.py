@@ -32,7 +32,9 @@ def said(n: int) -> MessageCreated:
 
 @pytest_asyncio.fixture
 async def settings(make_settings: Callable[..., Settings]) -> Settings:
-    """Points at a conversation of 1,000 messages, the first 990 of them in 330 episodes; nothing is indexed yet."""
+    """Return settings with a conversation of 1,000 messages, the first 990 of them in 330 episodes. Nothing is indexed
+    yet.
+    """
     made = make_settings()
     async with open_stores(made) as stores:
         await stores.prepare_database()
@@ -82,7 +84,7 @@ async def test_a_search_needs_no_worker_and_minds_none(settings: Settings) -> No
 
 @pytest.fixture
 def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
-    """The command line in this process: exit code, standard output, standard error."""
+    """Run the command line in this process; return exit code, standard output and standard error."""
     monkeypatch.setenv("AFTERWORD_SQLITE__PATH", str(settings.sqlite.path))
 
     def run(*arguments: str) -> tuple[int, str, str]:

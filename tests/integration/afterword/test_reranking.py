@@ -76,7 +76,7 @@ async def server() -> AsyncIterator[RerankServer]:
 
 @pytest_asyncio.fixture
 async def world() -> Remembered:
-    """Three conversations; the second shares most words with QUERY, but for those that BM25 leaves out."""
+    """Three conversations. The second one shares most words with QUERY, if one includes those that BM25 ignores."""
     world = Remembered()
     for n, text in enumerate(("Blue boat, harbour.", "From the boat of the harbour.", "A boat is here.")):
         await world.summarise(await world.say(text, "Aye.", conversation_id=f"c{n}"))

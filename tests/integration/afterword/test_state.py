@@ -32,7 +32,7 @@ async def settings(make_settings: Callable[..., Settings]) -> Settings:
 
 
 async def store(settings: Settings, conversation: str, ordinal: int, partition: int | None) -> None:
-    """An episode of which Kafka has nothing any more; its last message is archived from that partition."""
+    """Store an episode that Kafka no longer has; its last message is archived from that partition."""
     ids = {"conversation_id": conversation, "episode_id": episode_id(conversation, ordinal), "message_ids": ("m9",)}
     async with open_stores(settings) as stores:
         await stores.episodes.put(a_stored_episode(ordinal, **ids), None)
@@ -62,7 +62,7 @@ async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(se
 
 
 async def left_by_a_rebuild_that_was_killed(kafka: Kafka, partition: int) -> AIOKafkaProducer:
-    """A producer whose transaction has rows in the changelogs, and was not ended."""
+    """Leave a transaction open that has rows in the changelogs."""
     name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
     producer = AIOKafkaProducer(**client_options(kafka), transactional_id=name)
     await producer.start()

@@ -1,4 +1,4 @@
-"""Workers on real servers, and what they tell of themselves over HTTP."""
+"""Workers on real servers, and their metrics, status and traces."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ class Worker:
         return found[1]
 
     async def samples(self) -> dict[tuple[str, ...], float]:
-        """Samples by name and values of labels, those in the order of their names."""
+        """Return the samples by name and label values, in the order of the labels' names."""
         families = text_string_to_metric_families((await self.get("/metrics")).text)
         return {
             (sample.name, *(sample.labels[label] for label in sorted(sample.labels))): sample.value
@@ -79,7 +79,7 @@ class Worker:
         }
 
     async def until(self, name: str, *labels: str, value: float) -> dict[tuple[str, ...], float]:
-        """All samples, as soon as this one is what it should be."""
+        """Return all samples, as soon as this one is as expected."""
         samples: dict[tuple[str, ...], float] = {}
         try:
             async with asyncio.timeout(SECONDS):
@@ -134,7 +134,7 @@ async def test_the_status_names_version_settings_and_partitions_and_no_secret(
 
 
 class Receiver:
-    """Stands for a collector: takes OTLP over HTTP."""
+    """A stand-in for a collector, which accepts OTLP over HTTP."""
 
     def __init__(self) -> None:
         self.spans: dict[str, tuple[str, str]] = {}
@@ -168,7 +168,7 @@ class Receiver:
 
 @pytest_asyncio.fixture
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
-    """Named to the workers by the standard variables."""
+    """Run the collector, and name it in the standard variables."""
     collector = Receiver()
     app = web.Application()
     app.router.add_post("/v1/traces", collector.take)

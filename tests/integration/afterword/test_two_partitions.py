@@ -1,4 +1,4 @@
-"""Producers that choose partitions differently: the segmenter tells of it, and the audit names the conversations."""
+"""Producers that choose partitions differently: the segmenter warns, and the audit names the conversations."""
 
 from collections.abc import Callable
 from pathlib import Path

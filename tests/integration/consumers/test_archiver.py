@@ -72,7 +72,7 @@ async def archiving(
     readiness: Readiness | None = None,
     metrics: Metrics | None = None,
 ) -> AsyncIterator[App]:
-    """The archiver's app, by default with the archive of the settings."""
+    """Run the archiver's app, by default with the configured archive."""
     metrics = metrics or Metrics("archiver", "0")
     steps = StepRunner(readiness or Readiness(), metrics, NoOpTracer())
     async with open_stores(settings) as stores:
@@ -92,7 +92,7 @@ async def archived(archive: MessageArchive) -> dict[str, MessageCreated]:
 
 
 async def committed(settings: Settings) -> int:
-    """Records of `messages` that the archiver's group has passed."""
+    """Return the number of records of `messages` that the archiver has committed."""
     async with open_log(settings.kafka) as log:
         return sum((await log.committed(settings.kafka.archiver_id, settings.kafka.messages_topic)).values())
 
@@ -159,7 +159,7 @@ async def test_messages_that_expire_unread_are_counted_in_an_error_and_work_goes
 
 
 class BrokenArchive(MemoryMessages):
-    """Refuses until it is repaired."""
+    """An archive that refuses until it is repaired."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(setti
 
 
 class TrippingArchive(MemoryMessages):
-    """Fails on messages that name it, for a reason that nobody foresaw."""
+    """An archive that fails unexpectedly on messages that name it."""
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         if any("trip" in archived.message.content for archived in messages):
@@ -214,7 +214,7 @@ async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_ne
 
 
 class DyingArchive(MemoryMessages):
-    """The write arrives, and nobody hears of it."""
+    """An archive whose writes arrive, while the answers are lost."""
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         await super().put_many(messages)
@@ -282,7 +282,7 @@ async def test_a_broker_that_does_not_answer_does_not_hold_up_the_exit(settings,
 
 @asynccontextmanager
 async def worker_process(settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`afterword worker archiver`, ready."""
+    """Run `afterword worker archiver`, and wait until it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     worker = await asyncio.create_subprocess_exec(

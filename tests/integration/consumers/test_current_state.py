@@ -1,4 +1,4 @@
-"""A copy of the compacted topic: the loader of the how-to page, as it stands there."""
+"""The program of the how-to page copies the compacted topic."""
 
 import asyncio
 import re

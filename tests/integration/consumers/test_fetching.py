@@ -52,7 +52,7 @@ async def produce(settings: Settings, partition: int, *batches: bytes) -> None:
 
 
 def named(number: int, names: list[bytes], codec: str = "none") -> bytes:
-    """Three records, the second with headers of these names."""
+    """Return three records, the second with headers of these names."""
     payload = record(0, b"a", b"%d" % number) + record(1, b"b", b"bad", names) + record(2, b"c", b"%d" % (number + 1))
     return packed(payload, codec, 3, COMPRESSORS[codec], base=0)
 
@@ -123,7 +123,7 @@ async def test_half_a_gigabyte_in_two_small_batches_leaves_memory_as_it_was(sett
 
 
 def peak_bytes(*, anew: bool = False) -> int:
-    """Most resident memory of this process since it was last asked for anew (proc(5), clear_refs)."""
+    """Return the peak of this process's resident memory since the last reset (proc(5), clear_refs)."""
     if anew:
         Path("/proc/self/clear_refs").write_text("5")
     [found] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]

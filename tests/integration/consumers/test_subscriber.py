@@ -87,7 +87,7 @@ def subscriber(settings: Settings, unique: Callable[[str], str]):
 
 
 async def take(events: SummarySubscriber, count: int) -> list[int]:
-    """Ordinals of the next events."""
+    """Return the ordinals of the next events."""
     async with asyncio.timeout(30):
         return [(await anext(events)).ordinal for _ in range(count)]
 
@@ -187,7 +187,7 @@ async def test_invalid_records_are_skipped_and_handed_over(announce, subscriber,
 
 
 async def until_seen(events: SummarySubscriber, refused: list[str], count: int) -> None:
-    """Reads on until so many were refused; there is no event left to take."""
+    """Read until this many records were refused; no event is left by then."""
     reading = asyncio.ensure_future(anext(events))
     async with asyncio.timeout(30):
         while len(refused) < count:  # noqa: ASYNC110 – the broker decides when the other partition is read
@@ -255,7 +255,9 @@ async def test_events_that_expire_unread_are_counted_in_an_error_and_the_rest_is
         assert await take(events, 3) == [1, 2, 3]
     await expire(settings, before=8)
     with capture_logs() as logs:
-        async with subscriber(start_from="latest") as events:  # no matter: it is for groups without offsets
+        async with subscriber(
+            start_from="latest"
+        ) as events:  # this has no effect, because it is for groups without offsets
             assert await take(events, 4) == [9, 10, 11, 12]
             assert events.expired == 5
     [error] = [line for line in logs if line["event"] == "records_expired"]

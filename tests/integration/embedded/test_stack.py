@@ -145,7 +145,7 @@ async def create_topic(stack: EmbeddedStack, topic: str, replication_factor: int
 
 
 async def produce(stack: EmbeddedStack, topic: str, numbers: range) -> None:
-    """Returns when every record is acknowledged by all replicas that must."""
+    """Produce, and return once all required replicas have acknowledged every record."""
     async with AIOKafkaProducer(bootstrap_servers=stack.bootstrap_servers, enable_idempotence=True) as producer:
         sent = [await producer.send(topic, str(number).encode()) for number in numbers]
         await asyncio.gather(*sent)

@@ -34,17 +34,17 @@ class Told:
     output: str
     state: str
     faults: str
-    """A directory: a record that names a file in it fails as often as the number in that file says."""
+    """A directory. A record that names a file in it fails as often as the number in that file says."""
     journal: str
-    """A file: what at-least-once handlers began and finished."""
+    """A file with the records that at-least-once handlers began and finished."""
     instance: str | None = None
     at_least_once: bool = False
     ordered: bool = False
-    """Order of records with the same key (at-least-once)."""
+    """True if records with the same key are handled in order (at-least-once)."""
     rejects: bool = False
-    """A record that keeps failing is a dead letter, on the output topic."""
+    """True if a record that keeps failing becomes a dead letter on the output topic."""
     lingers: bool = False
-    """Something keeps the process when the worker has stopped."""
+    """True if something keeps the process running after the worker has stopped."""
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -150,14 +150,14 @@ class Counter:
 
 
 async def cling() -> None:
-    """Is not to be cancelled."""
+    """Ignore cancellation."""
     while True:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
 
 
 def add_slow_agent(app: App, told: Told) -> None:
-    """Each record in a task of its own."""
+    """Handle each record in its own task."""
     running: set[asyncio.Task[None]] = set()
     slowness = Slowness(told, app.topic(told.output, **RAW))
     order = (lambda record: record.key) if told.ordered else (lambda _: None)
@@ -173,7 +173,7 @@ def add_slow_agent(app: App, told: Told) -> None:
 
 
 class Slowness:
-    """A record takes as long as it says. Then it is told on."""
+    """Handles a record for as long as it says, then sends it on."""
 
     def __init__(self, told: Told, output: Any) -> None:
         self._faults, self._journal = Path(told.faults), Path(told.journal)

@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 25.0
 async def until(
     condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS, *, watching: "Lab | None" = None
 ) -> None:
-    """Waits for the condition; says what the workers had to say when it does not come."""
+    """Wait for the condition, and fail with the workers' logs if it is not met."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -52,7 +52,7 @@ class Seen:
 
 
 class Lab:
-    """One source, its changelog, one output; `partitions` of each. All names are this test's own."""
+    """One source, its changelog and one output, each with `partitions`. All names are unique to the test."""
 
     def __init__(self, bootstrap_servers: str, name: str, directory: Path, partitions: int) -> None:
         self.brokers = bootstrap_servers
@@ -80,7 +80,7 @@ class Lab:
         assert not any(error for _, error, *_ in response.topic_errors), response
 
     async def delete(self, name: str) -> None:
-        """Returns when the broker has forgotten it."""
+        """Delete the topic, and return once the broker has forgotten it."""
         await self.admin.delete_topics([name])
         while name in await self.admin.list_topics():  # noqa: ASYNC110 – nobody sets an event for it
             await asyncio.sleep(0.02)
@@ -89,7 +89,7 @@ class Lab:
         await self.admin.create_partitions({name: NewPartitions(total)})
 
     async def start_anew(self) -> None:
-        """The source and its changelog are deleted, with them the group's offsets, and made again, empty."""
+        """Delete source and changelog, and with them the group's offsets, and recreate them empty."""
         await self.delete(self.source)
         await self.delete(self.changelog)
         await self.create(self.source)
@@ -102,18 +102,18 @@ class Lab:
         await self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=configs)])
 
     async def expire(self, before: int, partition: int = 0) -> None:
-        """Records of the source before this offset are gone, as after their retention."""
+        """Delete the source's records before this offset, as retention does."""
         records = RecordsToDelete(before_offset=before)
         await self.admin.delete_records({TopicPartition(self.source, partition): records})
 
     async def committed(self, partition: int = 0) -> int:
-        """The group's offset; −1 when it has none."""
+        """Return the group's offset, or −1 if it has none."""
         offsets = await self.admin.list_consumer_group_offsets(self.app_id)
         found = offsets.get(TopicPartition(self.source, partition))
         return -1 if found is None else int(found.offset)
 
     async def until_committed(self, offset: int, partition: int = 0) -> None:
-        """The broker answers a commit before everybody can see its offsets."""
+        """Wait for a commit, because the broker answers it before everybody can see its offsets."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (found := await self.committed(partition)) < offset:
             assert time.monotonic() < deadline, f"committed {found}, not {offset}\n{self.logs()}"
@@ -122,7 +122,7 @@ class Lab:
     # -- records
 
     async def produce(self, records: Iterable[tuple[int, dict[str, Any]]]) -> None:
-        """Pairs of a key's number, which also chooses the partition, and what the record asks for."""
+        """Produce records: pairs of a key's number, which also chooses the partition, and the requested behaviour."""
         sent = [await self.put(number, **asked) for number, asked in records]
         await asyncio.gather(*sent)
 
@@ -134,7 +134,7 @@ class Lab:
         return await self.producer.send(self.source, value, key, partition=number % self.partitions)
 
     async def load(self, count: int, per_second: float = 400, keys: int = 12) -> None:
-        """Plain records of many keys, at that rate."""
+        """Produce plain records of many keys at this rate."""
         for first in range(0, count, 20):
             if self._stop_load.is_set():
                 break
@@ -143,7 +143,7 @@ class Lab:
 
     @asynccontextmanager
     async def loaded(self, per_second: float = 200, keys: int = 12) -> AsyncIterator[None]:
-        """Records of many keys arrive steadily, for as long as the block takes."""
+        """Produce records of many keys steadily during the block."""
         task = asyncio.create_task(self.load(1_000_000, per_second, keys))
         self._stop_load.clear()
         try:
@@ -155,7 +155,7 @@ class Lab:
     # -- workers
 
     def worker(self, name: str = "a", *, static: bool = False, **told: Any) -> Process:
-        """Started; with a state directory for each name."""
+        """Start a worker, with a state directory for each name."""
         options = {**FAST, **told.pop("options", {})}
         config = Told(
             app_id=self.app_id,
@@ -183,7 +183,7 @@ class Lab:
         return self.directory / f"state-{name}"
 
     def databases(self, name: str = "a") -> list[Path]:
-        """One for each partition that the worker had."""
+        """Return the databases, one for each partition that the worker had."""
         return [found.parent for found in self.state(name).rglob("CURRENT")]
 
     def wipe(self, name: str = "a") -> None:
@@ -203,7 +203,7 @@ class Lab:
         return int(worker.returncode or 0)
 
     async def stop(self, worker: Process) -> None:
-        """SIGTERM; it has to go by itself, and with success."""
+        """Send SIGTERM. The worker has to end by itself, and successfully."""
         assert await asyncio.to_thread(worker.stop) == 0, self.logs()
 
     # -- what came out
@@ -215,7 +215,7 @@ class Lab:
         return [seen for seen in self.outputs if "tick" in seen.value]
 
     async def all_counted(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Every record exactly once, and the counts of each key without a gap or a repeat."""
+        """Check that every record was counted exactly once, without a gap or a repeat in any key."""
         await until(lambda: len(self.counted()) >= len(self.keys), seconds, watching=self)
         numbers = [seen.value["i"] for seen in self.counted()]
         assert sorted(numbers) == list(range(len(self.keys)))

@@ -119,6 +119,6 @@ async def start(kafka: KafkaServer) -> None:
 
 
 async def progress(lab: Lab) -> None:
-    """Outputs that nobody has seen yet."""
+    """Wait for new outputs."""
     seen = len(lab.outputs)
     await until(lambda: len(lab.outputs) > seen + 20, watching=lab)

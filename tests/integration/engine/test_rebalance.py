@@ -1,4 +1,4 @@
-"""A rebalance moves only what must move; partitions that stay are neither closed nor delayed."""
+"""A rebalance moves as few partitions as possible; partitions that stay are neither closed nor delayed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -91,5 +91,5 @@ def owned(lab: Lab) -> dict[int, int]:
 
 
 def last(worker: Process) -> dict[str, Any]:
-    """Return the last rebalance that it took part in."""
+    """Return the last rebalance in which the worker took part."""
     return said(worker, "rebalanced")[-1]

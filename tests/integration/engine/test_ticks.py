@@ -1,4 +1,4 @@
-"""Deadlines of rows: the agent is told of them in time, but never before it has read what might have moved them."""
+"""The agent learns of deadlines in time, but never before it has read all records that might have moved them."""
 
 import asyncio
 import time

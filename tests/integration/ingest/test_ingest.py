@@ -74,7 +74,7 @@ async def send(settings: Settings, values: Sequence[Any], **options: Any) -> Non
 
 @asynccontextmanager
 async def ingesting(settings: Settings, readiness: Readiness | None = None) -> AsyncIterator[Any]:
-    """The app, made as `run_ingest` makes it."""
+    """Run the app, made like in `run_ingest`."""
     kafka, sources = settings.kafka, require_sources(settings)
     async with AsyncExitStack() as closing:
         admin = await closing.enter_async_context(admin_client(kafka))

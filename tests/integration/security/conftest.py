@@ -27,7 +27,7 @@ MakeSettings = Callable[..., Settings]
 
 @dataclass(frozen=True)
 class SecureStack:
-    """`authority` signed what the brokers show; `stranger` did not."""
+    """`authority` signed the brokers' certificates; `stranger` did not."""
 
     stack: EmbeddedStack
     authority: Authority
@@ -40,7 +40,7 @@ class SecureStack:
 
 @pytest_asyncio.fixture(scope="package")
 async def secure_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SecureStack]:
-    """One listener for passwords and tokens, one for certificates."""
+    """Run a broker with a listener for passwords and tokens, and one for certificates."""
     directory = tmp_path_factory.mktemp("secure")
     authority, stranger = Authority(directory), Authority(directory, "stranger")
     server, client = authority.sign("server"), authority.sign("client", password="key's password")
@@ -79,7 +79,7 @@ def stack(secure_stack: SecureStack) -> EmbeddedStack:
 
 @pytest.fixture
 def secured(secure_stack: SecureStack, make_settings: MakeSettings) -> MakeSettings:
-    """Settings that reach the listener for passwords with SCRAM; overrides as in `make_settings`, None: not set."""
+    """Return settings for the listener with SCRAM. Overrides are as in `make_settings`; None removes a setting."""
 
     def with_password(**overrides: Any) -> Settings:
         scram = {

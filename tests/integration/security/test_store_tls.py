@@ -66,7 +66,7 @@ async def tls_before(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
         inner, outer = await asyncio.open_connection("127.0.0.1", port)
         try:
             await asyncio.gather(pass_on(reader, outer), pass_on(inner, writer))
-        finally:  # a client that is gone never ends TLS as a polite close waits for
+        finally:  # a client that is gone never sends the end of TLS that a polite close waits for
             writer.transport.abort()
             outer.transport.abort()
 

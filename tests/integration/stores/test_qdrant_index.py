@@ -22,7 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:U
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[AsyncQdrantClient]:
-    """Qdrant's local mode, in memory."""
     opened = AsyncQdrantClient(":memory:")
     yield opened
     await opened.close()

@@ -44,7 +44,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest_asyncio.fixture
 async def writers(url: str, unique: Callable[[str], str]) -> AsyncIterator[list[QdrantIndex]]:
-    """Those of several processes, on one collection that is not there yet."""
+    """Return the indexes of several processes, on one collection that does not exist yet."""
     settings = Qdrant(url=url, collection=unique("episodes"))
     opened = [open_index(settings, EmbedderSettings(provider="none")) for _ in range(WRITERS)]
     yield opened

@@ -38,7 +38,7 @@ async def index(path: Path) -> AsyncIterator[SqliteIndex]:
 
 @pytest_asyncio.fixture
 async def other(path: Path) -> AsyncIterator[SqliteIndex]:
-    """The same file, opened as another process would."""
+    """Open the same file as another process would."""
     opened = SqliteIndex(SqliteFile(path))
     yield opened
     await opened.close()
@@ -129,7 +129,7 @@ async def test_the_files_are_the_user_s_alone(index: SqliteIndex, path: Path) ->
 async def test_what_is_removed_or_replaced_is_in_no_byte_of_a_file(
     index: SqliteIndex, other: SqliteIndex, path: Path
 ) -> None:
-    """While another process has the file open, and without compacting it."""
+    """This holds while another process has the file open, and without compacting it."""
     chance = random.Random(1)
     for ordinal in range(1, 301):
         length = chance.randrange(1, 400)
@@ -187,7 +187,7 @@ async def test_vectors_of_one_model_have_one_dimension_and_another_model_s_are_n
     assert [one.episode_id for one in await index.search(query, [1.0, 0.0])] == ["c1:1"]
     assert await renewed.search(query, [1.0, 0.0, 0.0]) == []
     assert await found(renewed, "taxi") == ["c1:1"]
-    assert await renewed.revisions(["c1:1"]) == {}  # it has to be put again, for its vector
+    assert await renewed.revisions(["c1:1"]) == {}  # the episode is indexed again, because of its vector
     await put(renewed, plain(1), RAW_TEXT, [1.0, 0.0, 0.0])
     assert await renewed.revisions(["c1:1"]) == {"c1:1": 1}
     await file.close()

@@ -1,4 +1,4 @@
-"""A summarizer that fails on some conversations, as a bug would make it."""
+"""Runs a summarizer that fails on some conversations, as if it had a bug."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from afterword.streams.summarizer_app import run_summarizer
 from tests.doubles.provider import ScriptedProvider
 
 FAILS = "fails"
-"""Beginning of the ids of those conversations."""
+"""Prefix of the ids of those conversations."""
 
 
 class Failing(ScriptedProvider):

@@ -21,7 +21,7 @@ SERVERS = [("openai", "/v1"), ("ollama", "")]
 
 
 class EmbeddingServer:
-    """Plays both protocols; `script` holds statuses and bodies that come before the good answer."""
+    """Speaks both protocols. `script` holds statuses and bodies that precede the good answer."""
 
     def __init__(self) -> None:
         self.script: deque[tuple[int, dict[str, Any]]] = deque()
@@ -76,7 +76,7 @@ async def test_what_passes_is_tried_again(server: EmbeddingServer, provider: str
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 async def test_a_setting_that_the_server_refuses_is_named(server: EmbeddingServer, status: int) -> None:
-    server.script.extend([(status, {})] * 8)  # each of four attempts, and whether another text fares better
+    server.script.extend([(status, {})] * 8)  # four attempts, each followed by a question with another text
     with pytest.raises(ConfigurationError, match=f"AFTERWORD_EMBEDDER.*{status}"):
         await embed("openai", server.url + "/v1")
 
@@ -117,7 +117,7 @@ async def test_the_local_model_puts_like_beside_like() -> None:
 
 
 class Refusing:
-    """Refuses one text."""
+    """An embedder that refuses one text."""
 
     model = "m"
 
@@ -125,7 +125,7 @@ class Refusing:
         return None if text == "refused" else [float(len(text)), 1.0]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: it holds no connection."""
 
 
 async def test_the_beginnings_of_messages_are_embedded_without_what_has_no_text_or_is_refused() -> None:

@@ -50,7 +50,7 @@ def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> S
 
 @pytest_asyncio.fixture
 async def deployment(settings: Settings, tmp_path) -> AsyncIterator[Deployment]:
-    """A deployment with only a summarizer."""
+    """Run a deployment with only a summarizer."""
     async with deployed(settings, tmp_path) as ready:
         ready.start("summarizer")
         yield ready
@@ -98,11 +98,11 @@ async def stored(settings: Settings, *episode_ids: str) -> dict[str, SummaryCrea
 
 @dataclass(frozen=True)
 class End:
-    """End of an episode."""
+    """The outcome of an episode."""
 
     calls: int
     reason: str | None = None
-    """Reason of the fallback; None: the LLM's own texts."""
+    """Reason for the fallback; None if the texts are the LLM's."""
 
 
 def always(outcome: Outcome) -> list[Outcome]:
@@ -222,7 +222,7 @@ INVALID: dict[str, tuple[bytes | None, bytes | None]] = {
     "key_mismatch": (b"c2", episode("c1").to_json()),
     "episode_conflict": (b"c1", episode("c1").model_copy(update={"fingerprint": "another"}).to_json()),
 }
-"""Key and value by the type of their error."""
+"""Key and value of invalid records, by error type."""
 
 
 async def test_records_that_cannot_be_taken_are_dead_letters_and_their_neighbours_are_summarised(settings, deployment):

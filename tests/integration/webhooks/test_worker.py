@@ -84,7 +84,7 @@ async def shown(deployment: Deployment, text: str) -> None:
 
 
 async def dead_letters(queue: DeadLetterQueue, topic: str, count: int) -> list[DeadLetter]:
-    """Wait for so many."""
+    """Wait for this many dead letters."""
     async with asyncio.timeout(60):
         while True:
             found = [one async for one in queue.unresolved(topic, Filters())]
@@ -139,7 +139,7 @@ async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_a
             await shown(deployment, 'afterword_consumer_lag_seconds{partition="0",role="webhooks:dead",')
             began = asyncio.get_running_loop().time()
             assert await deployment.stop(ROLE) == 0
-            # events that wait for a retry are not waited for
+            # the worker does not wait for events that await a retry
             assert asyncio.get_running_loop().time() - began < settings.drain_seconds
 
 
