@@ -69,7 +69,7 @@ FOUND = [
     ("lösenordet är sommar24x; pwd=hunter2x9", "lösenordet är [API_KEY]; pwd=[API_KEY]"),
     ("deepgram key " + "5e8a" * 8, "deepgram key [API_KEY]"),
     ("sha256~" + RANDOM * 2, "[API_KEY]"),
-    ("IQoJb3JpZ2luX2Vj" + "+a/" + ("/" + RANDOM) * 4, "[API_KEY]"),
+    ("IQoJb3JpZ2luX2Vj" + "+a" + ("/" + RANDOM) * 4, "[API_KEY]"),
     ("sdk-123e4567-e89b-12d3-a456-426614174000", "[API_KEY]"),
     ("https%3A%2F%2Fx.example%2F%3Ftoken%3Dabcd1234", "https%3A%2F%2Fx.example%2F%3Ftoken%3D[URL_SECRET]"),
     ("joe%u0040mail.example, joe\\x40mail.example", "[EMAIL], [EMAIL]"),
