@@ -162,7 +162,7 @@ class ResumePoints:
                     yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
 
     def _state(self, scope: Scope, last: Last, partition: int) -> State:
-        # where its last message is: as in its record if confirmed, else at its first record
+        # the position of the last message: as its episode says if that is confirmed, else that of its first record
         found = last.position if last.position in self._confirmed else self._first.get(digest(last.message))
         taken_to = found.offset + 1 if found and found.partition == partition else 0
         if last.offset is not None and (scope.conversation_id, Position(partition, last.offset)) in self._ended:

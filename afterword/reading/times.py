@@ -19,7 +19,7 @@ from text_to_num import alpha2digit
 from afterword.streams.text.language import NAMES, date_words, plausible, stems, words
 
 TOLD_LATER = timedelta(days=2)
-"""What happens on a day is often told up to this much later."""
+"""Events of a day are often mentioned up to this much later."""
 LONGEST_LEFT_OUT = 31
 """The words of a time of up to this many days are not compared with those of messages."""
 MOST_CHARACTERS = 300
@@ -279,7 +279,7 @@ class _Vocabulary:
             rf"|{opened} (?:\S+ ){{1,3}}(?:{ends}) {_BETWEEN}@|{opened} {_BETWEEN}@\w* (?:{ends})(?!\S)"
             rf"|(?<!\S)\d+ (?:{day}) (?:\S+ ){{0,2}}@"
         )
-        """More days than the dates, if they are not a span."""
+        """Matches a list of several days that are not a span."""
         week, to_come = _any_of(map(str.casefold, info["week"])), _any_of(_TO_COME[language].split())
         long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
         self.unclear = re.compile(

@@ -127,7 +127,7 @@ _PASSWORD = re.compile(
     r"(?=[^\s\d]{0,40}\d)([A-Za-z\d_./+=~!#$%&*?@^-]{8,}+)",
     re.IGNORECASE,
 )
-"""A password is the first word with a digit that soon follows its name, whatever verb is between them."""
+"""A password is the first word with a digit shortly after the word "password", whatever verb is between them."""
 _BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
 
 

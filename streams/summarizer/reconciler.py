@@ -256,7 +256,7 @@ class Reconciler:
             await self._conversations.recount(scope, task.cause)
 
     async def _blank(self, scope: Scope, ordinal: int, task: Task) -> bool:
-        """Delete an episode, or only its texts; return False if they were made from nothing that is deleted."""
+        """Delete an episode, or only its texts; return False if none of them was made from a deleted message."""
         while isinstance(stored := await self._lookup(scope.episode_id(ordinal)), StoredEpisode):
             read = await self._current(scope, stored, task)
             if read.core and not read.deleted.intersection(dict(stored.inputs)):

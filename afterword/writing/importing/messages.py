@@ -128,7 +128,7 @@ def _is_of_a_conversation(message: Any) -> bool:
 
 
 def _about(message: Any) -> dict[str, Any]:
-    """Return the fields that may identify a message's user and conversation, those in `additional_kwargs` too."""
+    """Return the fields that may identify a message's user and conversation, including those in `additional_kwargs`."""
     fields = {**mapping(_inner(message).get("additional_kwargs")), **_inner(message)}
     return {name: value for name, value in fields.items() if name not in SAID}
 
@@ -186,7 +186,7 @@ def _role(message: Any) -> str | None:
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
-    """Return the time in a field of a usual name, else the earliest in a field of any name that ends like one's."""
+    """Return the time in a field with a usual name, else the earliest time in a field whose name ends like a usual one."""
     named = [(words, value) for name, value in _inner(fields).items() if (words := words_of(name))]
     times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if {*words} <= TIMES.keys()]
     if usual := [time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))]:

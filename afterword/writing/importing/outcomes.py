@@ -223,7 +223,7 @@ def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]]
 
 
 def _fields(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the fields of a record and of what is nested in it, also as JSON in a text, each with its path."""
+    """Yield the fields of a record and of everything nested in it, even as JSON in a text, each with its path."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), record)]
     while waiting:
         path, value = waiting.pop()
