@@ -186,7 +186,7 @@ def _role(message: Any) -> str | None:
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
-    """Return the time in a field with a usual name, else the earliest time in a field whose name ends like a usual one."""
+    """Return the time in a field with a usual name, else the earliest in fields whose names end like a usual one."""
     named = [(words, value) for name, value in _inner(fields).items() if (words := words_of(name))]
     times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if {*words} <= TIMES.keys()]
     if usual := [time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))]:
