@@ -11,8 +11,7 @@ import orjson
 
 from afterword.streams.ingest.mapping import moment_of, role_name
 from afterword.streams.ingest.sources import Unit
-from afterword.streams.text.content import ROLES, ContentUnreadable, flatten
-from afterword.writing.importing.outcomes import words_of
+from afterword.streams.text.content import ROLES, ContentUnreadable, flatten, name_words
 
 Record = Mapping[str, Any]
 """A record as expressions see it; see `afterword.streams.ingest.mapping.context`."""
@@ -78,7 +77,7 @@ class Column:
 
     def named(self, *groups: Sequence[str]) -> int:
         """Return how many groups of words its path matches. A match in the path's last part adds two."""
-        last = words_of(self.path.rpartition(".")[2])
+        last = name_words(self.path.rpartition(".")[2])
         return sum(
             2 * any(word in last for word in group) + any(word in self.words for word in group) for group in groups
         )
@@ -139,7 +138,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
                 waiting += [
                     (
                         f"{path}.{name if BARE.fullmatch(name) else json.dumps(name)}",
-                        (*words, *words_of(name)),
+                        (*words, *name_words(name)),
                         inner,
                         depth + 1,
                     )
@@ -186,7 +185,7 @@ def _as_role(column: Column) -> float:
 
 def _known_roles(column: Column) -> dict[str, str]:
     """Return the roles of the values that have one. In a field like `is_bot`, they follow from its name."""
-    words = [word for word in words_of(column.path.rpartition(".")[2]) if word not in FLAG]
+    words = [word for word in name_words(column.path.rpartition(".")[2]) if word not in FLAG]
     said = WORDS_OF_ROLES.get("_".join(words))
     if said is not None and all(isinstance(one, bool) for one in column.values.values()):
         return {"true": said, "false": "assistant" if said == "user" else "user"}
@@ -224,7 +223,7 @@ def _as_party(column: Column, words: Sequence[str], conversation: Column | None)
 
 def _as_writer(column: Column) -> float:
     """Score a column as the author in conversations of several users: its name must consist of words for a user."""
-    last = set(words_of(column.path.rpartition(".")[2]))
+    last = set(name_words(column.path.rpartition(".")[2]))
     is_named = bool(last & {*USERS}) and last <= {*USERS, *IDS}
     return 1 + column.named(IDS) if is_named and column.are_ids else 0
 

@@ -163,7 +163,7 @@ def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
         texts = [text for _, text in _leaves(part) if text.strip() and not _is_data(text)]
         found = [Piece(Kind.SAID, text) for text in texts] if any(map(_is_prose, texts)) else []
     filled = [value for value in part.values() if value not in (None, "", [], {})]
-    if not found and len(filled) > 1 and set(_words(_type(part))) - {"text", "message", "input", "output"}:
+    if not found and len(filled) > 1 and set(name_words(_type(part))) - {"text", "message", "input", "output"}:
         found = [Piece(Kind.SAID, "[attachment]")]
     yield from found
 
@@ -171,7 +171,7 @@ def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
 def _kind_of(part: Mapping[str, Any]) -> str | None:
     if part.get("thought") is True:  # Gemini's form
         return "reasoning"
-    words = _words(_type(part))
+    words = name_words(_type(part))
     is_tool = "tool" in words and words[-1] not in RESULTS and (len(words) > 1 or not part.keys() & TEXTS)
     return "call" if is_tool else _kind(words)
 
@@ -197,7 +197,7 @@ def _field(name: str, value: Any, depth: int) -> Iterator[Piece]:
     elif name == "additional_kwargs" and isinstance(value, dict):  # LangChain's form
         yield from _fields(value, depth + 1)
     elif isinstance(value, dict | list | str) and value and (isinstance(value, dict) or not _is_about(name)):
-        kind = _kind(_words(name))
+        kind = _kind(name_words(name))
         for one in (value if isinstance(value, list) else [value]) if kind else ():
             yield from _of_kind(kind or "", name, one, depth + 1)
 
@@ -227,11 +227,12 @@ def _of_kind(kind: str, name: str, value: Any, depth: int) -> Iterator[Piece]:
     elif kind == "call":
         yield Piece(Kind.SAID, "", (_called(name, part),))
         for path, answer in walk(part):
-            if path and path[-1] in RESULTS and answer and not any(ASKED.intersection(_words(name)) for name in path):
+            is_asked = any(ASKED.intersection(name_words(at)) for at in path)
+            if path and path[-1] in RESULTS and answer and not is_asked:
                 yield from _result(answer, depth)
                 break
     else:
-        words = _words(name)
+        words = name_words(name)
         said = [text for path, text in _leaves(value) if path and {*path} & DESCRIBED and text.strip()]
         yield Piece(Kind.SAID, said[0] if said else next(MEDIA[word] for word in words if word in MEDIA))
 
@@ -241,7 +242,7 @@ def _called(name: str, part: Mapping[str, Any]) -> str:
     names = [(len(path), value) for path, value in walk(part) if path and path[-1] in NAMES and isinstance(value, str)]
     if names:
         return min(names, key=lambda found: found[0])[1]
-    words = [word for word in _words(name) if word != "tool" and word not in CALLS]
+    words = [word for word in name_words(name) if word != "tool" and word not in CALLS]
     return "_".join(words) or "tool"
 
 
@@ -251,7 +252,7 @@ def _answer(part: Mapping[str, Any]) -> Any:
         if part.get(name) not in (None, "", [], {}):
             return part[name]
     for name, value in part.items():
-        if isinstance(value, dict) and _kind(_words(name)) == "result":  # {"toolResult": {"content": …}}
+        if isinstance(value, dict) and _kind(name_words(name)) == "result":  # {"toolResult": {"content": …}}
             return _answer(value)
     return {name: value for name, value in part.items() if not _is_about(name)}
 
@@ -271,7 +272,7 @@ def _plain(answer: Any, depth: int) -> str:
     if isinstance(answer, list):
         return "\n".join(text for part in answer if (text := _plain(part, depth + 1)))
     if isinstance(answer, dict):
-        words = _words(_type(answer))
+        words = name_words(_type(answer))
         if "text" in words or set(answer) == {"text"}:
             return "\n".join(piece.text for piece in _fields(answer, depth + 1))
         if _kind(words) == "result":
@@ -331,7 +332,7 @@ def _is_data(text: str) -> bool:
 
 
 def _is_about(name: str) -> bool:
-    words = _words(name)
+    words = name_words(name)
     return bool(words) and words[-1] in ABOUT
 
 
@@ -340,6 +341,6 @@ def _type(part: Mapping[str, Any]) -> str:
     return next((kind for kind in kinds if isinstance(kind, str)), "")
 
 
-def _words(name: str) -> list[str]:
-    """Split names such as `tool_result`, `toolResult` and `tool-result` into words."""
-    return [word.lower() for word in WORD.findall(name)]
+def name_words(name: str) -> tuple[str, ...]:
+    """Split names such as `tool_result`, `toolResult` and `TOOL-RESULT` into words."""
+    return tuple(word.lower() for word in WORD.findall(name))

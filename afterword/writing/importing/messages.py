@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from afterword.streams.text.content import ROLES, flatten_message, said
+from afterword.streams.text.content import ROLES, flatten_message, name_words, said
 from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
@@ -22,7 +22,6 @@ from afterword.writing.importing.outcomes import (
     outcomes_of,
     rfc3339_of,
     user_of,
-    words_of,
 )
 from afterword.writing.importing.records import MAX_WEIGHT, TOO_LARGE
 
@@ -175,19 +174,19 @@ def _inner(message: Any) -> Mapping[str, Any]:
 def _role(message: Any) -> str | None:
     """Return a message's role, or None if it is not a message. LangChain calls the role `type`."""
     for known in (mapping(message), _inner(message)):
-        if any(words_of(name) in ANSWERED and value for name, value in known.items()):
+        if any(name_words(name) in ANSWERED and value for name, value in known.items()):
             return "tool"  # whatever role it states
         for name in ("role", "type"):
             role = known.get(name)
             if isinstance(role, str) and role.lower() in ROLES:
                 return ROLES[role.lower()]
     kind = mapping(message).get("type")
-    return ITEMS.get(words_of(kind)[-1]) if isinstance(kind, str) and words_of(kind) else None
+    return ITEMS.get(name_words(kind)[-1]) if isinstance(kind, str) and name_words(kind) else None
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
     """Return the time in a field with a usual name, else the earliest in fields whose names end like a usual one."""
-    named = [(words, value) for name, value in _inner(fields).items() if (words := words_of(name))]
+    named = [(words, value) for name, value in _inner(fields).items() if (words := name_words(name))]
     times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if {*words} <= TIMES.keys()]
     if usual := [time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))]:
         return usual[0]

@@ -13,10 +13,9 @@ from afterword.schemas.base import rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
 from afterword.streams.ingest.mapping import moment_of
 from afterword.streams.ingest.sources import Unit
-from afterword.streams.text.content import ContentUnreadable
+from afterword.streams.text.content import ContentUnreadable, name_words
 
 DIGITS = re.compile(r"\d+(\.\d*)?", re.ASCII)
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 USER_IDS = (("user", "id"), ("userid",), ("user",))
 CONVERSATION_IDS = tuple(
     spelling for name in ("conversation", "thread", "session", "chat") for spelling in ((name, "id"), (f"{name}id",))
@@ -37,7 +36,7 @@ ID_WORDS = frozenset(
 OF_OTHERS = ("messages", "tools", "functions")
 """Fields whose contents say nothing about their record: its messages, and the parameters of tools."""
 NAME_CHARACTERS = 80
-"""Longer names are cut, also in errors."""
+"""Longer names are cut in errors."""
 
 
 class Refused(ValueError):
@@ -169,19 +168,10 @@ def conversation_of(record: Mapping[str, Any], is_message: bool = False) -> str 
     return found
 
 
-class OneOwner:
-    """Checks that all records belong to the same person, if `--user` says who that is."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, Any] = {}
-
-    def check(self, record: Any) -> None:
-        """Refuse a record whose owner, in any field, differs from that of the first record with one."""
-        fields = record.items() if isinstance(record, dict) else ()
-        owner = {name: value for name, value in fields if _is_person(words_of(name)) and not _is_empty(value)}
-        self._first = self._first or owner
-        if owner and owner != self._first:
-            raise Refused("it belongs to another person than the conversations before it, but --user names only one")
+def owner_of(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that name a person."""
+    fields = mapping(record).items()
+    return {name: value for name, value in fields if _is_person(name_words(name)) and not _is_empty(value)}
 
 
 def placeholders(files: object, name: str) -> list[str]:
@@ -201,7 +191,7 @@ def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what
     by_words: dict[tuple[str, ...], list[str]] = {}
     for name, value in record.items():
         if not _is_empty(value):
-            by_words.setdefault(words_of(name), []).append(name)
+            by_words.setdefault(name_words(name), []).append(name)
     for spelling in spellings:
         names = by_words.get(spelling, [])
         ids = {identifier(record[name]) for name in names}
@@ -217,7 +207,7 @@ def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what
 def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]], bool], what: str) -> None:
     """Refuse a record in which another field, at any depth, seems to name its user or conversation."""
     for path, value in _fields(record):
-        if is_such(words_of(path[-1])) and not _is_empty(value):
+        if is_such(name_words(path[-1])) and not _is_empty(value):
             name = ".".join(path)[:NAME_CHARACTERS]
             raise Refused(f"it names its {what} in {name}, which is not read; copy the id to {what}_id")
 
@@ -250,11 +240,6 @@ def _is_conversation(words: tuple[str, ...]) -> bool:
     if not CONVERSATIONS.intersection(words):
         return any(word.removesuffix("id") in CONVERSATIONS for word in words)
     return len(words) == 1 or words[-1] in ID_WORDS
-
-
-def words_of(name: str) -> tuple[str, ...]:
-    """Split `userId`, `user_id`, `USER-ID` and so on."""
-    return tuple(word.lower() for word in WORD.findall(name[:NAME_CHARACTERS]))
 
 
 def _is_empty(value: object) -> bool:

@@ -29,10 +29,10 @@ from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
     LeftOut,
-    OneOwner,
     Refused,
     Rejected,
     found,
+    owner_of,
     user_of,
 )
 from afterword.writing.importing.records import BLANK, Malformed, records
@@ -88,16 +88,15 @@ class ImportCounts:
 def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) -> Iterator[ImportOutcome]:
     """Read the records of the files in a deterministic order. Raises: OSError."""
     of_one_person = plan.format in ("chatgpt", "claude") and plan.options.user_id is not None
-    owner = OneOwner()
+    owner: dict[str, Any] = {}
     for name, file in files:
         read = records(file, is_lines=plan.format == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
         for number, record in enumerate(messages.conversations(read) if plan.format == "messages" else read, start=1):
             where = f"{name}:{number}"
-            try:
-                if of_one_person:
-                    owner.check(record)
-            except Refused as error:
-                yield Rejected(where, str(error))
+            owner = owner or owner_of(record)
+            if of_one_person and owner_of(record) not in ({}, owner):
+                reason = "it belongs to another person than the conversations before it, but --user names only one"
+                yield Rejected(where, reason)
                 continue
             if not isinstance(record, Malformed):
                 yield from FORMATS[plan.format](where, record, plan.options)
