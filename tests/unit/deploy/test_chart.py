@@ -15,7 +15,7 @@ from helm.generate import CHART, generated
 GUIDE = CHART.parents[1] / "docs" / "how-to" / "kubernetes.md"
 TEMPLATES = sorted(CHART.glob("templates/**/*.*"))
 PRODUCTION = {("kafka", "bootstrap_servers"), ("kafka", "replication_factor"), ("kafka", "min_insync_replicas")}
-"""Settings for which the chart's default is not the code's: it is for a cluster."""
+"""Settings whose default in the chart differs from the code's, because it is for a cluster."""
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from afterword.streams.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[3]
 WEBHOOKS = "webhooks"
-"""Role of a profile: it has nothing to do without endpoints."""
+"""A role that has its own profile, because it has nothing to do without endpoints."""
 SERVERS = {"kafka", "mongo", "qdrant"}
 NEEDED = {
     "segmenter": {"kafka"},
@@ -58,7 +58,7 @@ def settings_of(variables: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -
 
 
 def published(service: Service) -> tuple[str, int, int]:
-    """Address, port of the machine, port of the container."""
+    """Return the address, the machine's port and the container's port."""
     [port] = service["ports"]
     address, outer, inner = re.fullmatch(r"([\d.]+):\$\{[A-Z]+_PORT:-(\d+)\}:(\d+)", port).groups()  # type: ignore[union-attr]  # a port of another form fails here
     return address, int(outer), int(inner)
@@ -151,7 +151,7 @@ def test_a_service_waits_for_nothing_that_a_profile_may_leave_out(services: Mapp
 
 
 def required(service: Service) -> dict[str, str]:
-    """Conditions of the services that must be there before this one is started."""
+    """Return the conditions of the services that this one waits for."""
     waits = service.get("depends_on", {}).items()
     return {other: wait["condition"] for other, wait in waits if wait.get("required", True)}
 

@@ -21,7 +21,7 @@ ASKED = [
     *((f"dashboard {n}", expr) for n, expr in enumerate(of_the_dashboard())),
     *of_the_pages(),
 ]
-"""Every expression, and where it is."""
+"""Every expression, with its place."""
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def operations() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def references(node: Any) -> Iterator[str]:
-    """Every `$ref` in a document."""
+    """Yield every `$ref` in a document."""
     if isinstance(node, Mapping):
         if isinstance(node.get("$ref"), str):
             yield node["$ref"]

@@ -43,7 +43,7 @@ class Sent:
 
 
 def moment(ms: int) -> datetime:
-    """`ms`: milliseconds since 1970."""
+    """Return a time. `ms` is in milliseconds since 1970."""
     return EPOCH + ms * MILLISECOND
 
 
@@ -164,7 +164,7 @@ class Chat:
 
 
 def due(conversations: Mapping[bytes, bytes], forget_after_ms: int, now_ms: int) -> list[tuple[bool, int, bytes]]:
-    """What the engine's index finds: whether a row is only idle, its deadline and its key, in order."""
+    """Return what the engine's index finds, in order: whether a row is only idle, its deadline, and its key."""
     deadlines = [(deadline_of(row), key) for key, row in conversations.items()]
     found = [(isinstance(at, IdleSince), at, key) for at, key in deadlines if at is not None]
     return sorted(

@@ -110,7 +110,7 @@ AMENDMENTS = st.one_of(
 
 @st.composite
 def talk(draw: st.DrawFn, max_size: int = 60) -> list[Sent | int]:
-    """Records in order; a number is so many seconds of wall time without one, for all partitions are read up."""
+    """Draw records in order. A number lets that many seconds of wall time pass without a record."""
     happening: list[Sent | int] = []
     sent = stamped = 0
     for _ in range(draw(st.integers(0, max_size))):

@@ -13,7 +13,7 @@ SKEWS = [310, -310, 86_400, -86_400, 10**9]
 
 
 def talk(skew: int = 0, *, pause: int = 1000) -> list[Sent]:
-    """Four episodes of ten messages each, ten seconds apart, with a pause of silence between them."""
+    """Return four episodes of ten messages each, ten seconds apart, with silence between them."""
     messages = []
     for n in range(40):
         at = 10 * n + pause * (n // 10)

@@ -59,7 +59,7 @@ class TestOutgoing:
 
 
 class Table(dict):
-    """Counts its writes."""
+    """A table that counts its writes."""
 
     writes = 0
 

@@ -28,15 +28,15 @@ from tests.unit.segmenter.oracle import Name, told
 from tests.unit.segmenter.strategies import episode_limits, pending_limits, talk
 
 MAX_STATE_BYTES = 200
-"""Bytes of the state of a conversation without a tenant, its overrides aside."""
+"""Maximum bytes of a conversation's state, without tenant and overrides."""
 LONGEST = 7
-"""No strategy lets an episode have more messages."""
+"""The strategies allow no longer episodes."""
 
 any_talk = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def replay(chat: Chat, happening: list[Sent | int], chunk: list[int] | None = None) -> list[Outcome]:
-    """`chunk`: sizes of the batches, over and over; by default each record is one."""
+    """Replay the records in batches whose sizes repeat `chunk`; by default, each record is a batch."""
     outcomes: list[Outcome] = []
     batch: list[Sent] = []
     sizes = iter((chunk or [1]) * len(happening))

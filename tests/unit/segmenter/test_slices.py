@@ -87,7 +87,7 @@ class Deployed:
 
     @property
     def messages(self) -> list[tuple[str, str]]:
-        """Conversation and id of each message in an episode."""
+        """Return the conversation and id of each message in an episode."""
         values = self.partition.values(EPISODES)
         closed = [decode_episode(orjson.loads(value or b"")["conversation_id"].encode(), value) for value in values]
         return [(one.conversation_id, message.id) for one in closed for message in one.messages]

@@ -7,7 +7,7 @@ from afterword.streams.text.search_words import fold, hashed, query_words, words
 
 
 def is_found(query: str, text: str) -> bool:
-    """Whether each word of the query is in the text."""
+    """Return whether each word of the query is in the text."""
     said = {form for word in words_of(text, detect(text)) for form in word.forms}
     return all(not said.isdisjoint(word.forms) for word in query_words(query))
 

@@ -63,7 +63,7 @@ def test_what_two_writers_were_told_is_written_outlives_kill_9(tmp_path: Path) -
 
 
 async def numbers(path: Path, name: str) -> list[int]:
-    """What the writer has written, in order."""
+    """Return the written numbers, in order."""
     file = SqliteFile(path)
     found = await file.select("SELECT tokens FROM budgets WHERE key LIKE ? ORDER BY tokens", f"{name}-%")
     await file.close()

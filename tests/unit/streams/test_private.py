@@ -37,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def open_to_others(root: Path) -> list[Path]:
-    """Directories that others can enter, and files in them that they could read."""
+    """Return the directories that others can enter, and the files that they could read."""
     found = [path for path in root.iterdir() if path.stat().st_mode & OTHERS]
     return [inner for path in found for inner in ([path] if path.is_file() else [path, *open_to_others(path)])]
 

@@ -42,7 +42,7 @@ KafkaServer(Java(Path(sys.argv[1])), Path(sys.argv[1]))
 
 @pytest.mark.parametrize("room", [5, 20])
 def test_a_start_that_a_full_disk_ended_does_not_spoil_the_next_one(tmp_path: Path, room: int) -> None:
-    """`room`: bytes of a file; the ports fit into 20, the cluster's id does not."""
+    """A file has at most `room` bytes. The ports fit into 20, the cluster's id does not."""
     failed = run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path), str(room)], capture_output=True, text=True, check=False
     )

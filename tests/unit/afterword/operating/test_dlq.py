@@ -42,7 +42,7 @@ class Record:
 
 
 def dead_letter_of(original: Record, at: int = 7, error_type: str = "invalid_json", minutes: int = 0) -> Record:
-    """Record of the original's dead letter."""
+    """Return the record of the original's dead letter."""
     key, value, headers = dead_letter(
         original, stage="segmenter", error_type=error_type, message="not JSON", now_ms=NOON_MS + minutes * 60_000
     )
@@ -101,7 +101,7 @@ def test_a_producers_header_resolves_nobodys_dead_letter(offset: bytes) -> None:
     forged = [(RESOLUTION_PREFIX + "offset", offset)]
     assert resolved_offset(dead_letter_of(Record(headers=forged))) is None
     assert resolved_offset(dead_letter_of(Record(key=None, value=None, headers=forged))) is None
-    assert resolved_offset(Record("messages.dlq", value=b"{", headers=forged)) is None  # as older workers copied it
+    assert resolved_offset(Record("messages.dlq", value=b"{", headers=forged)) is None  # a resolution has no value
     failed = [(DEAD_LETTER_PREFIX + "offset", b"0")]
     assert resolved_offset(Record("messages.dlq", key=None, value=None, headers=forged + failed)) is None
 

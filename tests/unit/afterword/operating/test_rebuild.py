@@ -32,7 +32,7 @@ class Stores:
 
 
 class Failing(MemoryIndex):
-    """Fails after so many writes."""
+    """An index that fails after some writes."""
 
     def __init__(self, writes: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class WithoutCollection(MemoryIndex):
 
 
 class Held(MemoryEpisodes):
-    """Remembers how many episodes it was asked for at once."""
+    """Records how many episodes it was asked for at once."""
 
     most = 0
 

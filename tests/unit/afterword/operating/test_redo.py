@@ -20,7 +20,7 @@ from tests.samples import NOON, a_stored_episode
 
 TODAY = Maker("new-model", "episodic-2")
 Outcome = Callable[[StoredEpisode], bool]
-"""Whether the LLM's answer for an episode is usable."""
+"""Says whether the LLM's answer for an episode is usable."""
 
 
 def stored(conversation: str, ordinal: int, **fields: Any) -> StoredEpisode:
@@ -36,7 +36,7 @@ def stored(conversation: str, ordinal: int, **fields: Any) -> StoredEpisode:
 
 
 class World:
-    """Stores, and summarizers whose timers handle two summaries that are due in each second."""
+    """Stores, and summarizers whose timers handle two due summaries per second."""
 
     def __init__(self, *episodes: StoredEpisode, makes: Outcome = lambda _: True) -> None:
         self.episodes, self.messages = MemoryEpisodes(), MemoryMessages()

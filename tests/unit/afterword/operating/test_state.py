@@ -36,7 +36,7 @@ def made_anew(found: ResumePoints, **fields: Any) -> Chat:
 
 
 def spoken(lines: Sequence[tuple[str, str | None, bool]]) -> list[Sent]:
-    """Messages and flushes; each message has an id of its own."""
+    """Return messages and flushes. Each message has its own id."""
     found = []
     for n, (conversation, agent, is_flush) in enumerate(lines):
         if is_flush:
@@ -51,7 +51,7 @@ def numbered(records: Sequence[Sent]) -> list[Sent]:
 
 
 def check_numbers(found: Sequence[EpisodeClosed]) -> set[tuple[str, str]]:
-    """Ordinals have no gap and no message is in an episode of its scope twice; returns scope and id of each."""
+    """Check that ordinals have no gap and no message is in two episodes of its scope; return scope and id of each."""
     ordinals, placed = defaultdict(list), []
     for episode in found:
         scope = episode.episode_id.rpartition(":")[0]

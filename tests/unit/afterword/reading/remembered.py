@@ -22,7 +22,7 @@ ROLLING_TOKENS = 800
 
 
 class CountingMessages(MemoryMessages):
-    """Counts the messages that leave it."""
+    """An archive that counts the messages it returns."""
 
     loaded = 0
 
@@ -121,7 +121,7 @@ NEWCOMERS_QUESTIONS = {
     "When does my passport expire?": "August",
     "Which airline do I never want to fly with?": "Skyfast",
 }
-"""Questions of another conversation, and what has to be in what a model is given."""
+"""Questions in another conversation, and texts that the model must be given."""
 UNKNOWN_TO_NEWCOMERS = "What did the plumber charge for the broken boiler?"
 
 

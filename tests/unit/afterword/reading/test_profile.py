@@ -158,6 +158,6 @@ def test_whatever_was_said_a_profile_has_its_sources_and_its_size(
 
 
 def is_replaced(fact: KnownFact, others: tuple[KnownFact, ...]) -> bool:
-    """Whether somebody said another value in the episode in which it ended."""
+    """Return whether another value was said in the episode in which it ended."""
     same = [one for one in others if (one.about, one.attribute) == (fact.about, fact.attribute) and one != fact]
     return any(source.ended_at == fact.superseded_at for one in same for source in one.sources)

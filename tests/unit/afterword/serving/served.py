@@ -24,7 +24,7 @@ from tests.unit.afterword.reading.remembered import Remembered
 
 
 class Database:
-    """Answers pings unless it is away."""
+    """A database that answers pings unless it is away."""
 
     away = False
 
@@ -34,7 +34,7 @@ class Database:
 
 
 class Broker:
-    """Accepts records as an Outbox does, unless it is away."""
+    """An Outbox that accepts records unless it is away."""
 
     def __init__(self) -> None:
         self.records: list[ProducerRecord] = []
@@ -48,7 +48,7 @@ class Broker:
         return [WrittenAt(0, first + n) for n in range(len(records))]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: it holds no connection."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ from afterword.streams.telemetry import Metrics
 from tests.unit.afterword.serving.served import serving
 
 SECONDS = 0.3
-"""Time in which a client has to go on."""
+"""A client has to continue within this time."""
 ANSWER = b"ok"
 
 

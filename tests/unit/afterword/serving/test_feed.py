@@ -42,7 +42,7 @@ class Feeding:
         self._next = dict.fromkeys(self.feed.topics, 0)
 
     async def versions(self, episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
-        """Those that are stored; by default the first revision."""
+        """Return the stored versions, by default the first revision."""
         return {name: self.stored.get(name, EpisodeVersion(1)) for name in episode_ids}
 
     async def come(self, event: Model, kind: str, owner: tuple[str, bytes] | None = None) -> None:

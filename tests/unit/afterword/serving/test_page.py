@@ -50,7 +50,7 @@ SCREENS = ("/", "/conversations", "/conversation?id=c1", "/search", "/health")
 
 
 class OneKey:
-    """Admits whoever has the key."""
+    """An authenticator that admits whoever has the key."""
 
     def __init__(self, key: str, **fields: Any) -> None:
         self._key = key

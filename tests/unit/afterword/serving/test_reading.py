@@ -20,7 +20,7 @@ CONTEXT = "/v1/conversations/c1/context"
 
 
 async def a_conversation(served: Served, conversation_id: str = "c1", **fields: Any) -> None:
-    """Six messages, four of them summarized; too long to be their own context."""
+    """Store six messages, four of them summarized. They are too long to be shown verbatim."""
     said = await served.remembered.say(
         *(f"A flight to Rome on day {n}." + " It is a long story." * 40 for n in range(6)),
         conversation_id=conversation_id,
@@ -30,7 +30,7 @@ async def a_conversation(served: Served, conversation_id: str = "c1", **fields: 
 
 
 class Holder:
-    """Everybody has this principal."""
+    """An authenticator that gives everybody this principal."""
 
     def __init__(self, **fields: Any) -> None:
         self.become(**fields)

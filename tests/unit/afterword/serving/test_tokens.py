@@ -35,7 +35,7 @@ def described(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, key_id: str, 
 
 
 class Issuer:
-    """Publishes its keys."""
+    """An issuer that publishes its keys."""
 
     def __init__(self) -> None:
         self.keys = [described(RSA_KEY, "rsa", "RS256"), described(EC_KEY, "ec", "ES256")]

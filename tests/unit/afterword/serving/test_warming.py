@@ -31,11 +31,11 @@ class Connecting:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing to let go of."""
+        """Do nothing: it holds no connection."""
 
 
 class Watched(MemoryEpisodes):
-    """Counts simultaneous reads, and is away on request."""
+    """A store that counts simultaneous reads, and can be away."""
 
     away = False
     at_work = most = 0

@@ -14,7 +14,7 @@ SOURCES = parse_sources(f'[[sources]]\ntopics = ["sales-.*-chat"]\n[sources.map]
 
 
 class Cluster:
-    """Its topics at each look; None: no broker answers."""
+    """A cluster with these topics at each look; None means that no broker answers."""
 
     def __init__(self, *looks: list[str] | None) -> None:
         self._looks = list(looks)

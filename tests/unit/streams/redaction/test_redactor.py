@@ -17,7 +17,7 @@ REAL = Redaction(phone_regions="DE,US,GB").redactor()
 ALL = Redaction(patterns={"TICKET": r"T-\d+", "LINE": "forget.*"}).redactor()
 
 RANDOM = "q7Rm" + "WtZ3kx9L" + "pV0nB5yH" + "2sQdJ8cF" + "4gTe"
-"""As in keys and tokens; invented."""
+"""Invented random text, as in keys and tokens."""
 FOUND = [
     ("Write to joe.doe+x@mail.example.co.uk, please.", "Write to [EMAIL], please."),
     ("邮箱joe@example.com谢谢", "邮箱[EMAIL]谢谢"),

@@ -18,7 +18,7 @@ def metrics() -> Metrics:
 
 
 def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
-    """Samples by name and values of labels."""
+    """Return the samples by name and label values."""
     families = text_string_to_metric_families(metrics.text().decode())
     return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 

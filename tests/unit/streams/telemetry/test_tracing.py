@@ -39,7 +39,7 @@ def traced(message_id: str, number: int, trace: int = 0xABC) -> Sent:
 
 
 def closed(records: Iterable[Sent], tracer: Tracer | None) -> list[Outgoing]:
-    """Each record in a batch of its own, so that what is pending is read from its row."""
+    """Process each record in its own batch, so that pending messages are read from their rows."""
     segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracer or NoOpTracer())
     return [sent for record in records for sent in segmenter.process([record], NOON).outgoing]
 

@@ -151,7 +151,7 @@ async def test_a_body_without_end_is_not_read() -> None:
 
 
 class Rebinding(AbstractResolver):
-    """Resolves every name to an address of this machine, as an attacker's name server may at any time."""
+    """A resolver that maps every name to this machine, as an attacker's name server might."""
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
         return [

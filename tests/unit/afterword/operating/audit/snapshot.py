@@ -36,7 +36,7 @@ class ProducedMessage(NamedTuple):
 
 
 class MessageChange(NamedTuple):
-    """Without a message: a deletion of the conversation."""
+    """Without a message, it is a deletion of the conversation."""
 
     position: Position
     conversation_id: str
@@ -129,7 +129,7 @@ class Archived(NamedTuple):
     archived: bool
     """False for a tombstone."""
     content: bytes | None = None
-    """None: as it was produced."""
+    """None if it is unchanged."""
     position: Position | None = None
     changed: int = -1
 
@@ -148,7 +148,7 @@ class Current(NamedTuple):
 
 @dataclass
 class Snapshot(Circumstances):
-    """Contents of topics and stores; what is missing here is missing there."""
+    """Contents of topics and stores; tests leave out what should be missing."""
 
     consumed: dict[int, int] = field(default_factory=dict)
     archived_to: dict[int, int] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class Snapshot(Circumstances):
     expired: set[str] = field(default_factory=set)
     messages: dict[bytes, Archived] = field(default_factory=dict)
     indexed: set[str] | None = None
-    """None: all that are closed."""
+    """None stands for all closed episodes."""
 
     def rows(self) -> Iterator[TableRow]:
         roles = {"segmenter": self.consumed, "archiver": self.archived_to, "summarizer": self.summarized_to}

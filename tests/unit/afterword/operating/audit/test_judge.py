@@ -64,7 +64,9 @@ def announcement(episode: Closed, event: str = "e") -> Announced:
 
 
 def clean_facts() -> Snapshot:
-    """Six messages, two episodes of two, one message pending, one not consumed; all that is closed is done."""
+    """Make six messages: two episodes of two, one message pending, and one not consumed. Everything closed is
+    summarized.
+    """
     episodes = [closed(1, [1, 2], offset=0), closed(2, [3, 4], offset=2)]
     labels = {
         message(n): Archived(e.episode_id, True) for e, ns in zip(episodes, ([1, 2], [3, 4]), strict=True) for n in ns
@@ -262,7 +264,7 @@ def change(n: int, offset: int, content: str | None = None) -> MessageChange:
 
 
 def amend(snapshot: Snapshot, *changes: MessageChange) -> None:
-    """Change messages of episodes; all workers have handled that."""
+    """Change messages of episodes. All workers have handled the changes."""
     for number, made in enumerate(changes):
         snapshot.changes.append(made)
         snapshot.amended.append(AmendmentRecord(Position(0, 10 + number), CONVERSATION, made.message, made.position))
@@ -443,7 +445,7 @@ def test_compacted_topics_that_say_what_was_announced_last_are_no_finding(snapsh
     assert judged(snapshot).clean
     delete_all_that_is_current(snapshot)
     assert not kinds(snapshot) & {"not_current", "resurrected"}
-    snapshot.current = [one for one in snapshot.current if not one.is_gone]  # the tombstones alone are what counts
+    snapshot.current = [one for one in snapshot.current if not one.is_gone]  # only the tombstones count
     assert kinds(snapshot) >= {"resurrected"}
     snapshot.current.clear()
     assert not kinds(snapshot) & {"not_current", "resurrected"}
@@ -835,7 +837,7 @@ def test_an_episode_that_expires_while_it_is_looked_for_is_no_finding(snapshot):
 
 
 def of_agents(*produced_for: str | None, max_agents: int = 2) -> Snapshot:
-    """Messages 1, 2 …, each naming an agent or none, all consumed; nothing is closed or pending yet."""
+    """Make messages 1, 2 …, each naming an agent or none. All are consumed, and nothing is closed or pending yet."""
     return Snapshot(
         produced=[produced(n, offset=n - 1)._replace(agent_id=agent) for n, agent in enumerate(produced_for, 1)],
         consumed={0: 100},

@@ -16,7 +16,7 @@ def test_no_table_is_read_from_end_to_end_for_each_row_of_another(finding: str) 
     steps = {step: (parent, detail) for step, parent, _, detail in plan}
 
     def is_repeated(step: int) -> bool:
-        """Whether the step is an inner loop or belongs to a subquery that each row needs."""
+        """Return whether the step is an inner loop, or belongs to a subquery for each row."""
         parent, _ = steps[step]
         if any(other < step and of == parent and detail.startswith("S") for other, (of, detail) in steps.items()):
             return True

@@ -138,7 +138,7 @@ def test_nobody_and_everybody_cannot_be_erased(given: Any) -> None:
 
 
 class ErasesLetters(ErasesWithoutBroker):
-    """There are dead letters of `messages`; those that it discards are kept."""
+    """An eraser with dead letters of `messages`, which remembers the discarded ones."""
 
     def __init__(self, world: World, letters: Sequence[DeadLetter]) -> None:
         super().__init__(world)

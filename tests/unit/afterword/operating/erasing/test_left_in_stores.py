@@ -1,4 +1,4 @@
-"""What the stores still have of a person, which a verification of their receipt reports."""
+"""The verification of a receipt reports what the stores still have of a person."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -23,7 +23,7 @@ FOREVER = str(2**63 - 1)
 
 
 def hours(**configs: float | str) -> dict[str, str]:
-    """Configurations, numbers in hours."""
+    """Make configurations from numbers in hours."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
     return {
         name: str(int(value * 3_600_000)) if isinstance(value, int | float) else value for name, value in named.items()

@@ -37,7 +37,7 @@ class Unread:
 
 @dataclass
 class World:
-    """Everything that outlives the process that erases."""
+    """The stores and the log, which outlive the erasing process."""
 
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
@@ -57,7 +57,7 @@ class World:
 
 
 class ErasesWithoutBroker(Eraser):
-    """What it produces is archived at once, and no topic has dead letters."""
+    """An eraser whose records are archived at once, on topics without dead letters."""
 
     def __init__(self, world: World, faults: Faults = NO_FAULTS) -> None:
         super().__init__(SETTINGS)
