@@ -21,13 +21,17 @@ from google.protobuf.message_factory import GetMessageClass
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.ingest.decoding import MAX_SCHEMA_DEPTH, MAX_VALUES, SchemaRefused
+from afterword.streams.ingest.decoding import MAX_SCHEMA_DEPTH, SchemaRefused
 from afterword.streams.settings import variable
 
 WELL_KNOWN = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
 """Files that every schema may import. Registries do not list them among the references."""
 UNREADABLE = (DecodeError, json_format.Error, ValueError, TypeError, RecursionError)
 """Errors that the library raises for bytes that do not match the schema."""
+MAX_VALUES = 200_000
+"""Maximum number of values in a record; the library takes a few microseconds for each."""
+BYTES_PER_VALUE = 16
+"""The bytes of an `Any` count, too, because each `Any` in another has a copy of what it contains."""
 VARINT_BYTES = 5
 """Maximum length of a message index."""
 
@@ -64,8 +68,7 @@ class ProtobufSchema:
         message = GetMessageClass(self._types[path])()
         try:
             message.ParseFromString(data[start:])
-            if (count := self._count(message)) > MAX_VALUES:
-                raise InvalidRecord("too_large", f"{count} values, at most {MAX_VALUES} can be read")
+            self._check_size(message)
             return json_format.MessageToDict(
                 message,
                 always_print_fields_with_no_presence=True,
@@ -77,15 +80,29 @@ class ProtobufSchema:
         except UNREADABLE as error:  # the error's text quotes the bytes
             raise InvalidRecord("invalid_protobuf", f"not of its schema: {type(error).__name__}") from None
 
-    def _count(self, value: Any) -> int:
-        """Count the values that the dict of a message has. Two bytes are a message, and all of its fields are shown."""
-        if isinstance(value, Message):
-            if value.DESCRIPTOR.full_name == "google.protobuf.Any" and value.type_url:
-                return self._count(self._unpacked(value))
-            return len(value.DESCRIPTOR.fields) + sum(self._count(one) for _, one in value.ListFields())
-        if isinstance(value, str | bytes | int | float):
-            return 1
-        return sum(map(self._count, value.values() if isinstance(value, Mapping) else value))
+    def _check_size(self, message: Message) -> None:
+        """Check how many values a message has in a dict. Two bytes are a message, of which every field is shown.
+
+        Raises: InvalidRecord.
+        """
+        count = 0
+        waiting: list[Any] = [message]
+        while waiting and count <= MAX_VALUES:
+            value = waiting.pop()
+            if isinstance(value, str | bytes | int | float):
+                continue
+            if not isinstance(value, Message):
+                count += len(value)
+                if count <= MAX_VALUES:
+                    waiting += value.values() if isinstance(value, Mapping) else value
+            elif value.DESCRIPTOR.full_name == "google.protobuf.Any" and value.type_url:
+                count += len(value.value) // BYTES_PER_VALUE
+                waiting.append(self._unpacked(value))
+            else:
+                count += len(value.DESCRIPTOR.fields)
+                waiting += [inner for _, inner in value.ListFields()]
+        if count > MAX_VALUES:
+            raise InvalidRecord("too_large", f"more than {MAX_VALUES} values")
 
     def _unpacked(self, value: Any) -> Message:
         try:

@@ -140,6 +140,8 @@ def test_text_in_a_field_that_nobody_knows_is_refused_without_repeating_it():
     with pytest.raises(ContentUnreadable, match=r"its text is in extra\.utterance") as raised:
         flatten_message({"role": "user", "content": "", "extra": {"utterance": "secret words"}})
     assert "secret" not in str(raised.value)
+    with pytest.raises(ContentUnreadable, match="its text is in answer"):
+        flatten_message({"role": "user", "content": "", "answer": "Yes"})
 
 
 def test_content_that_is_nested_too_deeply_is_refused():
