@@ -29,6 +29,7 @@ from afterword.streams.steps import error_type
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, living
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import is_replaceable
 
 STAGE = "fallbacks"
 CE_SOURCE = "afterword/summarizer"
@@ -143,7 +144,8 @@ class FallbackTimer:
             await self._llm.check()
         again_at = utc_milliseconds(now + timedelta(seconds=self._retry.longest_delay_seconds))
         for episode in due:
-            if made_by(episode.summary) == self._maker:  # somebody marked it who has another prompt or model
+            made, is_fallback = made_by(episode.summary), is_replaceable(episode.summary.quality)
+            if made == self._maker and not is_fallback:  # somebody marked it who has another prompt or model
                 problem = f"{self._maker.model} with {self._maker.prompt_version} has written it already"
                 log.warning("redo_skipped", stage=STAGE, error_type="not_redone", problem=problem)
                 await self._episodes.put(replace(episode, due_at=None), episode)
