@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -66,8 +67,9 @@ class SqliteIndex:
     async def put(
         self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        # stemming a long episode takes a while, in which other processes may write
-        point = await asyncio.to_thread(_point, episode, texts, vectors or {}, self._model)
+        make = partial(_point, episode, texts, vectors or {}, self._model)
+        # stemming a long episode takes a while, in which other processes may write; calls in memory run directly
+        point = make() if self._file.path is None else await asyncio.to_thread(make)
         if await self._file.write(lambda connection: _put(connection, point)):
             await self._file.empty_log()
 
