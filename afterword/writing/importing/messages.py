@@ -139,7 +139,8 @@ def _users(messages: Sequence[Any], default: str | None) -> list[str]:
     """
     if any(_role(one) == "user" and _inner(one).get("name") for one in messages):
         raise Refused("it names its user in a message's name, which is not read; copy the id to user_id")
-    named = [user_of(_about(one)) for one in messages]
+    # what others say may mention people, such as authors of sources
+    named = [(user_of if _role(one) == "user" else named_user)(_about(one)) for one in messages]
     users = {user for user in named if user is not None}
     if len(users) > 1 and None in named:
         raise Refused("its messages name more than one user, and some of them name none")

@@ -83,6 +83,11 @@ def test_the_parameters_of_tools_name_nobody():
     assert user_of({"tools": tools, "functions": tools}) is None
 
 
+def test_the_authors_of_an_answers_sources_are_not_its_user():
+    answer = {**TALK[1], "citations": [{"title": "Lakes", "author": "Jane Doe"}]}
+    assert [m.user_id for m in messages_of(read({"id": "c", "messages": [TALK[0], answer]}))] == ["admin"] * 2
+
+
 def test_a_participants_name_is_not_an_id_and_the_record_is_rejected():
     named = {**SAID[0], "name": "bo"}
     assert messages_of(read({"id": "c", "messages": [named]})) == []
