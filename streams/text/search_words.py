@@ -29,15 +29,15 @@ _LETTERS = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}])+"
 _TOKEN = regex.compile(
     rf"(?P<number>\p{{Nd}}+(?:\)?[ .,'’·٫٬\u00a0\u202f_/-]\(?\p{{Nd}}+){{0,{MOST_GROUPS - 1}}})(?!\p{{Nd}})"
     rf"|(?P<unspaced>[{_UNSPACED}][{_UNSPACED}\p{{M}}]*)"
-    rf"|(?P<word>(?:(?![{_UNSPACED}])[\p{{L}}\p{{M}}])+(?=\p{{Nd}}+(?![\p{{L}}\p{{N}}]))"
+    rf"|(?P<word>(?:(?![{_UNSPACED}])[\p{{L}}\p{{M}}])+(?=\p{{Nd}}{{2,}}(?![\p{{L}}\p{{N}}]))"
     rf"|{_LETTERS}(?:[-‐‑._]{_LETTERS}){{0,{MOST_PARTS - 1}}})"
     r"|(?P<symbol>\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|\p{So}|\p{Sc})"
 )
 _GROUPED = regex.compile(r"\d{1,3}(?:(?P<mark>[ .,'’٬\u00a0\u202f_])\d{2,3})(?:(?P=mark)\d{2,3})*(?:[.,٫]\d{1,2})?")
 """A number with digits in groups of three, or of two as in India."""
 _DIGITS = regex.compile(r"\d+")
-_JOINTS = regex.compile(r"[-‐‑._]|(?<=\p{L})(?=\p{Nd}+(?![\p{L}\p{N}]))")
-"""Where words are split: "covid-19", "node.js", "BA2490"."""
+_JOINTS = regex.compile(r"[-‐‑._]|(?<=\p{L})(?=\p{Nd}{2,}(?![\p{L}\p{N}]))")
+"""Where words are split: "covid-19", "node.js", "BA2490". "h1" and "v2" stay whole: their digit alone says nothing."""
 _NAMED_OTHERWISE = {"ð": "d", "þ": "th"}
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 """How names with these letters are written on keyboards that lack them."""
