@@ -8,7 +8,6 @@ the query, so that scores of different queries are comparable.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from heapq import nlargest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,7 +207,7 @@ class _Texts:
         scores = of_messages.tolist()  # a list, because NumPy is slow with so few numbers at a time
         chosen: list[dict[int, float]] = []
         for begin, until in zip(self._begins.tolist(), self._until.tolist(), strict=True):
-            best = nlargest(SHOWN, range(begin, until), key=scores.__getitem__)
+            best = sorted(range(begin, until), key=scores.__getitem__, reverse=True)[:SHOWN]
             best = [at for at in best if scores[at] >= SHOWN_SHARE * scores[best[0]]]
             beside = (at for one in best[:ANSWERED] for at in (one - 1, one + 1) if begin <= at < until)
             messages = {*best, *beside}
