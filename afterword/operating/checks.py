@@ -17,7 +17,7 @@ from afterword.operating.topics import check_topics
 from afterword.reading.watch import events, seek_to_now
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
-from afterword.streams.ingest.sources import load_sources, match_topics, our_topics
+from afterword.streams.ingest.sources import load_sources, match_topics, our_topics, require_registry
 from afterword.streams.kafka.clients import admin_client, client_options, running_consumer
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import open_stores
@@ -128,12 +128,13 @@ async def check_webhooks(settings: Settings) -> str:
 
 
 async def check_sources(settings: Settings) -> str:
-    """Check that the sources' topics exist and are readable, and that the schema registry, if any, answers."""
+    """Check that the sources' topics exist, and that the schema registry answers or is not needed."""
     from afterword.streams.ingest.registry import open_registry  # imported here because few deployments need fastavro
 
     sources, kafka = load_sources(settings), settings.kafka
     if not sources:
         return "none"
+    require_registry(settings, sources)
     async with admin_client(kafka) as admin:
         topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
     if settings.registry.url is not None:

@@ -11,7 +11,6 @@ from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, d
 from afterword.schemas.decoding import record_time
 from afterword.schemas.records import ProducerRecord, to_record
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.agent import require_registry
 from afterword.streams.ingest.decoding import MAGIC, PREFIX_BYTES, decoder
 from afterword.streams.ingest.mapping import context, map_record
 from afterword.streams.ingest.registry import open_registry
@@ -21,6 +20,7 @@ from afterword.streams.ingest.sources import (
     match_topics,
     our_topics,
     parse_sources,
+    require_registry,
     require_sources,
 )
 from afterword.streams.kafka.log_reader import Log, batches, open_log

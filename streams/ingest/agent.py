@@ -26,10 +26,17 @@ from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.decoding import decoder
 from afterword.streams.ingest.mapping import map_record
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
-from afterword.streams.ingest.sources import NEEDS_REGISTRY, Source, match_topics, our_topics, require_sources
+from afterword.streams.ingest.sources import (
+    NEEDS_REGISTRY,
+    Source,
+    match_topics,
+    our_topics,
+    require_registry,
+    require_sources,
+)
 from afterword.streams.kafka.clients import admin_client, require_topics
 from afterword.streams.kafka.log_reader import Log, TopicStalled
-from afterword.streams.settings import Kafka, Settings, variable
+from afterword.streams.settings import Kafka, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos.app import App
@@ -165,14 +172,6 @@ async def run_ingest(settings: Settings) -> None:
             if isinstance(failed.cause, AfterwordError):  # our own errors say what to do
                 raise failed.cause from None
             raise
-
-
-def require_registry(settings: Settings, sources: Sequence[Source]) -> None:
-    """Require a registry if a source needs one. Raises: ConfigurationError."""
-    for source in sources:
-        if settings.registry.url is None and source.format in NEEDS_REGISTRY:
-            problem = f"a source with the format {source.format} needs it"
-            raise ConfigurationError(setting=variable(("registry", "url")), problem=problem)
 
 
 def ingest_app(

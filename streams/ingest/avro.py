@@ -1,4 +1,4 @@
-"""Schemas and records in Avro, within limits, which fastavro does not have: its recursion would end the process."""
+"""Reads records in Avro within limits. fastavro has none, and its recursion would end the process."""
 
 import io
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class Expansion(NamedTuple):
 
 
 class AvroSchema:
-    """A schema whose records are read with logical types as the types under them."""
+    """Reads records of a schema. Logical types are read as their underlying types."""
 
     def __init__(self, schema: str, references: Mapping[str, str]) -> None:
         """`references` are the schemas of the types that it names, each after those that it depends on.

@@ -1,8 +1,8 @@
 """Schemas and records in Protobuf, without generated code: a registry gives a schema's descriptor.
 
-In the wire format of registries, the message's type comes before the message: the indexes that lead to it in the
-schema's file, `[0]` for the first and `[0, 2]` for the third one nested in it. They are zigzag varints, after their
-number; a single zero stands for `[0]`.
+In the wire format of registries, a message follows the indexes of its type in the schema's file: `[0]` for the first
+type, `[0, 2]` for the third type nested in it. The indexes are zigzag varints after their count; a single zero stands
+for `[0]`.
 """
 
 import binascii
@@ -37,7 +37,7 @@ VARINT_BYTES = 5
 
 
 class ProtobufSchema:
-    """A schema whose records become the values that Protobuf's JSON mapping has for them, with the schema's names."""
+    """Reads records of a schema as Protobuf's JSON mapping defines, with the field names of the schema."""
 
     def __init__(self, schema: str, references: Mapping[str, str]) -> None:
         """`schema` is a serialized descriptor in Base64; `references` are those of the files that it imports, by name.

@@ -185,6 +185,14 @@ def require_sources(settings: Settings) -> tuple[Source, ...]:
     return sources
 
 
+def require_registry(settings: Settings, sources: Sequence[Source]) -> None:
+    """Require a registry if a source needs one. Raises: ConfigurationError."""
+    for source in sources:
+        if settings.registry.url is None and source.format in NEEDS_REGISTRY:
+            problem = f"a source with the format {source.format} needs it"
+            raise ConfigurationError(setting=variable(("registry", "url")), problem=problem)
+
+
 def source_topics(sources: Sequence[Source], existing: Collection[str], ours: Collection[str]) -> list[str]:
     """Return the topics that are named, existing or not, and those that match a pattern.
 
