@@ -86,21 +86,6 @@ class Extent(NamedTuple):
         return {where.topic for where, offset in self.first.items() if offset}
 
 
-class SharedProgress:
-    """Counts what several readers have done of one total."""
-
-    def __init__(self, what: str, total: int, progress: ReadProgress) -> None:
-        self._what = what
-        self._total = total
-        self._progress = progress
-        self._done = 0
-        progress(what, 0, total)
-
-    def add(self, number: int) -> None:
-        self._done += number
-        self._progress(self._what, self._done, self._total)
-
-
 class Log:
     """Topics of one cluster, read from the first record to the end at the time of the call."""
 
@@ -198,16 +183,15 @@ class Log:
 
     async def read(self, topic: str, take: Take, progress: ReadProgress = lambda *_: None) -> None:
         """Pass every committed record to `take`, and call `progress` now and then. Raises: TopicStalled."""
-        extent = await self.extent([topic])
-        counted = SharedProgress(f"reading {topic}", extent.size, progress)
-        await self.read_all(extent, {topic: take}, counted.add)
+        await self.read_all(await self.extent([topic]), {topic: take}, f"reading {topic}", progress)
 
-    async def read_all(self, extent: "Extent", takes: Mapping[str, Take], read: Callable[[int], None]) -> None:
+    async def read_all(self, extent: "Extent", takes: Mapping[str, Take], what: str, progress: ReadProgress) -> None:
         """Pass every committed record of the extent to its topic's `take`, in order within a partition.
 
-        Waits for transactions that were open at its ends. `read` is called with numbers of records. Raises:
-        TopicStalled.
+        Waits for transactions that were open at its ends. `progress` is called with `what`. Raises: TopicStalled.
         """
+        done = 0
+        progress(what, done, extent.size)
         ends = {where: end for where, end in extent.ends.items() if extent.first[where] < end}
         if not ends:
             return
@@ -218,7 +202,8 @@ class Log:
                 take = takes[records[0].topic]
                 for record in records:
                     take(record)
-                read(len(records))
+                done += len(records)
+                progress(what, done, extent.size)
 
     async def records(self, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
         """Yield every committed record up to the high watermarks, partition by partition, in the same order each time.

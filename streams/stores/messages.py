@@ -220,10 +220,6 @@ class MessageArchive(Protocol):
         """Remove messages that were sent before this time, the oldest first; return how many, at most `limit`."""
         ...
 
-    async def count_all(self) -> int:
-        """Return the number of messages that `all_messages` yields, which is approximate while others write."""
-        ...
-
     def all_messages(self) -> AsyncIterator[StoredMessage]:
         """Iterate over every message and tombstone, in no particular order."""
         ...

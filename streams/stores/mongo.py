@@ -436,11 +436,6 @@ class MongoMessages(MessageArchive):
                 await self._messages.delete_many({"_id": {"$in": [document["_id"] for document in found]}, **older})
         return len(found)
 
-    async def count_all(self) -> int:
-        with mongo_errors():
-            found: int = await self._messages.estimated_document_count()  # read from the collection's metadata
-        return found
-
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
         # without a filter: if few documents match, the server would answer only after looking at all of them
         found = self._messages.find({}, ("episode_id", "content", "source", "offset"))

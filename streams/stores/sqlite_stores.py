@@ -323,10 +323,6 @@ class SqliteMessages(MessageArchive):
             await self._file.empty_log()
         return found
 
-    async def count_all(self) -> int:
-        [(found,)] = await self._file.select("SELECT count(*) FROM messages")
-        return int(found)
-
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
         select = f"""SELECT rowid, {", ".join(StoredMessage._fields)} FROM messages
             WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608 – only our own names are inserted

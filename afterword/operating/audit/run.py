@@ -15,7 +15,7 @@ from afterword.operating.audit.report import Missing, Report
 from afterword.operating.audit.sources import SegmenterState, TopicReader, read_stores
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import broker_errors
-from afterword.streams.kafka.log_reader import Log, ReadProgress, SharedProgress, open_log
+from afterword.streams.kafka.log_reader import Log, ReadProgress, open_log
 from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
@@ -78,11 +78,10 @@ async def _read(
     state.add_to(evidence)
     extent = await log.extent([topic for topic in takes if topic in topics])
     async with open_stores(settings) as stores:
-        total = extent.size + await stores.messages.count_all()
-        counted = SharedProgress("reading topics and stores", total, progress)
-        await gather_or_cancel(log.read_all(extent, takes, counted.add), read_stores(stores, evidence, counted.add))
+        what = "reading topics and stores"
+        await gather_or_cancel(log.read_all(extent, takes, what, progress), read_stores(stores, evidence))
         # edits and deletions that the stores may already have
-        await log.read_all(extent.before(await log.extent([kafka.messages_topic])), takes, counted.add)
+        await log.read_all(extent.before(await log.extent([kafka.messages_topic])), takes, what, progress)
         quiet = before == await work_done()
         await _read_index(stores, evidence, progress)
 

@@ -1,6 +1,5 @@
 """Reduces what topics, changelogs and stores hold to the rows that an audit keeps."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiokafka import ConsumerRecord
@@ -54,8 +53,6 @@ from faust_eos.changelog import BOOKMARK_KEY
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.records import RecordRedaction
-
-COUNTED_AT_A_TIME = 200
 
 
 class TopicReader:
@@ -165,8 +162,8 @@ class TopicReader:
         self._add("current", scope, record.partition, record.offset, record.value is None, None)
 
 
-async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], None]) -> None:
-    """Add every episode and message. `read` is called with numbers of messages. Raises: StoreUnavailable, NoRoom."""
+async def read_stores(stores: Stores, evidence: Evidence) -> None:
+    """Add every episode and message. Raises: StoreUnavailable, NoRoom."""
     async for episode in all_episodes(stores.episodes):
         if isinstance(episode, DeletedEpisode):
             deletion = episode.deletion
@@ -184,14 +181,9 @@ async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], 
         evidence.add("stored_episode", summary.episode_id, episode.fingerprint, messages, *facts)
         for one, offset in changes:
             evidence.add("stored_change", summary.episode_id, keys[one], offset)
-    done = 0
     async for key, episode_id, content, *where in stores.messages.all_messages():
         said = (None, None) if content is None else (episode_id, hash(content))
         evidence.add("document", digest(key), *said, *where)
-        done += 1
-        if done % COUNTED_AT_A_TIME == 0:
-            read(COUNTED_AT_A_TIME)
-    read(done % COUNTED_AT_A_TIME)
 
 
 class SegmenterState:

@@ -50,7 +50,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "conversation": lambda db: MongoEpisodes(db).conversation("c1"),
     "latest": lambda db: MongoEpisodes(db).latest("c1", 1),
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
-    "count_all_episodes": lambda db: MongoEpisodes(db).count(),
+    "count_episodes": lambda db: MongoEpisodes(db).count(),
     "all_episodes": lambda db: drained(all_episodes(MongoEpisodes(db))),
     "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
     "correct": lambda db: MongoBudgets(db).correct("k", 1),
@@ -62,7 +62,6 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "first": lambda db: MongoMessages(db).first("c1"),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
-    "count_all": lambda db: MongoMessages(db).count_all(),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
 }
 
