@@ -43,13 +43,6 @@ Amend = Callable[[Body], Body]
 """Changes a message's row; the row of a deleted message has no JSON."""
 
 
-class Roster(NamedTuple):
-    """Active agents after a message, and those that it displaced."""
-
-    active: list[str]
-    displaced: list[str]
-
-
 def recipients(active: Sequence[str], agent_id: str | None) -> list[str]:
     """Return the named agent, else all active agents, else NOBODY."""
     if agent_id:
@@ -57,12 +50,12 @@ def recipients(active: Sequence[str], agent_id: str | None) -> list[str]:
     return list(active) or [NOBODY]
 
 
-def activated(active: Sequence[str], agent_id: str | None, limit: int) -> Roster:
-    """Return the roster after a message that may name an agent; at most `limit` agents are active."""
+def activated(active: Sequence[str], agent_id: str | None, limit: int) -> tuple[list[str], list[str]]:
+    """Return the agents that are active after a message, at most `limit`, and those that it displaces."""
     if not agent_id:
-        return Roster(list(active), [])
+        return list(active), []
     order = [*(agent for agent in active if agent != agent_id), agent_id]
-    return Roster(order[-limit:], order[:-limit])
+    return order[-limit:], order[:-limit]
 
 
 def deactivated(active: Sequence[str], agent_id: str) -> list[str]:
@@ -355,13 +348,13 @@ class PerAgent:
         self._root.remember(message.body.digest)
         self._root.keep_id(message)
         before = self._active
-        roster = activated(before, message.agent_id, self._max_agents)
-        closed = self._close(roster.displaced, "idle")
+        active, displaced = activated(before, message.agent_id, self._max_agents)
+        closed = self._close(displaced, "idle")
         if message.agent_id and not before:
             closed += self._adopt(message.agent_id, message)
         for agent in recipients(before, message.agent_id):
             closed += self._log(agent).append(message, self._rules)
-        self._set_active(roster.active)
+        self._set_active(active)
         return closed
 
     def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:

@@ -142,8 +142,8 @@ MUTANTS = (
         "deletions do not get into the changelog",
         SEGMENTER,
         f"{ENGINE}/store.py",
-        "else value) for key, value in changed.items()]",
-        "else value) for key, value in changed.items() if value is not GONE]",
+        "        return list(batch.tables.get(self.table_name, {}).items())\n",
+        "        return [row for row in batch.tables.get(self.table_name, {}).items() if row[1] is not None]\n",
     ),
     Mutant(
         "a batch of outputs that is full loses a record",

@@ -168,5 +168,5 @@ def _agents_of(events: Iterable[Event], max_agents: int, silence: Silence) -> li
                 known += [(waited, event.agent, True) for waited in waiting]
                 waiting = []
             known += [(event, agent, False) for agent in recipients(active, event.agent)]
-            active = activated(active, event.agent, max_agents).active
+            active, _ = activated(active, event.agent, max_agents)
     return known + [(waited, None, True) for waited in waiting]

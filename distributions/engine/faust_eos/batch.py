@@ -18,8 +18,6 @@ from faust.types.tuples import ConsumerMessage
 
 from faust_eos.errors import AgentFailed, BatchClosed
 
-GONE = object()
-"""Marks a key that does not exist, in a batch's view of a table."""
 NOT_DONE = (GeneratorExit, asyncio.CancelledError, KeyDecodeError, ValueDecodeError)
 """Faust acknowledges a message even while one of these is being handled, that is, while the agent's generator is
 closed."""
@@ -93,16 +91,6 @@ def size_of(record: Any) -> int:
     return len(record.key or b"") + len(record.value or b"") + named
 
 
-class Overlay:
-    """A batch's own view of one table: the rows that it read from the database, and those that it changed."""
-
-    __slots__ = ("changed", "read")
-
-    def __init__(self) -> None:
-        self.read: dict[Any, Any] = {}
-        self.changed: dict[Any, Any] = {}
-
-
 class Batch:
     """Collects an agent's table writes and sends, to be committed together or dropped whole."""
 
@@ -125,7 +113,8 @@ class Batch:
         """Number of records or keys that the agent has taken; None means all of them."""
         self.database = database
         self.outputs: list[Output] = []
-        self.tables: dict[str, Overlay] = defaultdict(Overlay)
+        self.tables: dict[str, dict[bytes, bytes | None]] = defaultdict(dict)
+        """The changed rows of each table; None stands for a deleted one."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.open = True
         self.abandoned = False

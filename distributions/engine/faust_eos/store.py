@@ -7,12 +7,11 @@ from faust import Table as FaustTable
 from faust.stores.base import Store as FaustStore
 from faust.tables import TableManager as FaustTableManager
 
-from faust_eos.batch import GONE, Batch, current_batch
+from faust_eos.batch import Batch, current_batch
 from faust_eos.database import DeadlineOf
 from faust_eos.errors import NotInAgent
 from faust_eos.options import LIFE_CYCLE
 
-UNREAD = object()
 STORE_URL = "eos://local"
 """It has a host because `URL("eos://")` is falsy, for which Faust would silently use its memory store."""
 
@@ -23,45 +22,34 @@ class Store(FaustStore):
     logger = LIFE_CYCLE
 
     def __getitem__(self, key: Any) -> Any:
-        overlay = self._batch().tables[self.table_name]
-        value = overlay.changed.get(key, UNREAD)
-        if value is UNREAD:
-            value = self._stored(key)
-        if value is GONE:
+        batch = self._batch()
+        changed = batch.tables[self.table_name]
+        value = changed[key] if key in changed else batch.database.get(self.table_name, key)
+        if value is None:
             raise KeyError(key)
         return value
 
     def __setitem__(self, key: Any, value: Any) -> None:
         batch = self._batch()
         if batch.accepts(f"table {self.table_name}"):
-            batch.tables[self.table_name].changed[key] = value
+            batch.tables[self.table_name][key] = value
 
     def __delitem__(self, key: Any) -> None:
         if key not in self:
             raise KeyError(key)
         batch = self._batch()
         if batch.accepts(f"table {self.table_name}"):
-            changed = batch.tables[self.table_name].changed
-            if self._stored(key) is GONE:
-                changed.pop(key, None)  # created and deleted in one batch: no change
+            changed = batch.tables[self.table_name]
+            if batch.database.get(self.table_name, key) is None:
+                del changed[key]  # created and deleted in one batch: no change
             else:
-                changed[key] = GONE
+                changed[key] = None
 
     __contains__ = Mapping.__contains__  # Faust's uses a dictionary that this kind of store does not have
 
     def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
         """Return the batch's changes to this table."""
-        changed = batch.tables[self.table_name].changed if self.table_name in batch.tables else {}
-        return [(key, None if value is GONE else value) for key, value in changed.items()]
-
-    def _stored(self, key: Any) -> Any:
-        """Return the row as it was before the batch; the database is read once per key."""
-        batch = self._batch()
-        read = batch.tables[self.table_name].read
-        if key not in read:
-            row = batch.database.get(self.table_name, key)
-            read[key] = GONE if row is None else row
-        return read[key]
+        return list(batch.tables.get(self.table_name, {}).items())
 
     def _batch(self) -> Batch:
         batch = current_batch()

@@ -255,9 +255,19 @@ class TransactionalProducer:
 
     async def _begin(self, outputs: Iterable[Output]) -> list["_Sent"]:
         await self._producer.begin_transaction()
+        grouped: dict[TopicPartition, list[Row]] = {}
+        partitions: dict[str, list[int]] = {}  # read anew for each commit, because a topic may grow
+        for output in outputs:
+            topic, key, partition = output.topic, output.partition_key or output.key, output.partition
+            if partition is None:
+                if topic not in partitions:
+                    partitions[topic] = sorted(await self._producer.partitions_for(topic))
+                partition = int(self._partitioner(key, partitions[topic], partitions[topic]))
+            row = (output.key, output.value, output.timestamp_ms, output.headers)
+            grouped.setdefault(TopicPartition(topic, partition), []).append(row)
         sent: list[_Sent] = []
-        for target, records in (await self._by_partition(outputs)).items():
-            sent += await self._send(target, records)
+        for target, rows in grouped.items():
+            sent += await self._send(target, rows)
         return sent
 
     async def _end(
@@ -286,19 +296,6 @@ class TransactionalProducer:
         # after a failed commit nobody awaits the rest, and asyncio would log each as an error
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return _Sent(future, count, target.topic)
-
-    async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
-        grouped: dict[TopicPartition, list[Row]] = {}
-        partitions: dict[str, list[int]] = {}  # read anew for each commit, because a topic may grow
-        for output in outputs:
-            topic, key, partition = output.topic, output.partition_key or output.key, output.partition
-            if partition is None:
-                if topic not in partitions:
-                    partitions[topic] = sorted(await self._producer.partitions_for(topic))
-                partition = int(self._partitioner(key, partitions[topic], partitions[topic]))
-            row = (output.key, output.value, output.timestamp_ms, output.headers)
-            grouped.setdefault(TopicPartition(topic, partition), []).append(row)
-        return grouped
 
 
 @dataclass(frozen=True, slots=True)

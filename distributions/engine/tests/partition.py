@@ -40,7 +40,7 @@ def deadline_of(row: bytes) -> int | None:
 
 
 def changes_of(batch: Batch) -> list[tuple[bytes, bytes | None]]:
-    return list(batch.tables[TABLE].changed.items())
+    return list(batch.tables[TABLE].items())
 
 
 def table(name: str, data: Any) -> Any:

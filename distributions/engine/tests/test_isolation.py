@@ -21,7 +21,7 @@ def failing_on(is_bad: Callable[[Any], bool]) -> Any:
     async def agent(work: Any, batch: Batch) -> None:
         for one in work:
             batch.send(echo(one))
-            batch.tables[TABLE].changed[one.key] = b"0"
+            batch.tables[TABLE][one.key] = b"0"
             if is_bad(one):
                 raise KeyError(SECRET)
 
@@ -134,7 +134,7 @@ async def test_a_deadline_on_which_the_agent_fails_is_passed_over_and_the_others
         for _, key in work.due:
             if key == b"3":
                 raise KeyError(SECRET)
-            batch.tables[TABLE].changed[key] = b"0"
+            batch.tables[TABLE][key] = b"0"
             met.append(key)
 
     partition = Partition(agent, agent_retries=1)

@@ -14,7 +14,7 @@ from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
-from faust_eos.batch import GONE, Output, Tick
+from faust_eos.batch import Output, Tick
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.options import Options
 from faust_eos.transaction import transactional_id
@@ -27,7 +27,7 @@ DUE_MS = 1000
 
 
 def changes_of(batch: Any) -> list[tuple[bytes, bytes | None]]:
-    return [(key, None if value is GONE else value) for key, value in batch.tables[TIMERS].changed.items()]
+    return list(batch.tables[TIMERS].items())
 
 
 TABLES = MappingProxyType(
@@ -56,11 +56,11 @@ class Reminder(Process):
             await self.take_its_time()
             if isinstance(work, Tick):
                 for name, key in work.due:
-                    batch.tables[name].changed[key] = GONE
+                    batch.tables[name][key] = None
                     batch.send(Output(OUT.topic, key, b"due", OUT.partition, None, []))
             else:
                 for record in work:
-                    batch.tables[TIMERS].changed[record.key] = b"%d" % DUE_MS
+                    batch.tables[TIMERS][record.key] = b"%d" % DUE_MS
                     batch.send(Output(OUT.topic, record.key, b"read", OUT.partition, None, []))
 
 

@@ -114,17 +114,16 @@ def test_a_row_that_is_made_and_deleted_in_one_batch_is_no_change(table: Any, da
     assert table.data.changes(in_agent(database, work)) == [(b"b", None)]
 
 
-def test_the_database_is_asked_once_for_a_row_and_told_of_it_once(table: Any) -> None:
+def test_the_database_is_told_once_of_a_row_and_not_asked_for_a_changed_one(table: Any) -> None:
     asked: list[bytes] = []
 
     def work() -> None:
         for number in range(5):
-            assert table.get(b"missing") is None
             assert table.get(b"a", b"0") == b"%d" % number
             table[b"a"] = b"%d" % (number + 1)
 
     batch = in_agent(SimpleNamespace(get=lambda _, key: asked.append(key)), work)
-    assert asked == [b"missing", b"a"]
+    assert asked == [b"a"]
     assert table.data.changes(batch) == [(b"a", b"5")]
 
 

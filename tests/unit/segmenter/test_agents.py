@@ -31,12 +31,11 @@ class TestRoster:
 
     @given(st.lists(AGENT_IDS, unique=True), st.one_of(st.none(), AGENT_IDS), st.integers(1, 4))
     def test_nobody_disappears_unnoticed_and_there_are_never_too_many(self, known, agent, limit):
-        active = known[:limit]
-        roster = activated(active, agent, limit)
-        everybody = {*active, agent} - {None}
-        assert {*roster.active, *roster.displaced} == everybody
-        assert len(roster.active) == min(len(everybody), limit)
-        assert agent is None or roster.active[-1] == agent
+        everybody = {*known[:limit], agent} - {None}
+        active, displaced = activated(known[:limit], agent, limit)
+        assert {*active, *displaced} == everybody
+        assert len(active) == min(len(everybody), limit)
+        assert agent is None or active[-1] == agent
 
     def test_who_is_named_is_the_last_to_be_displaced(self):
         assert activated(["a", "b", "c"], "a", 3) == (["b", "c", "a"], [])
