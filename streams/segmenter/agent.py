@@ -141,7 +141,6 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
     metrics.messages.labels("amendment").inc(outcome.amendments)
     metrics.messages.labels("dead_letter").inc(outcome.dead_letters.total())
     metrics.state_unreadable.inc(outcome.unreadable)
-    metrics.forgotten.inc(outcome.forgotten)
     for error_type, number in outcome.dead_letters.items():
         metrics.dead_letters.labels(STAGE, error_type).inc(number)
     for reason, number in outcome.episodes.items():

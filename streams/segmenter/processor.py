@@ -99,8 +99,6 @@ class Outcome:
     flushes: int = 0
     amendments: int = 0
     """Edits and deletions that were applied here or passed on."""
-    forgotten: int = 0
-    """Conversations, or agents' parts of them, that were reduced to their stubs."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)
@@ -244,7 +242,7 @@ class _Batch:
             # it was rebuilt, so nobody knows since when it has been silent; or one of its agents is not silent
             scope_log.state = state._replace(silent_ms=self._now_ms)
         else:
-            self._outcome.forgotten += scope_log.forget(FORGOTTEN_AT_ONCE)
+            scope_log.forget(FORGOTTEN_AT_ONCE)
 
     def _keep(self) -> None:
         self._states.keep()

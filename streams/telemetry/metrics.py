@@ -49,11 +49,6 @@ class Metrics:
             "state_unreadable_total",
             "Records and idle timeouts of conversations in quarantine, which have damaged rows in the state.",
         )
-        self.forgotten = counter(
-            "conversations_forgotten_total",
-            "Conversations, or agents' parts of them, that were idle for forget_after_days and forgotten, except for a "
-            "stub.",
-        )
         self.expired = counter(
             "expired_total",
             "Messages and episodes that the summarizer removed because they exceeded their retention time.",
