@@ -23,7 +23,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 def storable(metadata: dict[str, Any]) -> dict[str, Any]:
     """Reject metadata that JSON or a document store cannot hold.
 
-    They cannot hold deep nesting, integers beyond 64 bits, NUL in a name, or the NaN and infinity that are read from
+    That is deep nesting, integers beyond 64 bits, NUL in a name, and the NaN and infinity that Python reads from
     `NaN` and `1e400`.
     """
     level: list[Any] = [metadata]

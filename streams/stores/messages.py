@@ -175,7 +175,7 @@ class MessageArchive(Protocol):
             await self._revise(keys, lambda _, known: when_changed(known, change))
 
     async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
-        """Keep what `decide`, which may be called repeatedly, returns; then set the episode on these messages."""
+        """Store what `decide` returns for each message, and then the episode. `decide` may be called repeatedly."""
         ...
 
     async def _keys(self, selection: Selection) -> list[str]:

@@ -92,7 +92,7 @@ class History:
     def next_row(
         self, scope: str, summary: SummaryCreated, text: str, cause: Cause
     ) -> tuple[RollingRow, RollingRow | None]:
-        """Return the row that `text` makes of the last one and the summaries since, and the row that it replaces."""
+        """Return the row for `text`, which condenses the last row and the summaries since, and the row it replaces."""
         number, first = (self.row.row, self.row.last_ordinal) if self.row else (0, 0)
         row = self.continued or RollingRow(
             conversation_id=scope,

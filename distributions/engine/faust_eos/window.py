@@ -74,7 +74,10 @@ class Window(Generic[R]):
         return min(self._missed, default=None)
 
     def missed_before(self, offset: int) -> Iterator[int]:
-        """Yield the offsets below `offset` that must be read again. The caller loses each before the next."""
+        """Yield the offsets below `offset` that must be read again.
+
+        The caller must `lose` each one before it asks for the next.
+        """
         while (missed := self.to_read_again()) is not None and missed < offset:
             yield missed
 
