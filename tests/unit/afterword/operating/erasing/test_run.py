@@ -61,6 +61,25 @@ def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for() -> None:
     run_in_virtual_time(story())
 
 
+def test_what_is_waited_for_is_reported_whenever_it_has_changed() -> None:
+    told: list[tuple[str, int]] = []
+
+    async def report(what: str, left: int) -> None:
+        told.append((what, left))
+
+    async def story() -> None:
+        world = World(unread=[Unread(KAFKA.episodes_topic, 7, b"anns")])
+        await world.say("anns", "ann")
+        with pytest.raises(NotErased):
+            await ErasesWithoutBroker(world).erase("ann", TENANT, timeout_seconds=5, progress=report)
+
+    run_in_virtual_time(story())
+    assert told == [
+        ("conversations in which something was deleted", 1),
+        ("records that the summarizer has not processed", 1),
+    ]
+
+
 async def a_world() -> World:
     """A world with a person who talks alone and with others."""
     world = World()
