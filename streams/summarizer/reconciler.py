@@ -256,21 +256,23 @@ class Reconciler:
             await self._conversations.recount(scope, task.cause)
 
     async def _blank(self, scope: Scope, ordinal: int, task: Task) -> bool:
-        """Delete an episode, or only its texts; return False if none of them was made from a deleted message."""
-        while isinstance(stored := await self._lookup(scope.episode_id(ordinal)), StoredEpisode):
-            read = await self._current(scope, stored, task)
-            if read.core and not read.deleted.intersection(dict(stored.inputs)):
-                break
-            made: Episode
-            if read.core:
-                quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
-                nothing = Summary("", "", "", "", quality, stored.summary.model, Usage(), stored.summary.prompt_version)
-                made = replace(self._stored(stored, of_stored(stored, read), nothing, task), due_at=None)
-            else:
-                made = self._deleted(stored, read, task)
-            if await self._put(made, stored):
-                await self._index.remove(made.event.episode_id, made.event.revision)
-                return True
+        """Delete an episode, or only its texts; return False if none of them was made from a deleted message.
+
+        An earlier attempt at the record, which was interrupted, is finished.
+        """
+        while (stored := await self._lookup(scope.episode_id(ordinal))) is not None:
+            if isinstance(stored, StoredEpisode) and stored.inputs:
+                read = await self._current(scope, stored, task)
+                if read.core and not read.deleted.intersection(dict(stored.inputs)):
+                    return False
+                made = self._emptied(stored, read, task) if read.core else self._deleted(stored, read, task)
+                if not await self._put(made, stored):
+                    continue
+                stored = made
+            if stored.cause != task.cause:
+                return False
+            await self._index.remove(stored.event.episode_id, stored.event.revision)
+            return True
         return False
 
     async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Reconciled | None:
@@ -361,6 +363,12 @@ class Reconciler:
             earlier=revisions_until(before) if before else (),
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
+
+    def _emptied(self, stored: StoredEpisode, read: Current, task: Task) -> Episode:
+        """Return the next revision without texts, which is made from nothing."""
+        quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
+        nothing = Summary("", "", "", "", quality, stored.summary.model, Usage(), stored.summary.prompt_version)
+        return replace(self._stored(stored, of_stored(stored, read), nothing, task), due_at=None)
 
     def _renewed(self, stored: Episode, task: Task) -> Episode:
         """Return the next revision with the same texts."""

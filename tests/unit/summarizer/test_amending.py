@@ -269,6 +269,25 @@ async def test_a_deletion_while_the_llm_is_away_is_done_at_once_and_the_texts_fo
     check(world)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["before the effect", "after the effect"])
+@pytest.mark.parametrize("at", range(1, 25))
+async def test_a_deletion_that_was_interrupted_is_finished_before_the_llm_is_asked(at: int, late: bool) -> None:
+    world = World()
+    world.provider.repeats = True
+    await world.run(CLOSED, rules=SummaryRules(500))
+    with contextlib.suppress(Crash):
+        await amend(world, delete("m7"), faults=Faults(at, late, crash), rules=SummaryRules(500))
+    world.topic.published.clear()
+    world.provider.outage = ProviderUnavailable(problem="away")
+    waits = asyncio.create_task(amend(world, delete("m7"), rules=SummaryRules(500)))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert "Text of m7." not in everything(world)
+    world.provider.outage = None
+    await waits
+    check(world)
+
+
 async def test_the_last_core_message_takes_the_episode_with_it() -> None:
     world = await a_world()
     for offset, message_id in enumerate(("m6", "m7", "m8"), 100):
