@@ -108,7 +108,8 @@ class Deliveries:
         if header(record.headers, FOR_ENDPOINT) not in (None, self.name) or record.timestamp < self._since_ms:
             return
         try:
-            await self._until_taken(event, record)
+            if (found := decode_revision(record)) is not None:
+                await self._until_taken(event, found)
         except InvalidRecord as error:
             self._undelivered.send(record, error.error_type, error.detail)
         except EndpointGone:
@@ -119,10 +120,8 @@ class Deliveries:
         except DeliveryFailed as error:
             self._undelivered.send(record, error.error_type, str(error), error.tries)
 
-    async def _until_taken(self, event: Any, record: KafkaRecord) -> None:
-        """Try until the endpoint accepts the event. Raises: InvalidRecord, EndpointGone, DeliveryFailed after the last
-        try.
-        """
+    async def _until_taken(self, event: Any, found: SummaryCreated | SummaryDeleted) -> None:
+        """Try with growing waits. Raises: EndpointGone; DeliveryFailed once the time is over."""
         async for attempt in stamina.retry_context(
             on=wait_after,
             attempts=None,
@@ -133,23 +132,17 @@ class Deliveries:
         ):
             with attempt:
                 try:
-                    await self._try(event, record)
+                    async with self._endpoint.turn():
+                        with mark_working(event):
+                            outcome = OUTDATED
+                            if not await self._is_outdated(found):
+                                await self._endpoint.post(webhook_id(found.event_id), webhook_body(found))
+                                outcome = DELIVERED
+                    self._metrics.webhooks.labels(self.name, outcome).inc()
                 except DeliveryFailed as error:
                     error.tries = attempt.num
                     self._metrics.webhook_failures.labels(self.name, error.kind).inc()
                     raise
-
-    async def _try(self, event: Any, record: KafkaRecord) -> None:
-        async with self._endpoint.turn():
-            with mark_working(event):
-                found = decode_revision(record)
-                if found is None:
-                    return
-                if await self._is_outdated(found):
-                    self._metrics.webhooks.labels(self.name, OUTDATED).inc()
-                    return
-                await self._endpoint.post(webhook_id(found.event_id), webhook_body(found))
-                self._metrics.webhooks.labels(self.name, DELIVERED).inc()
 
     async def _is_outdated(self, event: SummaryCreated | SummaryDeleted) -> bool:
         """Return whether a summary was deleted or replaced since, so that its text may contain what was taken back.
