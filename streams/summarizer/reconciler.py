@@ -161,7 +161,6 @@ class Reconciler:
         self._publish = publish
         self._keep = keep
         self._retry_until_success = steps.retry_until_success
-        self._rules = rules
         self._maker = maker
         self._retry = retry
         self._retention = retention or Retention()
@@ -305,9 +304,13 @@ class Reconciler:
     ) -> tuple[StoredEpisode, str | None]:
         """Return the episode with new texts, and what the LLM wrote for the row that a new episode is put into."""
         assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
+        maker = self._maker
         try:
-            if task.redo is not None:
-                check_redo(task.redo, self._maker, read)
+            if (redo := task.redo) is not None:
+                if (redo.model, redo.prompt_version) != (maker.model, maker.prompt_version or ""):
+                    raise NotRedone(problem=f"{maker.model} with {maker.prompt_version} would write it on this worker")
+                if read.expired:
+                    raise NotRedone(problem="its messages are not in the archive")
             episode = of_event(task.closed, read) if task.closed else of_stored(existing(stored), read)
             history = history or await self._conversations.history(scope, episode.ordinal)
             wants_row = task.closed is not None and not history.is_covered
@@ -531,14 +534,6 @@ def without_expired(
     if amended.change == "edited" and not leaves:
         raise InvalidRecord("expired", "some of the episode's messages have expired in the archive: it stays as it is")
     return nothing_left([name], amended.offset)
-
-
-def check_redo(redo: EpisodeRedo, maker: Maker, read: Current) -> None:
-    """Raises: NotRedone if the summary cannot be written here."""
-    if (redo.model, redo.prompt_version) != (maker.model, maker.prompt_version or ""):
-        raise NotRedone(problem=f"{maker.model} with {maker.prompt_version} would write it on this worker")
-    if read.expired:
-        raise NotRedone(problem="its messages are not in the archive")
 
 
 def change_of(amended: EpisodeAmended) -> ArchiveChange:
