@@ -42,9 +42,9 @@ _NAMED_OTHERWISE = {"ð": "d", "þ": "th"}
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 """How names with these letters are written on keyboards that lack them."""
 _LATIN = regex.compile(r"LATIN SMALL (?:LETTER|LIGATURE) (?:DOTLESS )?(?P<letters>[A-Z]{1,2})(?: WITH .*)?")
-_SINGLE_MARKS = (range(1, 2), range(10, 36), range(202, 241))
-"""Combining classes of marks that people leave out: overlaid marks, Hebrew and Arabic points, and marks above or below
-a letter. Vowel signs, viramas and the voicing of kana have other classes."""
+_SINGLE_MARKS = (range(1, 2), range(7, 8), range(10, 36), range(202, 241))
+"""Combining classes of marks that people leave out: overlaid marks, nuktas, Hebrew and Arabic points, and marks above
+or below a letter. Vowel signs, viramas and the voicing of kana have other classes."""
 
 
 class Word(NamedTuple):

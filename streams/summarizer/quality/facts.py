@@ -24,6 +24,7 @@ from afterword.streams.summarizer.quality.quantities import (
     spoken_keys,
     times_of_day,
     units_in_words,
+    words_for_numbers,
 )
 from afterword.streams.text.language import date_words, stem_words
 
@@ -170,6 +171,7 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
     text = "\n".join(readable(text, code) for code in sorted(languages))
     keys.update(spoken_keys(text))
     keys.update(units_in_words(text, language))
+    keys.update(words_for_numbers(text, language))
     text = _near_digits(text)
     may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
     dates = list(dates_in(language).finditer(text)) if may_have_dates else []
@@ -242,7 +244,7 @@ _CODE = re.compile(
 )
 _MEASURE = re.compile(
     r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KMGT]?[KMBVWLh]|[AP]M|[KM]W?Hz|kWh?|[KMGT]B)"
-    r"|[a-z]+-\d+|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
+    r"|[a-z]+-\d+s?|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
 )
 """Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
 _DIGITS_OR_OTHERS = re.compile(r"\d+|\D+")

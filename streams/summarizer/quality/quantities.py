@@ -40,7 +40,8 @@ LATIN = "A-Za-zÀ-ɏ"
 """Latin letters. In scripts without spaces, words touch the digits."""
 
 _MAGNITUDES = {
-    3: "k tsd thousand thousands tausend mille mil mila duizend tusind tusen tys tysiące tysięcy тыс тысячи тысяч हजार"
+    3: "k tsd thousand thousands tausend mille mil mila duizend tusind tusen tys tysiąc tysiące tysięcy"
+    " тыс тысяча тысячи тысяч हजार"
     " nghìn ribu 1000 千 천",
     5: "lakh lakhs lac lacs लाख 100000",
     6: "mln miljon miljoner milion miliony milionów млн миллион миллиона миллионов milyon triệu juta"
@@ -88,6 +89,13 @@ _OTHER_UNITS = (
     "°c celsius",
     "°f fahrenheit",
     "inch inches",
+    "acre acres",
+    "ha hectare hectares hektar",
+    "pint pints",
+    "quart quarts",
+    "psi",
+    "bpm",
+    "sqft",
     "ft foot feet",
     "yd yard yards",
     "mile miles mi",
@@ -258,8 +266,8 @@ def unit_of(word: str, language: str) -> tuple[str, Decimal] | None:
     """Read a unit as its dimension and its factor to the base unit; return None for any other word."""
     if word[-1:] in ("2", "3") and (base := unit_of(word[:-1], language)):
         return base[0] + word[-1], base[1] ** int(word[-1])
-    if word in ("C", "F"):
-        return f"°{word.lower()}", Decimal(1)
+    if word in ("C", "F", "A"):  # "a" is an article
+        return "a" if word == "A" else f"°{word.lower()}", Decimal(1)
     small = word.casefold()
     if found := _UNITS.get(small) or _units_of_time(language).get(small):
         return found
@@ -308,11 +316,13 @@ def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
 
 
 _AM = (
-    r"a\.?m\b\.?|midnight|in the morning|vormittags|morgens|du matin|de la mañana|del? mattin[ao]|di mattina|da manhã"
+    r"a\.?m\b\.?|midnight|in the morning|vormittags|morgens|früh|om (?:morgen|formiddag)en|du matin"
+    r"|de la mañana|del? mattin[ao]|di mattina|da manhã"
     r"|утра|rano|på morgonen|[’']s (?:och|mor)\w+s"
 )
 _PM = (
-    r"p\.?m\b\.?|noon|in the (?:afternoon|evening)|nachmittags|abends|de l[’']après-midi|du soir|de la tarde"
+    r"p\.?m\b\.?|noon|in the (?:afternoon|evening)|tonight|nachmittags|abends|om (?:eftermiddag|aften)en"
+    r"|de l[’']après-midi|du soir|de la tarde"
     r"|del pomeriggio|di sera|da tarde|вечера|wieczorem"
     r"|po południu|på (?:eftermiddag|kväll)en|[’']s (?:na)?middags|[’']s avonds"
 )
@@ -384,9 +394,11 @@ def _hours(readings: Iterable[int]) -> set[int]:
 
 
 _HALF = re.compile(
-    r"(?i)(?<=\d)(\s?heures?)?\s?(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb"
+    r"(?i)(?<!\d)(?<!\d[.,])(?P<number>\d{1,18})(?P<hours>\s?heures?)?\s?"
+    r"(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb"
     r"|og en halv)\b"
 )
+_GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb\b")
 _FRACTIONS = {
     "1.5 ": r"anderthalb\w{0,2}|anderhalve?",
     "0.75 ": r"three[- ]quarters of an?|drei ?viertel|trois quarts d[e’']|tres cuartos de|tre quarti d[i’']",
@@ -400,6 +412,7 @@ _FRACTION = re.compile(
     rf"[{LATIN}]{{0,2}}\b)"
 )
 """Parts of a unit or of a large number: "half a million", "three quarters of an hour"."""
+_COUPLE = re.compile(r"(?i)\bcouple\s(?:of\s)?(?=(?:hundred|thousand|million|billion|dozen)\b)")
 _DECADE = re.compile(r"(?i)\b(twen|thir|for|fif|six|seven|eigh|nine)ties\b")
 _TENS = ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")
 
@@ -413,13 +426,29 @@ def readable(text: str, language: str) -> str:
         return text
     text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
     if language == "en":
+        text = _COUPLE.sub("two ", text)
         text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
-    return _HALF.sub(r".5\1", "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text)))
+    text = _GERMAN_HALF.sub(" einhalb", text)
+    return _HALF.sub(
+        _with_half, "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text))
+    )
+
+
+def _with_half(found: re.Match[str]) -> str:
+    """Read "2 and a half" as 2.5, but "2000000 and a half" as 2.5 million."""
+    thousands = (len(found["number"]) - len(found["number"].rstrip("0"))) // 3
+    if not thousands:
+        return f"{found['number']}.5{found['hours'] or ''}"
+    return str(int(found["number"]) + 1000**thousands // 2) + (found["hours"] or "")
 
 
 _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
 _CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
 _CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
+_SINO_KOREAN = str.maketrans("영일이삼사오육칠팔구십백천만억", "零一二三四五六七八九十百千万億")
+_ROMAN = re.compile(r"\b(?:V|X|[IVXLCDM]{2,12})\b")
+_ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+_OUT_OF = re.compile(r"(?i)(?<![\d.,])(\d{1,3}) (?:out )?(?:of|in|von|sur|de|su|van|af) ([1-9]\d{0,2})(?![\d.,])")
 _PARTS = re.compile(r"(?i)\b(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?|half)\b")
 _ONE_UNIT = re.compile(
     rf"(?i)\b(?:an?|une?|eine?[nrm]?|un[ao]?|een|uma?)\s(?P<unit>[{LATIN}]{{1,{LONGEST_UNIT}}})"
@@ -451,12 +480,71 @@ def spoken_keys(text: str) -> Iterator[Key]:
         over, under = int(part[1]) if part[1].isdigit() else 1, int(part[2] or (4 if part[3] else 2))
         yield from _keys({Decimal(f"{over / under:g}")}, NUMBER, BARE)
         yield "%", Decimal(f"{100 * over / under:g}")
-    for number, roman in enumerate(("II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"), 2):
-        if re.search(rf"\b{roman}\b", text):
-            yield from _keys({Decimal(number)}, NUMBER, BARE)
-    for run in _CHINESE.finditer(text):
+    for part in _OUT_OF.finditer(text):
+        yield "%", Decimal(f"{100 * int(part[1]) / int(part[2]):g}")
+    for roman in set(_ROMAN.findall(text)):
+        values = [_ROMAN_DIGITS[digit] for digit in roman]
+        signed = (-one if one < other else one for one, other in pairwise([*values, 0]))
+        yield from _keys({Decimal(sum(signed))}, NUMBER, BARE)
+    for run in _CHINESE.finditer(text.translate(_SINO_KOREAN)):
         value = Decimal(chinese(run[0]))
         yield from ((NUMBER, value), (BARE, value), (NEAR_HOUR, value % 12))
+
+
+def words_for_numbers(text: str, language: str) -> Iterator[Key]:
+    """Yield the keys of number words that text2num cannot read: "двадцать пять", "trzysta osób"."""
+    known = _counting("ru" if re.search("[а-яА-Я]", text) else language)
+    text = text.casefold().replace("’", "'") if known else ""
+    run, end = list[Decimal](), 0
+    for word in re.finditer(r"\w+(?:'\w+)?", text):
+        if run and (word[0] not in known or text[end : word.start()] != " "):
+            yield from _keys({_counted_up(run)}, NUMBER, BARE)
+            run = []
+        run += [known[word[0]]] if word[0] in known else []
+        end = word.end()
+    if run:
+        yield from _keys({_counted_up(run)}, NUMBER, BARE)
+
+
+def _counted_up(values: Iterable[Decimal]) -> Decimal:
+    total = part = Decimal(0)
+    for value in values:
+        if value >= 1000:
+            total, part = total + (part or 1) * value, Decimal(0)
+        else:
+            part = part * value if value == 100 and 0 < part < 10 else part + value
+    return total + part
+
+
+@cache
+def _counting(language: str) -> dict[str, Decimal]:
+    if language not in _CARDINALS:
+        return {}
+    known = {word: Decimal(value) for word, value in MAGNITUDES.items() if value >= 1000 and len(word) > 1}
+    for listed in _CARDINALS[language]:
+        known |= zip(listed.split(), map(Decimal, _COUNTED), strict=True)
+    return known | {word: Decimal(value) for word, value in _OTHER_FORMS.items()}
+
+
+_COUNTED = (*range(1, 20), *range(20, 100, 10), *range(100, 1000, 100))
+_CARDINALS = {
+    "ru": (
+        "один два три четыре пять шесть семь восемь девять десять одиннадцать двенадцать тринадцать четырнадцать"
+        " пятнадцать шестнадцать семнадцать восемнадцать девятнадцать двадцать тридцать сорок пятьдесят шестьдесят"
+        " семьдесят восемьдесят девяносто сто двести триста четыреста пятьсот шестьсот семьсот восемьсот девятьсот",
+        "один два три чотири п'ять шість сім вісім дев'ять десять одинадцять дванадцять тринадцять чотирнадцять"
+        " п'ятнадцять шістнадцять сімнадцять вісімнадцять дев'ятнадцять двадцять тридцять сорок п'ятдесят шістдесят"
+        " сімдесят вісімдесят дев'яносто сто двісті триста чотириста п'ятсот шістсот сімсот вісімсот дев'ятсот",
+    ),
+    "pl": (
+        "jeden dwa trzy cztery pięć sześć siedem osiem dziewięć dziesięć jedenaście dwanaście trzynaście czternaście"
+        " piętnaście szesnaście siedemnaście osiemnaście dziewiętnaście dwadzieścia trzydzieści czterdzieści"
+        " pięćdziesiąt sześćdziesiąt siedemdziesiąt osiemdziesiąt dziewięćdziesiąt sto dwieście trzysta czterysta"
+        " pięćset sześćset siedemset osiemset dziewięćset",
+    ),
+}
+"""Words for the numbers of `_COUNTED` in Polish, and in Russian and Ukrainian."""
+_OTHER_FORMS = {"одна": "1", "одно": "1", "две": "2", "дві": "2", "jedna": "1", "dwie": "2", "полтора": "1.5"}
 
 
 def chinese_figures(text: str) -> Iterator[Figure]:
