@@ -223,6 +223,8 @@ def _fields(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
         if isinstance(value, list):
             waiting += [(path, one) for one in value]
         elif isinstance(value, dict):
+            if isinstance(value.get("key"), str) and "value" in value:  # an attribute as OpenTelemetry writes it
+                value = {value["key"]: value["value"]}
             for name, inner in value.items():
                 if name not in OF_OTHERS:
                     yield (*path, name), inner

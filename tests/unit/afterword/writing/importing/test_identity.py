@@ -55,6 +55,7 @@ def test_the_user_that_a_record_names_is_read(named, user):
         {"participants": ["bo", "bot"]},
         {"members": [{"id": 7}]},
         {"context": [{"user_id": "bo"}]},
+        {"attributes": [{"key": "user.id", "value": {"stringValue": "bo"}}]},
         {"metadata": '{"user_id": "bo"}'},
     ],
 )
