@@ -13,29 +13,18 @@ import orjson
 from pydantic import TypeAdapter
 
 from afterword.schemas import (
-    ConversationDeleted,
-    ConversationFlush,
     ConversationUpdated,
     EpisodeAmended,
     EpisodeClosed,
     EpisodeRedo,
-    MessageCreated,
-    MessageDeleted,
-    MessageEdited,
     SummaryCreated,
     SummaryDeleted,
 )
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.schemas.decoding import INPUT_TYPES
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED, EPISODE_REDO
 from afterword.schemas.headers import OWNER
-from afterword.schemas.messages import (
-    CONVERSATION_DELETED,
-    CONVERSATION_FLUSH,
-    MESSAGE_CREATED,
-    MESSAGE_DELETED,
-    MESSAGE_EDITED,
-)
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
@@ -66,11 +55,7 @@ class EventType:
 
 
 EVENTS = (
-    EventType(MESSAGE_CREATED, MessageCreated, "input"),
-    EventType(CONVERSATION_FLUSH, ConversationFlush, "input"),
-    EventType(MESSAGE_EDITED, MessageEdited, "input"),
-    EventType(MESSAGE_DELETED, MessageDeleted, "input"),
-    EventType(CONVERSATION_DELETED, ConversationDeleted, "input"),
+    *(EventType(name, model, "input") for name, model in INPUT_TYPES.items()),
     EventType(EPISODE_CLOSED, EpisodeClosed, "output"),
     EventType(EPISODE_AMENDED, EpisodeAmended, "output"),
     EventType(EPISODE_REDO, EpisodeRedo, "output"),
@@ -185,7 +170,6 @@ CURRENT: Mapping[str, tuple[str, str]] = {
 
 
 def channels(kafka: Kafka) -> list[Channel]:
-    inputs = [event.name for event in EVENTS if event.direction == "input"]
     closed = [EPISODE_CLOSED, EPISODE_AMENDED, EPISODE_REDO]
     committed = "Read committed records only."
     compacted = f"compacted; a record without a value is a tombstone. {committed}"
@@ -197,7 +181,7 @@ def channels(kafka: Kafka) -> list[Channel]:
     undelivered = f"Summaries and deletions that a webhook endpoint did not accept, {unchanged}"
     sent = ["send"]
     return [
-        Channel("messages", kafka.messages_topic, messages, inputs, ["receive"]),
+        Channel("messages", kafka.messages_topic, messages, [*INPUT_TYPES], ["receive"]),
         Channel("episodes", kafka.episodes_topic, episodes, closed, ["send", "receive"]),
         Channel("summaries", kafka.summaries_topic, f"Summaries. {committed}", [SUMMARY_CREATED], sent),
         Channel("deletions", kafka.deletions_topic, f"Deleted summaries. {committed}", [SUMMARY_DELETED], sent),
