@@ -181,7 +181,8 @@ def ibans(text: str) -> Spans:
     for found in _IBAN.finditer(text):
         start, candidate = found.start(), found[1]
         length = iban_length(candidate[:2].upper())
-        end = _nth_alphanumeric(candidate, length)
+        ends = [at for at, character in enumerate(candidate, 1) if character.isalnum()]
+        end = ends[length - 1] if 0 < length <= len(ends) else 0
         if start < free or not end or (start + end < len(text) and text[start + end].isalnum()):
             continue
         compact = "".join(c for c in candidate[:end].upper() if c.isalnum())
@@ -195,16 +196,6 @@ def iban_length(country: str) -> int:
     """Return the length of a country's IBANs, from the registry in python-stdnum; 0 if it has none."""
     _, facts = numdb.get("iban").info(country)[0]
     return 4 + sum(map(int, _BBAN.findall(facts["bban"]))) if "bban" in facts else 0
-
-
-def _nth_alphanumeric(text: str, n: int) -> int:
-    """Return the end of the n-th letter or digit; 0 if there are fewer."""
-    seen = 0
-    for at, character in enumerate(text):
-        seen += character.isalnum()
-        if seen == n:
-            return at + 1
-    return 0
 
 
 def ips(text: str) -> Spans:

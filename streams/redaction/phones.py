@@ -92,7 +92,9 @@ class Phones:
         at = starts = 0
         follows = True
         while at < len(groups) and starts < MOST_STARTS:
-            begin = _with_sign(text, run.start(), groups[at][0])
+            begin = groups[at][0]
+            while begin > run.start() and text[begin - 1] in "+(":
+                begin -= 1
             if text[begin] not in "+(" and not follows:
                 at += 1
                 continue
@@ -139,13 +141,6 @@ def leaning(before: str) -> int:
         max((found.end() for found in pattern.finditer(before)), default=-1) for pattern in (_CALLED, _NUMBERED)
     )
     return (called > numbered) - (numbered > called)
-
-
-def _with_sign(text: str, first: int, start: int) -> int:
-    """Include `+` and `(` before a group of digits, but nothing before `first`."""
-    while start > first and text[start - 1] in "+(":
-        start -= 1
-    return start
 
 
 @lru_cache

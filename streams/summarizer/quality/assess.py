@@ -337,7 +337,9 @@ def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
         yield Problem("wrong_language", "it was not in the language of the conversation")
     elif shared_terms(summary, source.evidence.stems, source.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")
-    if _is_copy(texts.long, source):
+    tokens = words(texts.long)
+    copied = max(COPIED_WORDS, ceil(COPIED_SHARE * len(tokens)))
+    if any(map(source.evidence.has_run, runs(tokens, copied))):
         yield Problem("copied", "it copied the conversation instead of summarizing it")
     if len(texts.long) > max(length, TINY_SOURCE_CHARACTERS):
         yield Problem("too_long", "it was longer than the conversation")
@@ -358,12 +360,6 @@ def _echoes(texts: Texts, source: SourceTexts) -> bool:
 @lru_cache(maxsize=4)  # all summaries have the same instructions
 def _runs_of_instructions(instructions: str) -> frozenset[tuple[str, ...]]:
     return frozenset(runs(words(instructions), ECHOED_WORDS))
-
-
-def _is_copy(text: str, source: SourceTexts) -> bool:
-    tokens = words(text)
-    copied = max(COPIED_WORDS, ceil(COPIED_SHARE * len(tokens)))
-    return any(map(source.evidence.has_run, runs(tokens, copied)))
 
 
 def runs(tokens: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:

@@ -254,10 +254,6 @@ NEAR = 100
 """This many characters before and after a digit decide what it means."""
 
 
-def _email(match: re.Match[str]) -> list[Claim]:
-    return [Claim(match[0], frozenset({("email", match[0].casefold().rstrip("."))}))]
-
-
 def _url(match: re.Match[str]) -> list[Claim]:
     """Claim the address and its site: a source that has a page of a site supports the site too."""
     address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match[0].casefold()).rstrip(".,;:!?/")
@@ -289,7 +285,7 @@ def _code(match: re.Match[str]) -> list[Claim]:
 
 
 EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = (
-    (_EMAIL, _email),
+    (_EMAIL, lambda match: [Claim(match[0], frozenset({("email", match[0].casefold().rstrip("."))}))]),
     (_URL, _url),
     (_DOTTED, _dotted),
     (_LONG_NUMBER, _long_number),

@@ -75,7 +75,12 @@ def names(text: str, language: str) -> Iterator[tuple[str, str]]:
 
 def _marked(text: str, capitals: Sequence[re.Match[str]], language: str) -> Iterator[re.Match[str]]:
     """Yield the words that a title or a neighbouring name marks as names. Nouns rarely follow each other; names do."""
-    capitals = [m for m in capitals if not is_common(m[0], language) and not _follows_number(text, m)]
+    # "39,5 Grad Fieber" names nobody
+    capitals = [
+        m
+        for m in capitals
+        if not is_common(m[0], language) and not text[max(0, m.start() - 8) : m.start()].rstrip()[-1:].isdigit()
+    ]
     for before, match, after in zip([None, *capitals], capitals, [*capitals[1:], None], strict=False):
         has_neighbour = (before and _SPACE.fullmatch(text, before.end(), match.start())) or (
             after and _SPACE.fullmatch(text, match.end(), after.start())
@@ -123,8 +128,3 @@ def is_ordinary(word: str) -> bool:
     if len(small) != len(capital):
         return len(small) < len(capital)
     return small < capital if len(small) == 1 else word.endswith(_ENDINGS)
-
-
-def _follows_number(text: str, match: re.Match[str]) -> bool:
-    """Return whether the word is a unit after a number: "39,5 Grad Fieber" names nobody."""
-    return text[max(0, match.start() - 8) : match.start()].rstrip()[-1:].isdigit()

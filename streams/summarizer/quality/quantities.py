@@ -189,7 +189,9 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
             in_summary = _keys(claimed, BARE) | {(unit[0], value * unit[1]) for value in claimed}
         else:
             in_source, in_summary = _keys(values, NUMBER, BARE), _keys(claimed, NUMBER, CLOCK)
-            in_source |= _keys({100 * value for value in values if 0 < value < 1}, "%") | _four_digits(found[0])
+            in_source |= _keys({100 * value for value in values if 0 < value < 1}, "%")
+            if re.fullmatch(r"(?:1\d|2[0-3])[0-5]\d", found[0]):  # "1845" may be a time of day
+                in_source |= _keys({Decimal(int(found[0][:2]) * 60 + int(found[0][2:]))}, TIME)
         if not unit or _PART_OF_HOUR.match(text, after.end()):
             hours = {Decimal(int(hour) - step) % 12 for hour in values if 1 <= hour < 25 for step in (0, 1)}
             in_source |= _keys(hours, NEAR_HOUR)
@@ -229,12 +231,6 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
 
 def _keys(values: Iterable[Decimal], *kinds: str) -> frozenset[Key]:
     return frozenset((kind, value) for kind in kinds for value in values)
-
-
-def _four_digits(digits: str) -> frozenset[Key]:
-    """Read "1845" as a time of day."""
-    is_time = re.fullmatch(r"(?:1\d|2[0-3])[0-5]\d", digits)
-    return _keys({Decimal(int(digits[:2]) * 60 + int(digits[2:]))} if is_time else (), TIME)
 
 
 def _signs(text: str, before: re.Match[str]) -> tuple[int, ...]:
@@ -363,7 +359,9 @@ def times_of_day(text: str) -> Iterator[Figure]:
         if half and 1 <= hour <= 12:
             is_pm = bool(found["pm"] or found["after_noon"]) or (bool(found["night"]) and EVENING <= hour < 12)
             readings = {minutes % HALF_DAY + HALF_DAY * is_pm}
-        hours = [Decimal(f"{each}.{minute:02}") for each in _hours(readings)]
+        numbered = {each // 60 % 24 for each in readings}
+        numbered |= {each % 12 or 12 for each in numbered}
+        hours = [Decimal(f"{each}.{minute:02}") for each in numbered]
         exact = _keys({Decimal(each % (2 * HALF_DAY)) for each in readings}, TIME)
         if "h" in (found["separator"] or ""):  # "1h30" is a duration as well
             exact |= {("second", Decimal(60 * minutes))}
@@ -386,11 +384,6 @@ def named_times(text: str) -> Iterator[Figure]:
         exact = _keys({Decimal(HALF_DAY if found["noon"] else 0)}, TIME)
         near = _keys({Decimal(0), Decimal(11)}, NEAR_HOUR)
         yield Figure(*found.span(), found[0], exact | near, exact | {(NUMBER, Decimal(12))})
-
-
-def _hours(readings: Iterable[int]) -> set[int]:
-    hours = {each // 60 % 24 for each in readings}
-    return hours | {each % 12 or 12 for each in hours}
 
 
 _HALF = re.compile(
