@@ -107,7 +107,7 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
             sentence = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said).strip(".!:;,，。、 ")
             for clause in _CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
                 phrases = [_trimmed(run, clause, language) for run in _runs(clause, language)]
-                if any(phrases):
+                if any(phrases) and not _WORD.fullmatch(sentence):
                     long = (phrase for phrase in phrases if phrase and not _WORD.fullmatch(phrase))
                     title = next(long, cut_at_word(sentence, TITLE_CHARACTERS))
                     return title[:1].upper() + title[1:]

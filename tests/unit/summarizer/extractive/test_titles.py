@@ -54,6 +54,10 @@ def test_a_single_word_says_too_little_so_its_sentence_is_the_title() -> None:
     assert title("Hi, why is my sourdough so dense?") == "Why is my sourdough so dense?"
 
 
+def test_a_message_of_one_word_is_no_title() -> None:
+    assert title("WHAT", "I start at the museum shop in May.") == "Museum shop in May"
+
+
 def test_a_title_is_whole() -> None:
     found = title("I need " + "the broken chair of the owner with " * 20 + "a cat.")
     assert len(found) <= TITLE_CHARACTERS
