@@ -3,7 +3,7 @@
 A message that was deleted, or must no longer be summarized, is left out; an edited one is as it was last.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -52,7 +52,8 @@ def current(
     states: Mapping[str, MessageState],
 ) -> Current:
     """Return the messages as they are in `known`, or in `states` if they were changed there later."""
-    core, overlap = (_living(ids, known, states) for ids in (core_ids, overlap_ids))
+    newest = {name: _newest(known.get(name), states.get(name)) for name in (*core_ids, *overlap_ids)}
+    core, overlap = (tuple(filter(None, map(newest.get, ids))) for ids in (core_ids, overlap_ids))
     changed = {name: state.changed for name, state in states.items() if state.changed != NEVER}
     living = (*core, *overlap) if core else ()
     inputs = tuple((message.id, NEVER if message.changed is None else message.changed) for message in living)
@@ -64,13 +65,6 @@ def current(
         deleted=frozenset(name for name, state in states.items() if isinstance(state, DeletedMessage)),
         expired=frozenset(name for name in core_ids if name not in known and name not in states),
     )
-
-
-def _living(
-    ids: Iterable[str], known: Mapping[str, EpisodeMessage], states: Mapping[str, MessageState]
-) -> tuple[EpisodeMessage, ...]:
-    found = ((known.get(name), states.get(name)) for name in ids)
-    return tuple(message for one in found if (message := _newest(*one)) is not None)
 
 
 def _newest(known: EpisodeMessage | None, state: MessageState | None) -> EpisodeMessage | None:
