@@ -90,10 +90,10 @@ def attach_agents(
     *,
     are_idle: bool = False,
 ) -> Lanes[Hashable]:
-    """Register an agent for each source, given by its name; return their lanes, to be cancelled when the app stops.
+    """Register an agent for each topic, and return the lanes that they share, which must be cancelled at the end.
 
-    A source is a topic and its schema, by whose `order` records are divided into lanes; the sources share them. With
-    `are_idle`, records count as idle until `handle` says that it works on them.
+    `sources` has each agent's topic and schema by the agent's name; the schema's `order` chooses a record's lane. With
+    `are_idle`, records count as idle until `handle` marks them as being worked on.
     """
     crashes: set[asyncio.Task[None]] = set()
 

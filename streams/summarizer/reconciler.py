@@ -168,7 +168,7 @@ class Reconciler:
         self._conversations = Conversations(episodes, steps, rules)
 
     async def handle(self, record: Record, cause: Cause) -> None:
-        """Do everything that follows from a record.
+        """Apply a record to the stores, and announce what it changed.
 
         Raises: InvalidRecord if the episode is stored with other messages, if the conversation has another tenant, or
         if a changed message is unknown or its episode's messages have expired.
@@ -207,7 +207,10 @@ class Reconciler:
                     yield episode
 
     async def _change(self, amended: EpisodeAmended, *, is_held: bool) -> None:
-        """Apply a change to the archive. Raises: InvalidRecord if the message is unknown; `is_held` by an episode."""
+        """Apply a change to the archive. `is_held` tells whether a stored episode has the message.
+
+        Raises: InvalidRecord if the message is unknown.
+        """
         await self._messages.change(change_of(amended))
         if amended.message_id is None:
             return
