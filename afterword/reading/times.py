@@ -84,7 +84,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     languages.append("en")
     tokens = list(_TOKEN.finditer(question[:MOST_CHARACTERS]))
     readers = [_Reader(tokens, _vocabulary(language), today) for language in languages]
-    reader = max(readers, key=lambda reader: sum(one.end - one.begin for one in reader.dates))
+    reader = max(readers, key=lambda reader: reader.understood)
     try:
         days = reader.together()
     except ValueError:
@@ -233,7 +233,7 @@ class _Vocabulary:
         opening = [word for meaning in _OPEN for word in around[meaning]]
         self.within = frozenset([*opening, *_IN[language].split()])
         joins = _DASHES.union(around["joins"])
-        self._plain = self.within.union(_ONE, *around.values())
+        self.plain = self.within.union(_ONE, *around.values())
         self.of = frozenset([*_IN[language].split(), *around["of"]])
         """Words between a month and its year."""
         units = (name.casefold() for unit in _UNITS for name in info[unit] if len(name) > 1)
@@ -298,7 +298,7 @@ class _Vocabulary:
         if word in self.symbols or self.is_last(word):
             return self.symbols.get(word, "~")
         number = None
-        if word.replace("-", "").isalpha() and word not in self._plain:
+        if word.replace("-", "").isalpha() and word not in self.plain:
             number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self._language, threshold=0)))
         return number[0] if number else word
 
@@ -338,6 +338,11 @@ class _Reader:
         numeric = map(_numeric, tokens)
         self._said = [f"D{day}" if day else known.symbol(word) for word, day in zip(self._words, numeric, strict=True)]
         self.dates = self._dates()
+
+    @property
+    def understood(self) -> tuple[int, int]:
+        """The number of words in dates, and of those that may join them: "May" is an abbreviation in Spanish too."""
+        return sum(one.end - one.begin for one in self.dates), sum(word in self._known.plain for word in self._words)
 
     def _dates(self) -> list[_Date]:
         """Find dates from left to right, each as long as possible."""

@@ -344,8 +344,9 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
         raise NotPermitted(problem=f"the key lacks the scope {tool.scope}")
     require_user(toolbox.principal)
     try:
-        fields = tool.arguments.model_fields  # null means the default
-        stated = {name: value for name, value in arguments.items() if value is not None or name not in fields}
+        fields = tool.arguments.model_fields  # null means the default, and so does the empty text of an optional field
+        unset = {name: (None,) if field.is_required() else (None, "") for name, field in fields.items()}
+        stated = {name: value for name, value in arguments.items() if value not in unset.get(name, ())}
         given = tool.arguments.model_validate_json(json.dumps(stated))
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error)) from None

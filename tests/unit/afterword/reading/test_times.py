@@ -184,6 +184,7 @@ def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
         "Was war am 1. oder 2. März?",
         "Que s'est-il passé le 1er ou le 2 mars ?",
         "What did I say on March 10 or later?",
+        "on May 3, 2025 or so",
         "What did I say not before March 10?",
         "Was habe ich nicht vor dem 10. März gesagt?",
         "What did I do from Christmas to March 3?",

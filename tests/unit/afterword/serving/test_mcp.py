@@ -154,6 +154,17 @@ async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_kn
             assert "UTC, user: Please remember that my daughter" in text_of(read)
 
 
+async def test_null_and_an_empty_text_are_the_default_of_an_optional_argument() -> None:
+    async with holding() as served:
+        await a_conversation(served)
+        async with over_http(served) as client:
+            said = {"query": "flight Rome"}
+            unset = {"k": None, "since": "", "until": None, "min_coverage": ""}
+            answers = [await client.call_tool("recall", arguments) for arguments in (said, said | unset)]
+            assert answers[0].structured_content == answers[1].structured_content
+            assert (await client.call_tool("recall", {"query": ""})).is_error
+
+
 async def test_what_is_written_becomes_records_of_this_user() -> None:
     async with holding(scopes=SCOPES) as served:
         await a_conversation(served)
