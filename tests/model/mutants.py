@@ -364,11 +364,20 @@ MUTANTS = (
     ),
     Mutant(
         "whether a row is complete is up to the settings of the worker that reads it",
-        SUMMARIZER,
+        "tests/unit/summarizer/test_rolling_rows.py",
         CONVERSATIONS,
         "        return None if self.row is None or self.row.is_complete else self.row\n",
         "        limit = self.rules.rolling_max_tokens\n"
         "        return self.row if self.row is not None and count_tokens(self.row.content) < limit else None\n",
+    ),
+    Mutant(
+        "what an interrupted deletion left in the index waits for the LLM",
+        AMENDING_TESTS,
+        RECONCILER,
+        "            if isinstance(stored, StoredEpisode) and stored.inputs:\n",
+        "            if not (isinstance(stored, StoredEpisode) and stored.inputs):\n"
+        "                return False\n"
+        "            if stored.inputs:\n",
     ),
     Mutant(
         "rows keep the texts of before a change",
