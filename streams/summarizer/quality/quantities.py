@@ -67,6 +67,9 @@ _CURRENCIES = {
     "inr": "₹ inr rs rupee rupees rupien roupies rupias",
     "chf": "chf franken francs",
     "kr": "kr sek nok dkk kronor kroner krone",
+    "peso": "peso pesos",
+    "pln": "pln zł złoty złote złotych",
+    "rub": "₽ rub руб рубль рубля рублей",
 }
 CURRENCIES = {word: code for code, listed in _CURRENCIES.items() for word in listed.split()}
 
@@ -95,6 +98,8 @@ _OTHER_UNITS = (
     "quart quarts",
     "psi",
     "bpm",
+    "rpm",
+    "iu",
     "sqft",
     "ft foot feet",
     "yd yard yards",
@@ -397,7 +402,7 @@ _FRACTIONS = {
     "0.75 ": r"three[- ]quarters of an?|drei ?viertel|trois quarts d[e’']|tres cuartos de|tre quarti d[i’']",
     "0.5 ": r"half (?:of )?an?|(?<!and )a half|(?:eine? |ne )?halbe|(?:une? )?demi[- ]|(?<!\by )medi[ao]"
     r"|(?<!\be )(?:mezz(?:[’']|[ao])|mei[ao])|(?<!en )een half|(?<!og )en halv",
-    "0.25 ": r"(?:a )?quarter of an?|(?:eine |ne )?viertel|un quart d[e’']|un cuarto de|un quarto d[i’']",
+    "0.25 ": r"(?:a )?quarter(?: of an?)?|(?:eine |ne )?viertel|un quart d[e’']|un cuarto de|un quarto d[i’']",
 }
 _FRACTION = re.compile(
     rf"(?i)\b(?:{'|'.join(f'({words})' for words in _FRACTIONS.values())})\s?"

@@ -138,6 +138,8 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("en", "Chapter MCMXCIV of XIV", "chapter 1994 of 14", "chapter 1996 of 14"),
         ("en", "nine out of ten agree", "90% agree", "80% agree"),
         ("en", "a couple hundred dollars", "200 dollars", "300 dollars"),
+        ("en", "a quarter million", "250,000", "450,000"),
+        ("es", "Cuesta 80 pesos.", "80 pesos", "80 dólares"),
         ("en", "a million and a half", "1.5 million", "2.5 million"),
         ("de", "zweieinhalb Millionen Euro", "2,5 Millionen Euro", "3,5 Millionen Euro"),
         ("fr", "trois millions et demi", "3,5 millions", "4,5 millions"),
