@@ -97,12 +97,12 @@ _PREFACE = re.compile(
 )
 _ASIDE = re.compile(r"(?s)(?=.{1,200}\Z)(?:[^\"“”]|\"[^\"]*\"|“[^”]*”)*\b(?:I|(?i:you|your|let me)\b)")
 """A paragraph in which a model speaks of its answer: "(Note: I kept it short.)", "Let me know if you need more."."""
-_NOTE = re.compile(r"(?s)(?=.{1,200}\Z)(?:\(.*\)|\[.*\]|\w[\w ]{0,30}: ?\d+)\Z")
+_NOTE = re.compile(r"(?s)(?=.{1,200}\Z)(?:\(.*\)|\[.*\]|(?i:word|sentence|token|length)[\w ]{0,20}: ?\d+)\Z")
 """A paragraph about the answer: "(17 words)", "Word count: 17"."""
 _COMMAND = re.compile(r"(?s)\\[a-z]+\{(?P<inside>.*)\}\Z")
 """A text in a command of LaTeX, such as `\\boxed{…}`."""
 _EMPHASIZED = re.compile(r"(?P<mark>[*_]{1,3})(?![\s*_])(?P<inside>[^*_]*[^*_\s])(?P=mark)\Z")
-_BULLET = re.compile(r"^[ \t]*(?:[-*•+]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
+_BULLET = re.compile(r"^[ \t]*(?:[-*•+]|\d[.)])[ \t]+", re.MULTILINE)
 _QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "‘": "’", "«": "»", "「": "」", "`": "`"}
 
 

@@ -97,6 +97,8 @@ def test_only_the_text_itself_is_taken(text: str) -> None:
         "Ada sent the summary: it was short.",
         "Summary judgment was granted. Ada waits.",
         "They planned:\n\n- a trip\n- a party",
+        "They go by train.\n\nTotal cost: 4000",
+        "41. Ada has it.",
         "**Past**\nAda left.\n\n**Plans**\nBob stays.",
         "Ada said “yes”, and Bob “no”",
     ],
