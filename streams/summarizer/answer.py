@@ -73,8 +73,9 @@ _OPENED_TURN = re.compile(
     r"\s*(?:<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?|assistant\s*(?:\n|:))\s*",
     re.IGNORECASE,
 )
+_END_OF_TURN = re.compile(r"<[|｜](?:im_end|endoftext|eot_id|end_of_text)[|｜]>")
 _NEXT_TURN = re.compile(
-    rf"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|{_TOKEN.pattern}(?=[^\S\n]*+(?:\n|\Z))|</s>|<end_of_turn>|<eos>"
+    rf"{_END_OF_TURN.pattern}|<[|｜]end[|｜]>|{_TOKEN.pattern}(?=[^\S\n]*+(?:\n|\Z))|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n|\[/?INST\]"
     r"|(?<=[.!?。！？])(?=[^\S\n]*+\n)[\s#*]*+(?:User|Human|Instruction)[*\s]*+:"
 )
@@ -266,9 +267,10 @@ def without_thinking(text: str) -> str:
         is_thought = _IS_THOUGHT.fullmatch(begun["name"])
         ended = _end_of_block(begun).search(text, begun.end())
         if not ended:
-            at = begun.start("open")
-            if _TOKEN.match(text, at) and (last := _LAST_TOKEN.match(text, at + 1)):
-                text = text[last.end() :]  # the tokens around a thought may have different names
+            own, at = _END_OF_TURN.split(text, maxsplit=1)[0], begun.start("open")
+            is_token = _TOKEN.match(own, at) and not _OPENED_TURN.match(own)
+            if is_token and (last := _LAST_TOKEN.match(own, at + 1)):
+                text = own[last.end() :]  # the tokens around a thought may have different names
             else:
                 text = "" if is_thought else text[begun.end() :] if _IS_ANSWER.fullmatch(begun["name"]) else text
             break

@@ -73,6 +73,8 @@ SAID = "Ada cancelled order 4711. The refund takes three days."
         f"{SAID}\n\n(9 words)",
         f"{SAID}\n\nWord count: 9",
         f"{SAID}<|user|>\nThank you!",
+        f"<|inner_prefix|>Two facts.<|inner_suffix|>{SAID}<|im_end|>\n<|im_start|>user\nThank you!",
+        f"<|im_start|>assistant\n{SAID}<|im_end|>\n<|im_start|>user\nThank you!",
         SAID.replace("Ada", "1. Ada").replace(" The", "\n2. The"),
         f"{SAID}<|im_end|>",
         f"{SAID}<|im_end|>\n<|im_start|>user\nThank you!<|im_end|>",
