@@ -123,11 +123,13 @@ _LABELLED_KEY = re.compile(
     re.IGNORECASE,
 )
 _PASSWORD = re.compile(
-    rf"(?:{_PASSWORDS}|\bp(?:ass|wd?)(?=\s?[:=]))[^\n.!?;\d]{{0,40}}?(?<![A-Za-z\d_./+~!#$%&*?@^-])"
-    r"(?=[^\s\d]{0,40}\d)([A-Za-z\d_./+=~!#$%&*?@^-]{8,}+)",
+    rf"(?:{_PASSWORDS}|\bp(?:ass|wd?)(?=\s?[:=]))"
+    r"(?:[^\s\dA-Za-z]{0,3}\s{0,2}[:：=—–-]{0,2}|[^\n.!?;\d]{0,36}?(?:\s[^\s\d]{1,4}|['’]s|lautet|[:：=—–]))\s{0,2}[\"'`]?"
+    r"(?<![A-Za-z\d_./+~!#$%&*?@^-])(?=[^\s\d]{0,40}\d)([A-Za-z\d_./+=~!#$%&*?@^-]{8,}+)",
     re.IGNORECASE,
 )
-"""A password is the first word with a digit shortly after the word "password", whatever verb is between them."""
+"""Finds the word with a digit that follows a password's name, a sign, or any short word, such as a verb, soon after the
+name."""
 _BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
 
 

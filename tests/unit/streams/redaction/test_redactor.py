@@ -91,6 +91,7 @@ NOT_FOUND = [
     "git clone git@github.com:a/b.git, icon@2x.png, lodash@4.17.21, @joe",
     "https://example.com/a/b?id=12345&code=US",
     "the token is expired, the secret is out, the password is forgotten",
+    "my password for ticket PROJ-20240311, a password manager called 1Password8",
     "the password is for the flight LH2490, my password expires on 2024-12-31",
     "100%40 of it, 5%20off, R&D; C:\\u0020",
     "look at it dot by dot",
