@@ -19,6 +19,7 @@ from afterword.streams.summarizer.extractive.ranking import (
 from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS, title_of
 from afterword.streams.text.language import UNDETERMINED, detect_all, stem_words
 from afterword.streams.text.sentences import cut_at_word
+from afterword.streams.text.visible import strip_control_tokens
 
 __all__ = ["ExtractiveTexts", "carry_forward", "condense", "summarize"]
 SHORT_CHARACTERS = 400
@@ -26,6 +27,8 @@ LONG_CHARACTERS = 1000
 ROLLING_EXCHANGES = 3
 REPETITION = 0.8
 """An exchange repeats another one that has more than this share of its words."""
+MOST_REJECTED = 100
+"""After this many exchanges that repeat others or do not fit, no more are tried: they say less and less."""
 ENGLISH = "en"
 NO_TEXT = "No text was exchanged."
 
@@ -50,7 +53,8 @@ def summarize(
     turns = turns_of(episode.messages, terms)
     told = Told(exchanges_of(turns, terms), terms)
     rolling = carry_forward(previous_rolling, told.lines(ROLLING_EXCHANGES), rolling_tokens, terms)
-    beginning = next((message.content.strip() for message in episode.messages if message.content.strip()), NO_TEXT)
+    visible = (strip_control_tokens(message.content).strip() for message in episode.messages)
+    beginning = next(filter(None, visible), NO_TEXT)
     return ExtractiveTexts(
         title=title_of(turns, language) or cut_at_word(beginning, TITLE_CHARACTERS),
         short_summary=told.text(SHORT_CHARACTERS) or cut_at_word(beginning, SHORT_CHARACTERS),
@@ -89,11 +93,14 @@ class Told:
 
     def _choose(self, count: int, fits: Callable[[list[int]], bool]) -> list[int]:
         chosen: list[int] = []
+        rejected = 0
         for at in self.ranked:
-            if len(chosen) == count:
+            if len(chosen) == count or rejected == MOST_REJECTED:
                 break
             if not any(self._repeats(at, other) for other in chosen) and fits([*chosen, at]):
                 chosen.append(at)
+            else:
+                rejected += 1
         return chosen
 
     def _repeats(self, at: int, other: int) -> bool:
