@@ -62,7 +62,7 @@ def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders,
     data, event_type = read_event(value, headers)
     model = INPUT_TYPES.get(event_type)
     if model is None:
-        raise InvalidRecord("unknown_type", "this topic does not accept that type")
+        raise InvalidRecord("unknown_type", f"this topic accepts {', '.join(INPUT_TYPES)}")
     if len(data) > MAX_INPUT_BYTES:
         raise InvalidRecord("too_large", f"{len(data)} bytes; at most {MAX_INPUT_BYTES} are accepted")
     event = validate(model, data)
