@@ -20,6 +20,8 @@ from afterword.streams.private import cache_directory
 
 DATA = Path(__file__).parent / "data" / "mongo"
 SOURCE = DATA / "TestMongo.java"
+HEAP = ("-Xmx1g",)
+"""Enough for a query that looks at all messages of a run with hostile input."""
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 
@@ -63,7 +65,8 @@ async def running_mongo(directory: Path) -> AsyncIterator[MongoServer]:
 def mongo_command(*arguments: str) -> list[str]:
     """Return the server's command line; fetch and compile the server if it is missing."""
     jars = mongo_jars()
-    return command_line(os.pathsep.join((str(compiled(jars)), jars.classpath("mongo"))), "TestMongo", arguments)
+    classpath = os.pathsep.join((str(compiled(jars)), jars.classpath("mongo")))
+    return command_line(classpath, "TestMongo", arguments, HEAP)
 
 
 def mongo_jars() -> JarCache:

@@ -50,13 +50,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--from", dest="first", metavar="WORD", default="", help="go on with the first such kind")
     parser.add_argument("--rate", type=float, help=f"records a second; {RATE:g}, of hostile input {HOSTILE_RATE:g}")
     parser.add_argument("--short", action="store_true", help="the short form of each kind, as the tests run it")
+    parser.add_argument("--servers", action="store_true", help="everything in MongoDB and Qdrant, not only some kinds")
     return parser.parse_args()
 
 
 async def run_hostile(directory: Path, given: argparse.Namespace) -> list[Result]:
     kinds = [kind for kind in HOSTILE if given.only.lower() in kind.name.lower()]
     seconds = None if given.short else 60 * given.minutes
-    result = await attacked(directory, kinds, Form(given.seed, given.rate or HOSTILE_RATE, seconds, hostile=True))
+    form = Form(given.seed, given.rate or HOSTILE_RATE, seconds, hostile=True, on_servers=given.servers)
+    result = await attacked(directory, kinds, form)
     lost = f"{result.lost} lost, {result.duplicated} duplicated"
     counts = f"{result.messages:,} messages, {result.episodes:,} episodes, {lost}"
     tell("\n".join([*hostile_table(result), "", counts, *details(result)]))
@@ -78,7 +80,7 @@ async def run_faults(directory: Path, given: argparse.Namespace) -> list[Result]
         async with serving(directory / f"stack-{brokers}", brokers) as servers:
             for kind in some:
                 seconds = None if given.short else 60 * given.minutes * kind.share / total
-                form = Form(given.seed, given.rate or RATE, seconds)
+                form = Form(given.seed, given.rate or RATE, seconds, on_servers=given.servers)
                 place = directory / kind.__name__.lower()
                 place.mkdir()
                 began = time.monotonic()

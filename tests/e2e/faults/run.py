@@ -26,7 +26,7 @@ from tests.e2e.faults.kinds.workers import SESSION_SECONDS
 from tests.e2e.faults.load import Conversations, Dialogues, Load
 from tests.e2e.faults.loops import Loops, probed
 from tests.e2e.faults.stalls import Group, measured
-from tests.e2e.faults.world import Servers, World
+from tests.e2e.faults.world import ON_SERVERS, Servers, World
 from tests.openai_server import success
 
 QUIET_SECONDS = 600.0
@@ -48,6 +48,8 @@ class Form:
     """Workers are static members of their groups, as those of a StatefulSet are."""
     hostile: bool = False
     """True if real dialogues are the load, and event loops and the groups of all roles are measured."""
+    on_servers: bool = False
+    """True if every kind keeps everything in MongoDB and Qdrant."""
 
     @property
     def long(self) -> bool:
@@ -76,7 +78,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
     """Inject all of these kinds into one deployment, and judge it at the end."""
     faults = [kind() for kind in kinds]
     result = Result(faults)
-    settings = settings_for(servers, directory, kinds, changed(kinds, form))
+    settings = settings_for(servers, directory, kinds, form)
     kafka = settings.kafka
     chance = random.Random(form.seed)
     has_changes = changed(kinds, form)
@@ -286,7 +288,7 @@ def _count(report: Report, kind: Any) -> int:
     return report.findings[kind].count if kind in report.findings else 0
 
 
-def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], has_changes: bool) -> Settings:
+def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], form: Form) -> Settings:
     """Return settings with Kafka's shortest timeouts, so that failures are noticed early. Names come from the
     directory.
     """
@@ -308,7 +310,8 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
         "quality": {},
         "retry": {},
     }
-    for each in [changes.SETTINGS if has_changes else {}, *[kind.settings for kind in kinds]]:
+    common = [changes.SETTINGS if changed(kinds, form) else {}, ON_SERVERS if form.on_servers else {}]
+    for each in [*common, *[kind.settings for kind in kinds]]:
         for section, values in each.items():
             ours[section] |= values
     if ours["llm"]:
