@@ -333,7 +333,7 @@ class Engine(Section):
     state_memory_bytes: int = Field(
         64 * 1024 * 1024,
         ge=LEAST_STATE_MEMORY_BYTES,
-        description="memory of RocksDB for all partitions of a segmenter together; see docs/scaling.md",
+        description="memory of RocksDB for all partitions of a segmenter together",
     )
 
 

@@ -137,7 +137,7 @@ DEAD_LETTER_FIELDS = {
     "topic": "Topic of the original record.",
     "partition": "Partition of the original record.",
     "offset": "Offset of the original record.",
-    "stage": "Component that rejected it: segmenter or summarizer.",
+    "stage": "Component that rejected it: segmenter, summarizer, archive, ingest or webhooks.",
     "type": "Stable snake_case name of the error.",
     "message": "Error message for people, one line without the record's content.",
     "timestamp": "Time of the last failure, in RFC 3339.",
