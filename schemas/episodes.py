@@ -153,8 +153,8 @@ class EpisodeAmended(Model):
 class EpisodeRedo(Model):
     """A request to redo the summary of a stored episode, on the topic `episode.closed`.
 
-    A summarizer sends it when the LLM should replace a fallback, or a summary that `afterword summaries redo` has
-    marked. It carries no content: the episode's messages are read from the archive.
+    A summarizer sends it to replace a fallback, or a summary that `afterword summaries redo` has marked. The messages
+    are read from the archive.
     """
 
     conversation_id: Id

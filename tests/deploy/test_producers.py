@@ -64,7 +64,7 @@ def librdkafka(directory: Path, servers: str) -> None:
 
 def node(directory: Path, servers: str) -> None:
     run(directory, needs("npm"), "install", "--silent", "--no-audit", "--no-fund", "kafkajs@2")
-    (directory / "produce.js").write_text(program("Node"))
+    shutil.copy(EXAMPLES / "produce.js", directory)
     run(directory, needs("node"), "produce.js", BOOTSTRAP_SERVERS=servers, KAFKAJS_NO_PARTITIONER_WARNING="1")
 
 

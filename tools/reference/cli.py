@@ -25,17 +25,11 @@ output is not a terminal, tables are printed as tab-separated lines.
 | --- | --- |
 | 0 | success, also when `dev`, `watch` or a worker was stopped by a signal |
 | 1 | a failure, or a check that did not pass: see the report, or the last line of standard error |
-| 2 | a setting, topic or argument is missing or wrong and is named on standard error; \
-or `audit --wait` timed out, and the report says what is missing |
+| 2 | a setting, topic or argument is missing or wrong; or `audit --wait` timed out |
 
-| environment variable | meaning |
-| --- | --- |
-| `AFTERWORD_…` | [settings](../settings.md), for every command; an unknown one is an error |
-| `AFTERWORD_CONFIG` | TOML file with settings; `afterword dev` writes one |
-| `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); without it, nowhere |
-
-If none of them names a file or a server, commands and programs use `.afterword/afterword.toml` in the current directory
-or the nearest one above it, if it belongs to this user. Commands say so on standard error.
+All commands read the [settings](../settings.md) from variables that begin with `AFTERWORD_`, and from the file that
+`AFTERWORD_CONFIG` names. Without a file or the address of a server, they use the file of `afterword dev`:
+`.afterword/afterword.toml` in the current directory or above it, if it belongs to this user.
 
 ## Common options
 These mean the same in every command that names them.

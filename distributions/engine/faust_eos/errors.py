@@ -115,8 +115,7 @@ class SourceRecreated(EngineError):
 
 class SourceGrown(EngineError):
     """{topic} has {found} partitions, but was read when it had {expected}: keys have moved to other partitions, away
-    from their earlier records. The worker stops reading. Move to a new topic with {found} partitions: see
-    docs/how-to/scale.md"""
+    from their earlier records. The worker stops reading. Move to a new topic with {found} partitions"""
 
 
 class ChangelogMismatch(EngineError):
