@@ -109,7 +109,7 @@ class HttpClient:
         # nothing is decompressed, because a few bytes could become very many
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         try:
-            # httpx limits the silence between two bytes; a server that trickles is limited here
+            # httpx only limits the pause between two bytes; this also limits a server that trickles
             async with asyncio.timeout(self._timeout_seconds):
                 async with self._client.stream("POST", path, content=content, headers=headers) as response:
                     return response, await bounded_body(response)
@@ -147,7 +147,7 @@ def no_answer(problem: str) -> ProviderUnavailable:
 
 
 def reported(error: Any, request: dict[str, Any]) -> ProviderError:
-    """Map an error reported in a successful response. Its code counts like a status."""
+    """Return the error that a successful response reports. Its code is treated like a status."""
     found = _as_error(error)
     for code in map(found.get, ("code", "status", "status_code")):
         if isinstance(code, int | str) and str(code)[:4] in ERRORS:
@@ -159,8 +159,8 @@ def reported(error: Any, request: dict[str, Any]) -> ProviderError:
 def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -> ProviderError:
     """Map an unsuccessful response to its error.
 
-    A refusal becomes ProviderMisconfigured here. A caller that knows how other requests fare may find that it concerns
-    only this one.
+    A refusal becomes ProviderMisconfigured here. The caller may know from other requests that only this one was
+    refused.
     """
     retry_after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC)) or 0
     try:

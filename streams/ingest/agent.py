@@ -90,7 +90,7 @@ class BulkGate:
         self._clock = clock
         self._burst = 0
         self._looks_at = 0.0
-        """Time of the next look, which whoever asks first makes; infinite while one is under way."""
+        """Time from which the next caller reads the lag again; infinite while somebody is reading it."""
         self._counted_at = -math.inf
 
     async def room(self) -> int:
@@ -186,7 +186,7 @@ def ingest_app(
 ) -> App:
     """Make the app, with one agent per source, so that no source waits for another.
 
-    `topics` are those that are read, each with the index of its source.
+    `topics` has the index of its source for each topic that is read.
     """
     group = settings.kafka.ingest_id
     app = faust_app(settings, group, metrics.engine, role="ingest", tracer=tracer, sources_may_grow=True)

@@ -16,7 +16,7 @@ UNREADABLE = (EOFError, LookupError, ValueError, TypeError, ArithmeticError, Mem
 
 
 class Expansion(NamedTuple):
-    """Limits for the values that a type's bytes turn into: at most `base`, and `rate` per byte.
+    """Limits on how many values a type's bytes can become: `base`, plus `rate` for each byte.
 
     `least` is the smallest number of bytes that the type has.
     """

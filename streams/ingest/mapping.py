@@ -56,7 +56,7 @@ def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def context(record: KafkaRecord, value: Any) -> dict[str, Any]:
-    """Return what expressions see of a record; of several headers with one name, they see the first."""
+    """Return what expressions see of a record. If several headers have the same name, they see only the first."""
     return {
         "key": None if record.key is None else record.key.decode(errors="replace"),
         "value": value,

@@ -81,7 +81,8 @@ class ProtobufSchema:
             raise InvalidRecord("invalid_protobuf", f"not of its schema: {type(error).__name__}") from None
 
     def _check_size(self, message: Message) -> None:
-        """Check how many values a message has in a dict. Two bytes are a message, of which every field is shown.
+        """Check how many values a message has in a dict. Even a message of two bytes may have many fields, all of which
+        are shown.
 
         Raises: InvalidRecord.
         """
@@ -123,7 +124,8 @@ def _file(name: str, text: str) -> FileDescriptorProto:
 
 
 def _well_known(name: str) -> FileDescriptorProto:
-    """Return a file of Google's; an empty one for any other name, because imports for options only are not needed."""
+    """Return one of Google's files, or an empty file for any other name, because imports that only define options are
+    not needed."""
     if WELL_KNOWN.fullmatch(name):
         with suppress(ImportError):
             module = import_module(f"{name.removesuffix('.proto').replace('/', '.')}_pb2")

@@ -25,7 +25,7 @@ UNKNOWN_SECONDS = 30.0
 """An unknown or refused schema is not requested again for this long."""
 MOST_REFERENCES = 100
 REFUSALS = (httpx.codes.BAD_REQUEST, httpx.codes.UNPROCESSABLE_ENTITY, httpx.codes.NOT_IMPLEMENTED)
-"""Answers if a schema is not of the type that is asked for."""
+"""Statuses that mean that the schema is not of the requested type."""
 TYPES: Mapping[Format, str] = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}
 SCHEMAS: Mapping[Format, type[AvroSchema | ProtobufSchema]] = {"avro": AvroSchema, "protobuf": ProtobufSchema}
 
@@ -38,7 +38,7 @@ class RegistryUnavailable(AfterwordError):
 
 @asynccontextmanager
 async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegistry"]:
-    """Open a client, which asks nothing until a schema is needed."""
+    """Open a client, which sends no request until a schema is needed."""
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = httpx.BasicAuth(settings.username, settings.password.get_secret_value())
@@ -57,7 +57,7 @@ class SchemaRegistry:
         self._unknown: dict[tuple[Format, int], tuple[float, str]] = {}
 
     async def reader(self, form: Format, number: int) -> Read:
-        """Return what reads records with this schema.
+        """Return the reader of records with this schema.
 
         Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
         """

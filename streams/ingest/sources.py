@@ -28,7 +28,7 @@ class Functions(functions.Functions):  # type: ignore[misc]  # jmespath has no t
 
     @functions.signature({"types": ["string", "null"]})  # type: ignore[untyped-decorator]  # as above
     def _func_from_json(self, text: str | None) -> Any:
-        """Parse JSON in a string; null if it is none."""
+        """Parse JSON in a string; null if it is not JSON."""
         try:
             return None if text is None else loads(text.encode())
         except (orjson.JSONDecodeError, UnicodeEncodeError):

@@ -128,8 +128,8 @@ _PASSWORD = re.compile(
     r"(?<![A-Za-z\d_./+~!#$%&*?@^-])(?=[^\s\d]{0,40}\d)([A-Za-z\d_./+=~!#$%&*?@^-]{8,}+)",
     re.IGNORECASE,
 )
-"""Finds the word with a digit that follows a password's name, a sign, or any short word, such as a verb, soon after the
-name."""
+"""Matches a word with a digit that soon follows a word for a password, with at most a sign or a short word, such as a
+verb, between them."""
 _BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
 
 

@@ -28,10 +28,9 @@ from faust_eos.errors import place_of
 log = structlog.get_logger()
 
 PIECE = ByteBudget(read=256 * 1024, write=1024 * 1024)
-"""Bytes of records, and of what is written for them, that are handled without a pause.
-
-Short messages lead to three or four times their own size. If the limit for writing were lower, a piece would have only
-a few messages of each conversation, whose row is read and written once per piece.
+"""Maximum bytes of records, and of what is written for them, that are handled without a pause. Short messages cause
+writes of three or four times their own size. With a lower limit for writes, a piece would have only a few messages of
+each conversation, although it reads and writes the conversation's row once.
 """
 POSITIVE = 0x7FFFFFFF
 

@@ -199,7 +199,8 @@ class ScopeLog:
             self.state = state.stub
 
     def _step(self, before: State, after: State) -> None:
-        """Make `after` the state, and delete the rows that leave the window: over time as many as were created."""
+        """Make `after` the state, and delete the rows that leave the window; over time, as many are deleted as were
+        created."""
         first = window_first(before, after, self._window)
         for seq in range(before.window_first, first):
             self._forget(seq)

@@ -157,7 +157,8 @@ class TopicListener:
     """
 
     saved: int
-    """Messages so far above (or below) TYPICAL_EPISODE per ended episode; at most MOST_SAVED."""
+    """By how many messages the ended episodes together exceed TYPICAL_EPISODE each (negative if they are shorter); at
+    most MOST_SAVED."""
     last: int
     """Bits of the last message, LAST_USER and LAST_ENDED_ASKING, and EARLIER_ENDED_ASKING of the one before it."""
     mean_share: int

@@ -48,7 +48,7 @@ BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((ConnectionResetError, BrokenPipeError, httpx.RemoteProtocolError), "it closed the connection"),
     ((ValueError,), "what answers is not a Qdrant server"),
 )
-"""Meanings of an error below the client's; the first match applies."""
+"""What the cause of a client's error means; the first match applies."""
 
 NOT_FOUND = 404
 CONFLICT = 409

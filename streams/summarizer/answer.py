@@ -319,7 +319,8 @@ _CLOSING_TAG = re.compile(r"(?:\]\]>)?(?:</[\w -]{1,30}>\s*){1,4}\Z")
 
 
 def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
-    """Return the last object that has all the fields, or else one that lets the caller say what is missing."""
+    """Return the last object that has all the fields. If there is none, return one from which the caller can say what
+    is missing."""
     text = _as_typed(text)
     spoken = without_thinking(text)
     string = _decoded(text)  # the object may be inside a JSON string

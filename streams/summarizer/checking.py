@@ -43,7 +43,7 @@ class SummaryCheck:
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
         source, texts = source_of(request, self._instructions), texts_of(request, summary)
-        # in a thread: the first call loads models, and a huge source takes time, in which other lanes continue
+        # in a thread, so that other lanes continue: the first call loads models, and a huge source takes time
         found = await asyncio.to_thread(assess, source, texts, self._quality)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))

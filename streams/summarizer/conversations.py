@@ -92,7 +92,8 @@ class History:
     def next_row(
         self, scope: str, summary: SummaryCreated, text: str, cause: Cause
     ) -> tuple[RollingRow, RollingRow | None]:
-        """Return the row for `text`, which condenses the last row and the summaries since, and the row it replaces."""
+        """Return the row whose text is `text`, and the row that it replaces, if any. `text` covers the open row and the
+        summaries since."""
         number, first = (self.row.row, self.row.last_ordinal) if self.row else (0, 0)
         row = self.continued or RollingRow(
             conversation_id=scope,

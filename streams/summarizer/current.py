@@ -1,6 +1,6 @@
 """An episode as its messages are now. Pure functions.
 
-A message that was deleted, or must no longer be summarized, is left out; an edited one is as it was last.
+A message that was deleted, or must no longer be summarized, is left out; an edited one has its latest content.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Selects the facts that the messages an LLM names really state. Pure functions."""
+"""Selects the facts that are really stated in the messages that the LLM names as their sources. Pure functions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

@@ -53,7 +53,7 @@ log = structlog.get_logger()
 def next_attempt(retry: Retry, attempt: int, unusable: int, now: datetime) -> datetime | None:
     """Return the time of the next attempt; None if there is none.
 
-    `attempt` attempts were made, `unusable` of them with unusable answers.
+    So far, `attempt` attempts were made, and `unusable` of them got an unusable answer.
     """
     if attempt >= retry.attempts or unusable >= UNUSABLE_ANSWERS:
         return None

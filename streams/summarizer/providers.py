@@ -244,8 +244,8 @@ class ExtractiveProvider:
 def extracted(request: SummaryRequest) -> Summary:
     """Make a summary of the conversation's own sentences.
 
-    Its figures and names come from the conversation, so the only thing ungrounded can be a question next to the answer
-    to another one.
+    Its figures and names come from the conversation, so only a question that stands beside the answer to another
+    question can be ungrounded.
     """
     messages = request.episode.messages
     texts = summarize(request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length)

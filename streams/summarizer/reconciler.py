@@ -190,9 +190,8 @@ class Reconciler:
             await self.reconcile(scope, sorted(ordinals), task)
 
     async def _concerned(self, record: EpisodeAmended | EpisodeRedo) -> AsyncIterator[Episode]:
-        """Yield the stored episodes that a record may change.
-
-        Those of a change have the message or, if the conversation was deleted, had ended before.
+        """Yield the stored episodes that a record may change. An edit or a deletion concerns the episodes with the
+        message or, if the whole conversation was deleted, those that had ended before.
         """
         if isinstance(record, EpisodeRedo):
             found = await self._lookup(record.episode_id)
@@ -221,7 +220,7 @@ class Reconciler:
         if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
             raise InvalidRecord("unknown_message", "there was no such message before this change")
 
-    # -- the one way
+    # -- reconciling
 
     async def reconcile(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
         """Bring a scope's episodes and rows up to date, and announce what the task's record changed.
@@ -330,7 +329,7 @@ class Reconciler:
         made = replace(self._stored(stored, episode, answer, task), inputs=read.inputs)
         return made, answer.rolling_summary if wants_row else None
 
-    # -- what is stored
+    # -- revisions
 
     def _stored(
         self, before: StoredEpisode | None, episode: EpisodeClosed, answer: Summary, task: Task
@@ -406,7 +405,7 @@ class Reconciler:
         due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
         return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at)
 
-    # -- what follows from it
+    # -- rows, index and archive
 
     async def _follow(
         self, scope: Scope, mine: Sequence[Reconciled], task: Task
@@ -447,7 +446,7 @@ class Reconciler:
 
         await gather_or_cancel(index(), archive())
 
-    # -- what is read
+    # -- reading
 
     async def _current(self, scope: Scope, stored: Episode | None, task: Task) -> Current:
         """Return an episode's messages as they are now; none if it has expired.
@@ -558,7 +557,7 @@ def existing(stored: E | None) -> E:
 
 
 def identity(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """Return what never changes of an episode: the ids of its core and overlap, and its last log offset."""
+    """Return the parts of an episode that never change: the ids of its core and overlap, and its last log offset."""
     if closed is None:
         return (one := existing(stored)).core_ids, one.overlap_ids, one.last_offset
     core, overlap = (tuple(message.id for message in some) for some in (closed.messages, closed.overlap))

@@ -224,7 +224,8 @@ def instructions(settings: Settings) -> str:
 
 
 def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
-    """Return the errors on which an episode waits. Refused requests are not among them: waiting would not help."""
+    """Return the errors on which an episode waits. They do not include refused requests, because waiting would not
+    help."""
     return (ProviderUnavailable, BudgetExhausted) if settings.summarizer.on_llm_outage == "wait" else ()
 
 

@@ -84,7 +84,7 @@ def is_replaceable(quality: Quality) -> bool:
 def in_zone(episode: EpisodeClosed, zone: tzinfo) -> EpisodeClosed:
     """Convert the times of an episode's messages to the zone in which its summary counts days.
 
-    The moments stay the same.
+    They remain the same instants.
     """
     if zone is UTC:
         return episode

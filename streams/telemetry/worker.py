@@ -62,7 +62,7 @@ def worker_views(metrics: Metrics, readiness: Readiness, settings: Mapping[str, 
 
 
 def status(metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a worker. `reasons` are why it is not ready; `settings` are without secrets."""
+    """Describe a worker. `reasons` say why it is not ready, and `settings` has no secrets."""
     return {
         "version": running_version(),
         "role": metrics.role,

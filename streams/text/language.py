@@ -113,7 +113,7 @@ def stem_words(text: str, language: str) -> list[str]:
 
 
 def stems(words: Iterable[str], language: str) -> list[str]:
-    """Drop stop words and reduce the rest to stems; `words` come from the function `words`."""
+    """Drop stop words and reduce the rest to stems; `words` is what the function `words` returned."""
     return [found for word in words if (found := stem(word, language)) is not None]
 
 

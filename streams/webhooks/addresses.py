@@ -29,7 +29,8 @@ def is_public(address: str) -> bool:
 
 
 def _inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address to which an IPv6 address leads, if any; a Teredo address is not global itself."""
+    """Return the IPv4 address to which an IPv6 address leads, if any. Teredo needs no case, because its addresses are
+    not global themselves."""
     if isinstance(address, IPv4Address):
         return None
     if address in NAT64:

@@ -149,7 +149,7 @@ class Endpoint:
         headers = signed_headers(identity, body, self._settings.signing_secrets, self._clock())
         posting = self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False)
         try:
-            async with asyncio.timeout(self._answer_seconds), posting as answer:  # its body is left unread
+            async with asyncio.timeout(self._answer_seconds), posting as answer:  # the response's body is not read
                 failure = failure_of(answer.status, answer.headers.get("retry-after"), self._clock())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = failure_from(error)

@@ -46,7 +46,8 @@ class ExtractiveTexts:
 def summarize(
     episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
 ) -> ExtractiveTexts:
-    """Summarize an episode with its own sentences. Deterministic; takes less than a second for any episode."""
+    """Summarize an episode with its own sentences. This is deterministic, and takes less than a second for any
+    episode."""
     detected = detect_all(message.content for message in episode.messages)
     language = ENGLISH if detected == UNDETERMINED else detected
     terms = cache(_terms_of(language))  # title and texts compare the same sentences
@@ -73,7 +74,7 @@ class Told:
         weights = [weight(*each) for each in zip(exchanges, self.terms, strict=True)]
         ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
         self.ranked = [at for at in ranked if weights[at] or len(self.terms[at]) > 1] or ranked
-        """The exchanges, best first, without such as "Fun!" if there are others."""
+        """The exchanges, best first. Exchanges such as "Fun!" are left out if there are others."""
 
     def text(self, characters: int) -> str:
         """Return the best exchanges in their order, in at most this many characters."""

@@ -181,7 +181,7 @@ def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchang
         if not is_answer or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):
             yield (sentence,)
     if turn.questions and not is_long and (asked := _with_answer(turns, at)):
-        yield asked  # the question at the end of a long answer offers more of the same
+        yield asked  # a question at the end of a long answer only offers to say more
 
 
 def _with_answer(turns: Sequence[Turn], at: int) -> Exchange:

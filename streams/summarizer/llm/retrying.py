@@ -43,7 +43,7 @@ class Deadline:
 
     @contextmanager
     def running(self, questions: int = 1) -> Iterator[None]:
-        """Count the time while this many more questions are asked."""
+        """Let the time run while this many more questions are being asked."""
         self._change(questions)
         try:
             yield

@@ -43,7 +43,7 @@ SHORT = 1000
 CODE = "code"
 """Kind of a key that is a code without its separators."""
 DAY = "day"
-"""Kind of a key that is a day of any year: 100 times its month, and its number."""
+"""Kind of a key that is a day of any year: 100 times the month, plus the day."""
 NOTHING = "-"
 """Stands for the counted word if no word follows the number."""
 
@@ -217,7 +217,7 @@ Claims = Callable[[re.Match[str]], list[Claim]]
 
 
 def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Claim]) -> str:
-    """Move claims from the text to `found`; return the rest of the text."""
+    """Add the claims in the text to `found`, and return the text without them."""
 
     def take(match: re.Match[str]) -> str:
         made = claims(match)
