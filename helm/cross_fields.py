@@ -1,8 +1,9 @@
 """Rules between settings, as data for the chart, so that it refuses what streams/settings.py refuses before any pod
 starts.
 
-A rule names a section and conditions: `when` (values) and `without` (names that are not set). If all hold, it requires
-or refuses other names. `most` compares two numbers. tests/deploy/test_settings_of_the_chart.py compares chart and code.
+A rule names a section and conditions: `when` (values) and `without` (names that are not set). If all conditions hold,
+the rule requires or refuses other names. `most` compares two numbers. tests/deploy/test_settings_of_the_chart.py
+compares chart and code.
 """
 
 from collections.abc import Iterator

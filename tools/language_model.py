@@ -25,7 +25,7 @@ _BYTE = np.uint64(8)
 
 
 class NoTable(Exception):
-    """Two n-grams of a bucket collide, or no shift makes room for a bucket."""
+    """There is no such table: two n-grams of a bucket collide, or no shift makes room for a bucket."""
 
 
 def prepared(path: Path) -> Arrays:

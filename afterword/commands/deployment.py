@@ -64,7 +64,7 @@ def create_topics(as_json: Json = False) -> None:
 
 @topics.command("wait")
 def wait_for_topics(timeout: AtMost = 240) -> None:
-    """Wait until Kafka accepts the credentials and every topic exists; print once what is missing."""
+    """Wait until Kafka accepts the credentials and every topic exists. Print what is missing."""
     from afterword.operating.topics import await_topics
 
     settings = start_command()

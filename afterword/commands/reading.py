@@ -188,7 +188,7 @@ def recall(
 
 
 def _hint(tenant: str | None) -> str:
-    """Say where was searched, because data of a tenant is found only there."""
+    """Point to --tenant, without which a tenant's data is not searched."""
     return "" if tenant else "; data of tenants was not searched, see --tenant"
 
 
@@ -212,7 +212,8 @@ def profile(
     max_tokens: MaxProfileTokens = 1000,
     as_json: Json = False,
 ) -> None:
-    """Show what is known about a user, and what was known before. Without --tenant, it is a user without a tenant."""
+    """Show what is known about a user, and what was known before. Without --tenant, only data without a tenant is
+    used."""
     owner = _owner(user, tenant, no_tenant or tenant is None)
     found = asyncio.run(from_memory(lambda memory: memory.profile(**owner._asdict(), max_tokens=max_tokens)))
     if as_json:

@@ -251,7 +251,7 @@ class AccessMiddleware:
 async def warm_up(memory: Memory, outbox: Outbox) -> None:
     """Do once what requests do: read a context, search, and connect to Kafka.
 
-    Failures are logged and left to the requests.
+    Failures are only logged, because requests will report them.
     """
 
     async def warm(name: str, step: Awaitable[object]) -> None:

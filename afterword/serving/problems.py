@@ -81,7 +81,7 @@ class FieldProblem(BaseModel):
 
 
 class ProblemDocument(BaseModel):
-    """ProblemDocument document (RFC 9457)."""
+    """A problem document (RFC 9457)."""
 
     type: str = Field(description="URN of the `error_type`.")
     title: str = Field(description="Name of the status.")

@@ -1,8 +1,9 @@
 """A temporary SQLite database with everything that an audit needs from topics and stores.
 
-Message contents are not kept. Messages are identified by the digest of their `message_key`; contents, events and lists
-of ids, which are only compared in pairs, by Python's hash. Times are milliseconds since 1970, 0 if unknown. A scope is
-the prefix that the ids of all episodes of a conversation, or of one agent's part of it, have in common (`scope_name`).
+Message contents are not kept. Messages are identified by the digest of their `message_key`. Contents, events and lists
+of ids are only compared in pairs, so Python's hash identifies them. Times are milliseconds since 1970, 0 if unknown. A
+scope is the prefix that the ids of all episodes of a conversation, or of one agent's part of it, have in common
+(`scope_name`).
 """
 
 import sqlite3

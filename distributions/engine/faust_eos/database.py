@@ -186,7 +186,8 @@ class Database:
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since it was last up to date: 0 if it never was, infinite if the clock was far ahead then."""
+        """Seconds since it was last up to date; 0 if it never was, and infinity if the clock was far ahead at that
+        time."""
         written = self.position.written_ms
         age = (self.clock() - written) / 1000 if written else 0.0
         return age if age >= -AHEAD_SECONDS else math.inf

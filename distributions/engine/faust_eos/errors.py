@@ -28,7 +28,7 @@ AROUND_AGENTS = sys.stdlib_module_names | {ENGINE, "faust", "mode"}
 """Packages whose frames surround an agent's in a traceback."""
 LONGEST_RESTART_SECONDS, MOST_RESTART_DOUBLINGS = 2.0, 10
 """Longest wait before a partition is reopened; the wait doubles up to this. When a broker is down, many partitions of
-many workers ask it."""
+many workers keep asking it."""
 
 
 def restart_seconds(heartbeat_seconds: float, failures: int) -> float:

@@ -31,7 +31,7 @@ class Progress:
         return offset < self.offset or offset in self.beyond
 
     def metadata(self) -> str:
-        """Encode `beyond`; the result is empty if `beyond` is, as in a plain commit.
+        """Encode `beyond`. If it is empty, so is the result, as in a plain commit.
 
         Its length depends on how far the last finished offset is from `offset`, not on how many are finished: see
         `reach`.

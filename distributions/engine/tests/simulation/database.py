@@ -60,7 +60,8 @@ class MemoryDatabase:
 
     @property
     def age_seconds(self) -> float:
-        """Return the time since it was last up to date: 0 if it never was, infinite if the clock was far ahead then."""
+        """Return the time since it was last up to date; 0 if it never was, and infinity if the clock was far ahead at
+        that time."""
         written = self.position.written_ms
         age = (self.clock() - written) / 1000 if written else 0.0
         return age if age >= -AHEAD_SECONDS else math.inf
@@ -95,11 +96,11 @@ class MemoryDatabase:
         return [row for idle in (False, True) for at, row in self._scheduled(idle) if at <= now_ms][:limit]
 
     def next_deadline(self) -> int | None:
-        """Return the time at which `due` next finds something, in milliseconds since 1970."""
+        """Return the next time at which `due` will find something, in milliseconds since 1970."""
         return next((deadline for deadline, _ in self._scheduled()), None)
 
     def next_tidying(self) -> int | None:
-        """Return the time at which `due` next finds an idle row, in milliseconds since 1970."""
+        """Return the next time at which `due` will find an idle row, in milliseconds since 1970."""
         return next((deadline for deadline, _ in self._scheduled(idle=True)), None)
 
     @property

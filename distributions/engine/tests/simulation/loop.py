@@ -54,7 +54,7 @@ class Loop(asyncio.AbstractEventLoop):
         return self._timers[0][0] if self._timers else None
 
     def pass_until(self, moment: float) -> None:
-        """Let the timers up to this moment fire."""
+        """Fire the timers up to this moment."""
         self._now = max(self._now, moment)
         while (due := self.next_timer()) is not None and due <= self._now:
             self._ready.append(heapq.heappop(self._timers)[2])
