@@ -121,7 +121,8 @@ class EpisodeSearch:
         return shown
 
     async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
-        """Return whether the episode or its conversation belongs to the user. Others who wrote in it see less of it."""
+        """Return whether the episode or its conversation belongs to the user. Other users who wrote in it see only
+        their own messages, and the answers to them."""
         if episode.summary.user_id == query.user_id:
             return True
         known = await find_conversation(self.episodes, scope_of(episode.summary))

@@ -166,7 +166,7 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
 
 @router.post("/sign-out")
 async def sign_out(request: Request, _: SubmittedKey) -> RedirectResponse:
-    """Delete the cookie, and refuse copies of it. Streams that it opened end."""
+    """Delete the cookie, and refuse copies of it. The streams that it opened end, too."""
     seal_of(request).revoke(request.cookies.get(COOKIE))
     answer = see_other(SIGN_IN)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
