@@ -375,7 +375,7 @@ class Episodes(Section):
         description="unit with its own pending messages and episodes; each scope needs its own prefix and stores",
     )
     max_agents: int = Field(
-        16, ge=1, le=100, description="most active agents of a conversation at a time, with scope = agent"
+        16, ge=1, le=100, description="maximum number of active agents of a conversation at a time, with scope = agent"
     )
 
     @model_validator(mode="after")
@@ -416,7 +416,7 @@ class Llm(Section):
     max_output_tokens: int | None = Field(
         None,
         ge=64,
-        description="most tokens of an answer; default: 500 for plain text, for JSON as many as its texts can need",
+        description="maximum tokens of an answer; default: 500 for plain text, for JSON as many as its texts can need",
     )
     context_tokens: int = Field(
         32_768,
@@ -424,7 +424,9 @@ class Llm(Section):
         description="context window of the model; a longer episode is summarized in parts",
     )
     timeout_seconds: Seconds = Field(60.0, description="timeout of a call")
-    attempts: int = Field(4, ge=1, description="most calls, including the first, on connection errors, 429 and 5xx")
+    attempts: int = Field(
+        4, ge=1, description="maximum number of calls, including the first, on connection errors, 429 and 5xx"
+    )
     retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this time")
     max_concurrency: int = Field(8, ge=1, description="concurrent calls")
     prompt_price: float | None = Field(
@@ -573,7 +575,9 @@ class QualitySettings(Section):
 class Retry(Section):
     """Replacement of fallback summaries: when the LLM is asked again."""
 
-    attempts: int = Field(100, ge=0, description="most attempts to ask the LLM again; 0: fallback summaries stay")
+    attempts: int = Field(
+        100, ge=0, description="maximum number of attempts to ask the LLM again; 0: fallback summaries stay"
+    )
     first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; it doubles with each")
     longest_delay_seconds: Seconds = Field(900.0, description="longest delay between two attempts")
 
@@ -721,7 +725,7 @@ class Serve(Section):
         "none", description="how requests are authenticated; none: only on a loopback address"
     )
     requests_per_minute: int = Field(
-        6000, ge=0, description="most requests per key and minute, in one process; 0: unlimited"
+        6000, ge=0, description="maximum requests per key and minute, in one process; 0: unlimited"
     )
     trusted_proxies: str = Field(
         "",
