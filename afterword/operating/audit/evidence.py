@@ -7,7 +7,6 @@ scope is the prefix that the ids of all episodes of a conversation, or of one ag
 """
 
 import sqlite3
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +21,6 @@ Row = tuple[Any, ...]
 
 DIGEST_BYTES: Final = 16
 """128 bits, so that no two of a billion messages share a digest by chance."""
-ROWS_TOGETHER: Final = 5_000
-"""Number of rows inserted with one statement."""
 CACHE_KIB: Final = 64 * 1024
 """SQLite's page cache in memory; the rest is on disk."""
 TABLES: Final = """
@@ -59,22 +56,23 @@ CREATE TABLE repeat (message PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE expected (message, scope, PRIMARY KEY (message, scope)) WITHOUT ROWID;
 
 -- On episode.closed. recomputed: the fingerprint of the messages that it carries; message_ids: the hash of their ids;
--- number: that of its position; first_offset and last_offset: of its core messages on messages; truncated: edits made
--- it too large and its contents were cut, so that they cannot be compared
+-- first_offset and last_offset: of its core messages on messages; truncated: edits made it too large and its contents
+-- were cut, so that they cannot be compared
 CREATE TABLE closed (
     partition, offset, episode_id, revision, conversation, ordinal, fingerprint, recomputed, message_ids, scope,
-    number, first_offset, last_offset, truncated, ended_ms
+    first_offset, last_offset, truncated, ended_ms
 );
--- Its core messages. episode: its number
-CREATE TABLE core (episode, place, message, content, sent_ms, PRIMARY KEY (episode, place)) WITHOUT ROWID;
+-- Its core messages. episode: its rowid
+CREATE TABLE core (episode INTEGER, place, message, content, sent_ms, PRIMARY KEY (episode, place)) WITHOUT ROWID;
 -- episode.amended, with the position of the change on messages
 CREATE TABLE amended (partition, offset, conversation, message, change_partition, change_offset);
 
 -- summary.created, with the hash of the whole event, and summary.deleted
 CREATE TABLE announced (event_id, episode_id, revision, event, message_ids);
 CREATE TABLE announced_deletion (event_id, episode_id);
--- Records of the compacted topics. name: an episode's id, or the scope of a conversation, which has no revision
-CREATE TABLE current (name, partition, offset, is_gone, revision);
+-- The last record of each key of the compacted topics. name: an episode's id, or a conversation's scope, which has no
+-- revision
+CREATE TABLE current (kind, name, is_gone, revision, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 -- Invalid records of messages (kind: message), episode.closed (episode) and the topics of summaries (summary)
 CREATE TABLE invalid (kind, partition, offset);
 
@@ -98,7 +96,6 @@ INDEXES: Final = """
 CREATE INDEX message_id ON message (message, partition, offset);
 CREATE INDEX dead_letter_position ON dead_letter (kind, partition, offset);
 CREATE INDEX pending_position ON pending (partition, offset);
-CREATE INDEX closed_number ON closed (number);
 CREATE INDEX closed_id ON closed (episode_id, revision);
 CREATE INDEX core_message ON core (message);
 CREATE INDEX amended_change ON amended (change_partition, change_offset);
@@ -143,23 +140,16 @@ class Evidence:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._waiting: defaultdict[str, list[Row]] = defaultdict(list)
         for pragma in (f"cache_size = -{CACHE_KIB}", "journal_mode = off", "synchronous = off"):
             database.execute(f"PRAGMA {pragma}")
         database.execute("PRAGMA locking_mode = exclusive")
         database.create_function("named", 3, _named, deterministic=True)
         self.run_all("BEGIN;\n" + TABLES)  # a single transaction, because each one would write out its changes
 
-    def add(self, table: str, *row: Any) -> None:
-        """Insert a row, at the latest when `flush` is called."""
-        waiting = self._waiting[table]
-        waiting.append(row)
-        if len(waiting) >= ROWS_TOGETHER:
-            self._insert(table)
-
-    def flush(self) -> None:
-        for table in list(self._waiting):
-            self._insert(table)
+    def add(self, table: str, *row: Any) -> int | None:
+        """Insert a row, or replace the one with the same key. Returns its rowid, if the table has rowids."""
+        places = ", ".join("?" * len(row))
+        return self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", row).lastrowid  # noqa: S608 – names of our own tables
 
     def run_all(self, script: str, values: Mapping[str, object] | None = None) -> None:
         """Run statements, each of which ends with `;` at the end of a line."""
@@ -172,11 +162,6 @@ class Evidence:
     def value(self, sql: str, values: Mapping[str, object] | None = None) -> Any:
         """Return the single value that a query yields."""
         return self._database.execute(sql, values or {}).fetchone()[0]
-
-    def _insert(self, table: str) -> None:
-        rows = self._waiting.pop(table)
-        places = ", ".join("?" * len(rows[0]))
-        self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({places})", rows)  # noqa: S608 – names of our own tables
 
 
 @contextmanager
@@ -199,11 +184,6 @@ def scope_name(conversation_id: str, agent_id: str | None = None) -> str:
 def scope_in(episode: str) -> str:
     """Return the scope of an `episode_id`, in the form of `scope_name`."""
     return episode.rpartition(":")[0]
-
-
-def number_of(partition: int, offset: int) -> int:
-    """Return a number that is unique to a position."""
-    return offset << 16 | partition
 
 
 def digest(key: str) -> bytes:

@@ -123,7 +123,7 @@ WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
 AND NOT (0 < ended_ms AND ended_ms < :episodes_before_ms)
 
 -- not_announced: before the summarizer's offset, but without a summary.created
-SELECT name FROM progress WHERE state = 'not_announced'
+SELECT name FROM latest WHERE state = 'not_announced'
 
 -- announced_differently: events with the same id, but different contents
 SELECT event_id || ': ' || COUNT(DISTINCT event) || ' contents'
@@ -140,22 +140,22 @@ SELECT * FROM (
     JOIN closed AS c ON c.episode_id = a.episode_id
     GROUP BY a.rowid
     HAVING NOT MAX(a.message_ids = c.message_ids OR EXISTS (
-        SELECT 1 FROM core WHERE core.episode = c.number AND core.message IN (SELECT message FROM excluded)
+        SELECT 1 FROM core WHERE core.episode = c.rowid AND core.message IN (SELECT message FROM excluded)
     ))
 )
 
 -- not_current: announced, but missing or outdated in the compacted topic of episodes
 SELECT a.episode_id || ' revision ' || MAX(a.revision) FROM announced AS a
-LEFT JOIN is_current AS c ON c.name = a.episode_id AND c.revision IS NOT NULL
+LEFT JOIN current AS c ON c.kind = 'episode' AND c.name = a.episode_id
 WHERE :has_current AND a.episode_id NOT IN (SELECT episode_id FROM deleted_episode)
 GROUP BY a.episode_id HAVING COALESCE(MAX(c.revision), 0) < MAX(a.revision)
 
 -- resurrected: deleted, but stored, indexed, current or in a stored episode
-SELECT name || ', in the compacted topic of episodes' FROM is_current
-WHERE NOT is_gone AND revision IS NOT NULL AND name IN (SELECT episode_id FROM announced_deletion)
+SELECT name || ', in the compacted topic of episodes' FROM current
+WHERE kind = 'episode' AND NOT is_gone AND name IN (SELECT episode_id FROM announced_deletion)
 UNION ALL
-SELECT name || ', in the compacted topic of conversations' FROM is_current AS c
-WHERE NOT :episodes_truncated AND NOT is_gone AND revision IS NULL
+SELECT name || ', in the compacted topic of conversations' FROM current AS c
+WHERE NOT :episodes_truncated AND kind = 'conversation' AND NOT is_gone
 AND EXISTS (SELECT 1 FROM latest WHERE scope = c.name)
 AND NOT EXISTS (
     SELECT 1 FROM latest WHERE scope = c.name AND episode_id NOT IN (SELECT episode_id FROM announced_deletion)

@@ -1,13 +1,16 @@
-"""Judges what was read: derives the tables that the queries share, runs the queries of every finding, and counts."""
+"""Judges what was read: derives the tables that the queries share, runs the queries of every finding, and reports."""
 
 from collections import Counter
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from afterword.operating.audit.evidence import INDEXES, Circumstances, Evidence
-from afterword.operating.audit.expected import derive_expected, mark_repeats
+from afterword.operating.audit.expected import derive_expected
 from afterword.operating.audit.findings import FINDINGS
-from afterword.operating.audit.report import EXAMPLES_NAMED, Finding, Report
+from afterword.streams.text.visible import shown
 
+EXAMPLES_NAMED = 10
 FATES: Final = (
     "skipped",
     "duplicates",
@@ -24,7 +27,7 @@ STANDING = """
 -- Every place in an episode that a message has.
 CREATE VIEW appearance AS
 SELECT core.message, closed.scope, closed.first_offset, closed.last_offset
-FROM core JOIN closed ON closed.number = core.episode;
+FROM core JOIN closed ON closed.rowid = core.episode;
 
 -- Every message. is_first: no record before has its id.
 CREATE TABLE standing AS
@@ -88,12 +91,24 @@ AND (partition, offset) NOT IN dead_message;
 
 CREATE INDEX excluded_message ON excluded (message);
 
--- Of each episode the first record of its highest revision.
+-- Of each episode the first record of its highest revision, and how far the summarizer is with it.
 CREATE TABLE latest AS
 SELECT
     c.*,
+    c.rowid AS number,
     c.episode_id || ' at partition ' || c.partition || ', offset ' || c.offset AS name,
-    c.episode_id IN (SELECT episode_id FROM deleted_episode) AS is_gone
+    c.episode_id IN (SELECT episode_id FROM deleted_episode) AS is_gone,
+    CASE
+        WHEN episode_id IN (
+            SELECT episode_id FROM announced_deletion UNION ALL SELECT episode_id FROM deleted_episode WHERE expired
+        ) THEN 'announced'
+        WHEN EXISTS (SELECT 1 FROM announced AS a WHERE a.episode_id = c.episode_id) THEN 'announced'
+        WHEN (partition, offset) IN dead_episode THEN 'dead_lettered'
+        WHEN offset >= COALESCE((SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = c.partition), 0)
+        THEN 'waiting'
+        WHEN :summaries_truncated THEN 'announced'
+        ELSE 'not_announced'
+    END AS state
 FROM closed AS c
 WHERE NOT EXISTS (
     SELECT 1 FROM closed AS other
@@ -184,34 +199,7 @@ SELECT partition, offset, CASE
 END AS fate
 FROM invalid AS i WHERE kind = 'message';
 
-CREATE TABLE progress AS SELECT name, episode_id, number, CASE
-    WHEN episode_id IN (
-        SELECT episode_id FROM announced_deletion UNION ALL SELECT episode_id FROM deleted_episode WHERE expired
-    ) THEN 'announced'
-    WHEN EXISTS (SELECT 1 FROM announced AS a WHERE a.episode_id = e.episode_id) THEN 'announced'
-    WHEN (partition, offset) IN dead_episode THEN 'dead_lettered'
-    WHEN offset >= COALESCE((SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = e.partition), 0)
-    THEN 'waiting'
-    WHEN :summaries_truncated THEN 'announced'
-    ELSE 'not_announced'
-END AS state
-FROM latest AS e;
-
-CREATE VIEW summarized AS
-SELECT latest.* FROM latest JOIN progress USING (number)
-WHERE NOT is_gone AND state IN ('announced', 'not_announced');
-
--- What the compacted topics say now.
-CREATE TABLE is_current AS
-SELECT name, is_gone, revision FROM (
-    SELECT *, ROW_NUMBER() OVER (
-        PARTITION BY name, revision IS NULL ORDER BY partition DESC, offset DESC
-    ) AS n
-    FROM current
-)
-WHERE n = 1;
-
-CREATE INDEX is_current_name ON is_current (name);
+CREATE VIEW summarized AS SELECT * FROM latest WHERE NOT is_gone AND state IN ('announced', 'not_announced');
 
 -- Documents of messages that were changed.
 CREATE VIEW archived_change AS
@@ -260,9 +248,9 @@ COUNTS: Final = {
         "unreadable": "SELECT COUNT(*) FROM invalid WHERE kind = 'episode'",
     },
     "summaries": {
-        "announced": "SELECT COUNT(*) FROM progress WHERE state = 'announced'",
-        "not_yet_summarized": "SELECT COUNT(*) FROM progress WHERE state = 'waiting'",
-        "dead_lettered": "SELECT COUNT(*) FROM progress WHERE state = 'dead_lettered'",
+        "announced": "SELECT COUNT(*) FROM latest WHERE state = 'announced'",
+        "not_yet_summarized": "SELECT COUNT(*) FROM latest WHERE state = 'waiting'",
+        "dead_lettered": "SELECT COUNT(*) FROM latest WHERE state = 'dead_lettered'",
         "events": "SELECT COUNT(*) FROM announced",
         "repeats": "SELECT COUNT(*) - COUNT(DISTINCT event_id) FROM announced",
         "superseded": "SELECT COUNT(DISTINCT event_id) - COUNT(DISTINCT episode_id) FROM announced",
@@ -289,12 +277,72 @@ GROUP BY fate
 """
 
 
+@dataclass
+class Finding:
+    """The number of violations of one kind and the first examples in order: ids and positions, never contents."""
+
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The work that was left when the wait timed out."""
+
+    after_seconds: float
+    left: dict[str, int]
+    """Number of records that each worker had not finished."""
+
+    def line(self) -> str:
+        found = ", ".join(f"{count:,} by the {role}" for role, count in self.left.items() if count)
+        return f"records not finished after {self.after_seconds:g} s: {found or 'none left'}"
+
+
+@dataclass
+class Report:
+    """Counts of `messages`, `episodes` and `summaries`. Anything in `findings` breaks the promise."""
+
+    messages: dict[str, int] = field(default_factory=dict)
+    episodes: dict[str, int] = field(default_factory=dict)
+    summaries: dict[str, int] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    missing: Missing | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Whether there are no findings and nothing that was waited for is missing."""
+        return not self.findings and self.missing is None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"clean": self.clean, **asdict(self)}
+
+    def lines(self) -> Iterator[str]:
+        """Format the report for people.
+
+        An id with a line break stays on one line and cannot pass for a line of the report.
+        """
+        for title, counts in (("messages", self.messages), ("episodes", self.episodes), ("summaries", self.summaries)):
+            yield title
+            yield from (f"  {name.replace('_', ' '):<20}{count:>12,}" for name, count in counts.items())
+        yield from (shown(f"note: {note}") for note in self.notes)
+        for kind, finding in self.findings.items():
+            yield f"{kind}: {finding.count:,}: {FINDINGS[kind].meaning}"
+            yield from (shown(f"  {example}") for example in finding.examples)
+        if self.missing:
+            yield self.missing.line()
+        if self.findings:
+            yield "NOT CLEAN"
+        elif self.missing:
+            yield "INCOMPLETE: nothing is lost, duplicated or conflicting in what has arrived"
+        else:
+            yield "clean: nothing is lost, duplicated or conflicting"
+
+
 def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
     """Run the queries of every finding. Work in progress is counted, but is not a finding."""
     values = vars(circumstances)
-    evidence.flush()
     evidence.run_all(INDEXES + STANDING, values)
-    mark_repeats(evidence, circumstances)
     derive_expected(evidence, circumstances)
     evidence.run_all(COPIES + PROGRESS, values)
     counts = {kind: {name: evidence.value(sql) for name, sql in named.items()} for kind, named in COUNTS.items()}

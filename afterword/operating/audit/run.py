@@ -10,8 +10,7 @@ from functools import partial
 
 from afterword.operating.audit.evidence import Circumstances, Evidence, open_evidence
 from afterword.operating.audit.expected import CLOCKS_APART_MS
-from afterword.operating.audit.judge import judge
-from afterword.operating.audit.report import Missing, Report
+from afterword.operating.audit.judge import Missing, Report, judge
 from afterword.operating.audit.sources import SegmenterState, TopicReader, read_stores
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import broker_errors
@@ -111,13 +110,11 @@ async def _read(
 
 
 async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress) -> None:
-    evidence.flush()
     wanted = [name for (name,) in evidence.rows("SELECT DISTINCT episode_id FROM closed ORDER BY 1")]
     for start in range(0, len(wanted), INDEX_PAGE):
         progress("reading the index", start, len(wanted))
         for episode in await stores.index.revisions(wanted[start : start + INDEX_PAGE]):
             evidence.add("indexed", episode)
-    evidence.flush()
     not_indexed = evidence.rows("""
         SELECT DISTINCT episode_id FROM closed JOIN stored_episode USING (episode_id)
         WHERE episode_id NOT IN (SELECT episode_id FROM indexed)

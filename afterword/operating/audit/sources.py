@@ -9,7 +9,6 @@ from afterword.operating.audit.evidence import (
     Row,
     digest,
     digest_of_message,
-    number_of,
     scope_in,
     scope_name,
 )
@@ -132,14 +131,13 @@ class TopicReader:
             message = None if of is None else digest_of_message(conversation, of, event.tenant_id)
             self._add("amended", *where, conversation, message, event.partition, event.offset)
         elif isinstance(event, EpisodeClosed):
-            number, conversation = number_of(*where), event.conversation_id
-            for place, said in enumerate(event.messages):
-                key = digest_of_message(conversation, said.id, event.tenant_id)
-                self._add("core", number, place, key, hash(said.content), milliseconds(said.sent_at))
-            about = event.episode_id, event.revision, conversation, event.ordinal
+            about = event.episode_id, event.revision, event.conversation_id, event.ordinal
             made = event.fingerprint, fingerprint(event.messages), hash(tuple(said.id for said in event.messages))
-            covers = scope_in(event.episode_id), number, event.source.first_offset, event.source.last_offset
-            self._add("closed", *where, *about, *made, *covers, event.truncated, milliseconds(event.ended_at))
+            covers = scope_in(event.episode_id), event.source.first_offset, event.source.last_offset
+            number = self._add("closed", *where, *about, *made, *covers, event.truncated, milliseconds(event.ended_at))
+            for place, said in enumerate(event.messages):
+                key = digest_of_message(event.conversation_id, said.id, event.tenant_id)
+                self._add("core", number, place, key, hash(said.content), milliseconds(said.sent_at))
 
     def _summary(self, record: ConsumerRecord) -> None:
         value = record.value or b""
@@ -155,11 +153,11 @@ class TopicReader:
         name, _, revision = (header(record.headers, CE_ID) or "").rpartition(":")
         if not is_offset(revision) or name.encode() != record.key:
             raise InvalidRecord("invalid_header", f"{CE_ID} is not the key and a revision")
-        self._add("current", name, record.partition, record.offset, record.value is None, int(revision))
+        self._add("current", "episode", name, record.value is None, int(revision))
 
     def _current_conversation(self, record: ConsumerRecord) -> None:
         scope = scope_name(*conversation_of_scope((record.key or b"").decode(errors="replace")))
-        self._add("current", scope, record.partition, record.offset, record.value is None, None)
+        self._add("current", "conversation", scope, record.value is None, None)
 
 
 async def read_stores(stores: Stores, evidence: Evidence) -> None:

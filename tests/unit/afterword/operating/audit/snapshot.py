@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from afterword.operating.audit import Report, judge
-from afterword.operating.audit.evidence import Circumstances, Row, number_of, open_evidence, scope_in, scope_name
+from afterword.operating.audit.evidence import Circumstances, Row, open_evidence, scope_in, scope_name
 from afterword.streams.kafka.log_reader import Position
 
 TableRow = tuple[Any, ...]
@@ -78,8 +78,8 @@ class Closed(NamedTuple):
     def scope(self) -> str:
         return scope_in(self.episode_id)
 
-    def rows(self) -> Iterator[TableRow]:
-        number = number_of(*self.position)
+    def rows(self, number: int) -> Iterator[TableRow]:
+        """Yield the rows of the episode that is added as the `number`th."""
         yield from (("core", number, place, *core) for place, core in enumerate(self.core))
         yield (
             "closed",
@@ -92,7 +92,6 @@ class Closed(NamedTuple):
             self.recomputed,
             self.message_ids,
             self.scope,
-            number,
             self.first_offset,
             self.last_offset,
             self.truncated,
@@ -139,9 +138,8 @@ class Archived(NamedTuple):
 
 
 class Current(NamedTuple):
+    kind: str
     name: str
-    partition: int
-    offset: int
     is_gone: bool
     revision: int | None = None
 
@@ -190,8 +188,8 @@ class Snapshot(Circumstances):
             conversation = pending.scope.partition("/")[0]
             yield "pending", *pending.position, pending.scope, conversation, pending not in self.pending
         yield from (("damage", *damage) for damage in self.damaged)
-        for closed in self.closed:
-            yield from closed.rows()
+        for number, closed in enumerate(self.closed, 1):
+            yield from closed.rows(number)
         yield from (("amended", *one.position, *one[1:3], *one.change) for one in self.amended)
         yield from (announced.row() for announced in self.announced)
         yield from (("announced_deletion", *ended) for ended in self.ended.items())

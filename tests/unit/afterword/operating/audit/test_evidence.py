@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from afterword.operating.audit.evidence import ROWS_TOGETHER, Evidence, NoRoom, open_evidence
+from afterword.operating.audit.evidence import Evidence, NoRoom, open_evidence
 
 
 def fill(evidence: Evidence) -> None:
     """Add more than SQLite holds in memory, so that it is on disk."""
-    for number in range(20 * ROWS_TOGETHER):
+    for number in range(100_000):
         evidence.add("indexed", f"{number}".zfill(1000))
 
 
@@ -21,15 +21,15 @@ def files() -> list[Path]:
     return [file for file in opened if file.is_symlink() and "etilqs" in os.readlink(file)]  # noqa: PTH115 – mypy
 
 
-def test_rows_can_be_asked_for_once_they_are_flushed_and_more_may_come() -> None:
+def test_of_rows_with_the_same_key_the_last_one_stays() -> None:
     with open_evidence() as evidence:
-        evidence.add("indexed", "c:1")
-        evidence.flush()
-        evidence.add("indexed", "c:2")
-        evidence.add("repeat", 3)
-        evidence.flush()
-        assert list(evidence.rows("SELECT episode_id FROM indexed ORDER BY 1")) == [("c:1",), ("c:2",)]
-        assert evidence.value("SELECT COUNT(*) FROM repeat") == 1
+        evidence.add("current", "episode", "c:1", False, 1)
+        evidence.add("current", "conversation", "c:1", False, None)
+        evidence.add("current", "episode", "c:1", True, 2)
+        assert list(evidence.rows("SELECT * FROM current ORDER BY 1")) == [
+            ("conversation", "c:1", False, None),
+            ("episode", "c:1", True, 2),
+        ]
 
 
 def test_the_file_is_private_and_has_no_name() -> None:

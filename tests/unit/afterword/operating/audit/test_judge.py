@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.operating.audit.evidence import digest, digest_of_message
-from afterword.operating.audit.judge import FATES
-from afterword.operating.audit.report import EXAMPLES_NAMED
+from afterword.operating.audit.judge import EXAMPLES_NAMED, FATES
 from afterword.streams.kafka.log_reader import Position
 from tests.unit.afterword.operating.audit.snapshot import (
     AgentFlush,
@@ -316,8 +315,8 @@ def summarise_an_old_content(snapshot: Snapshot) -> None:
 def keep_current(snapshot: Snapshot) -> None:
     snapshot.has_current = True
     snapshot.current = [
-        *(Current(one.episode_id, 0, n, False, one.revision) for n, one in enumerate(snapshot.closed)),
-        Current(CONVERSATION, 0, 9, False),
+        *(Current("episode", one.episode_id, False, one.revision) for one in snapshot.closed),
+        Current("conversation", CONVERSATION, False),
     ]
 
 
@@ -338,18 +337,18 @@ def delete_all_that_is_current(snapshot: Snapshot) -> None:
     for one in snapshot.closed:
         snapshot.ended[f"{one.episode_id}:2"] = one.episode_id
         snapshot.gone.add(one.episode_id)
-        snapshot.current.append(Current(one.episode_id, 0, 10 + one.ordinal, True, 2))
-    snapshot.current.append(Current(CONVERSATION, 0, 20, True))
+        snapshot.current.append(Current("episode", one.episode_id, True, 2))
+    snapshot.current.append(Current("conversation", CONVERSATION, True))
 
 
 def keep_a_deleted_episode_current(snapshot: Snapshot) -> None:
     delete_all_that_is_current(snapshot)
-    snapshot.current.append(Current("c:2", 0, 30, False, 1))
+    snapshot.current.append(Current("episode", "c:2", False, 1))
 
 
 def keep_a_deleted_conversation_current(snapshot: Snapshot) -> None:
     delete_all_that_is_current(snapshot)
-    snapshot.current.append(Current(CONVERSATION, 0, 30, False))
+    snapshot.current.append(Current("conversation", CONVERSATION, False))
 
 
 def keep_a_fact_of_a_deleted_message(snapshot: Snapshot) -> None:

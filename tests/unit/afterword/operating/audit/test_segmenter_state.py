@@ -28,7 +28,6 @@ def read(chat: Chat, *later: Row) -> tuple[list[evidence.Row], list[evidence.Row
         state.take(CONVERSATIONS, row)  # type: ignore[arg-type]  # it has all that is read of a record
     with evidence.open_evidence() as tables:
         state.add_to(tables)
-        tables.flush()
         return list(tables.rows("SELECT * FROM pending")), list(tables.rows("SELECT * FROM damage"))
 
 

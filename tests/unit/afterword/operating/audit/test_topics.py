@@ -25,11 +25,9 @@ def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unre
     with open_evidence() as evidence:
         take = TopicReader(evidence, kafka).takes()[kafka.episodes_topic]
         take(record(redo.to_json(), headers))
-        evidence.flush()
         rows = "SELECT (SELECT COUNT(*) FROM closed) + (SELECT COUNT(*) FROM amended) + COUNT(*) FROM invalid"
         assert evidence.value(rows) == 0
         take(record(b"{}", headers))
-        evidence.flush()
         assert evidence.value("SELECT COUNT(*) FROM invalid WHERE kind = 'episode'") == 1
 
 
@@ -41,5 +39,4 @@ def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode(
         for stage in ("segmenter", ARCHIVE):
             _, value, headers = dead_letter(original, stage=stage, error_type="unforeseen", message="", now_ms=1)
             take(record(value or b"", headers))
-        evidence.flush()
         assert list(evidence.rows("SELECT * FROM dead_letter")) == [("message", 2, 0, False)]

@@ -4,7 +4,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from afterword.operating.audit.report import Finding, Missing, Report
+from afterword.operating.audit.judge import Finding, Missing, Report
 from afterword.operating.audit.run import until_finished
 from afterword.streams.settings import Kafka
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
