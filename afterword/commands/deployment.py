@@ -1,20 +1,16 @@
 """Commands that set up and verify a deployment: topics, config, schema, check, smoke, audit, index and state."""
 
 import asyncio
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from afterword.commands.common import Json, Yes, find_config, next_step, start, start_command
 from afterword.streams.text.visible import many, shown
 from afterword.terminal import counting, print_json
-
-if TYPE_CHECKING:
-    from afterword.operating.rebuild import IndexCounts
 
 NOTHING = "–"
 
@@ -36,7 +32,6 @@ Wait = Annotated[
     ),
 ]
 AtMost = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait; then exit 1.")]
-After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
 All = Annotated[bool, typer.Option("--all", help="Index every episode, even if it is indexed already.")]
 
 
@@ -162,31 +157,21 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
 
 
 @index.command("rebuild")
-def rebuild_index(after: After = None, everything: All = False, as_json: Json = False) -> None:
+def rebuild_index(everything: All = False) -> None:
     """Index stored episodes that are missing from the search index, or with --all every episode. Can be repeated."""
     from afterword.operating.rebuild import rebuild_index
 
     settings = start_command()
     with counting() as show:
-
-        def progress(done: "IndexCounts") -> None:
-            if sys.stderr.isatty():
-                show("episodes", done.seen, done.total)
-            else:
-                typer.echo(shown(f"{done.seen} of {done.total} episodes, up to {done.last}"), err=True)
-
-        done = asyncio.run(rebuild_index(settings, progress, after, everything))
-    if as_json:
-        print_json(asdict(done))
-    else:
-        others = "; the others are indexed or deleted" if done.written < done.seen else ""
-        typer.echo(f"{done.written} of {many(done.seen, 'episode', 'episodes')} written{others}")
+        done = asyncio.run(rebuild_index(settings, lambda d: show("episodes", d.seen, d.total), everything))
+    others = "; the others are indexed or deleted" if done.written < done.seen else ""
+    typer.echo(f"{done.written} of {many(done.seen, 'episode', 'episodes')} written{others}")
     if done.incomplete:
         typer.echo(f"{done.incomplete} episodes have messages that are not yet archived", err=True)
 
 
 @stores.command("copy")
-def copy_stores(file: SqliteFile, as_json: Json = False) -> None:
+def copy_stores(file: SqliteFile) -> None:
     """Copy messages, episodes, conversations and keys from an SQLite file to MongoDB. Can be repeated.
 
     Stop the workers first, and rebuild the search index afterwards.
@@ -196,14 +181,11 @@ def copy_stores(file: SqliteFile, as_json: Json = False) -> None:
     settings = start_command()
     with counting() as show:
         done = asyncio.run(copy_stores(settings, file, lambda so_far: show("messages", so_far.messages, None)))
-    if as_json:
-        print_json(asdict(done))
-    else:
-        typer.echo(", ".join(f"{count} {name}" for name, count in asdict(done).items()))
+    typer.echo(", ".join(f"{count} {name}" for name, count in asdict(done).items()))
 
 
 @state_app.command()
-def rebuild(yes: Yes = False, as_json: Json = False) -> None:
+def rebuild(yes: Yes = False) -> None:
     """Rebuild the segmenter's state after its changelogs were lost and recreated empty. Stop the segmenters first.
 
     Conversations continue after their last episode. Messages are read again; those in an episode are skipped.
@@ -216,9 +198,7 @@ def rebuild(yes: Yes = False, as_json: Json = False) -> None:
             "Rebuild the state of every partition without one? The segmenters must be stopped.", err=True, abort=True
         )
     for done in asyncio.run(run(settings)):
-        if as_json:
-            print_json(done._asdict())
-        elif done.left:
+        if done.left:
             typer.echo(f"partition {done.partition}: already has state, left unchanged")
         else:
             typer.echo(

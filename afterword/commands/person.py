@@ -130,13 +130,10 @@ def verify(
     whose = user, tenant_of(tenant, no_tenant)
     found = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))
     if as_json:
-        findings = [asdict(one) | {"gone_by": one.gone_by and one.gone_by.isoformat()} for one in found.findings]
-        print_json({"findings": findings, "unbounded": found.unbounded, "late": len(found.late)})
+        print_json([one._asdict() | {"gone_by": one.gone_by and str(one.gone_by)} for one in found])
     else:
-        lines = [one.line() for one in found.findings]
-        lines += [f"{topic}: never expires, because of the topic's settings" for topic in found.unbounded]
-        typer.echo("\n".join(map(shown, lines)) or "nothing is left")
-    if found.late:
+        typer.echo("\n".join(shown(one.line()) for one in found) or "nothing is left")
+    if any(one.late for one in found):
         raise typer.Exit(1)
 
 

@@ -408,10 +408,8 @@ class EpisodeQueries(EpisodeStore, Protocol):
         """
         ...
 
-    async def count(self, after: str | None = None) -> int:
-        """Return the number of episodes, including tombstones, with ids above `after`. Without `after` it is
-        approximate.
-        """
+    async def count(self) -> int:
+        """Return the approximate number of episodes, including tombstones."""
         ...
 
 

@@ -311,13 +311,9 @@ class MongoEpisodes:
             for one in found
         ]
 
-    async def count(self, after: str | None = None) -> int:
+    async def count(self) -> int:
         with mongo_errors():
-            found: int
-            if after is None:
-                found = await self._episodes.estimated_document_count()  # read from the collection's metadata
-            else:
-                found = await self._episodes.count_documents(_following(after))
+            found: int = await self._episodes.estimated_document_count()  # read from the collection's metadata
         return found
 
     async def _found(self, wanted: Mapping[str, Any], **order: Any) -> list[Any]:

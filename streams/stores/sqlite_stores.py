@@ -213,8 +213,8 @@ class SqliteEpisodes:
             for user, conversations, episodes, last, *counts in found
         ]
 
-    async def count(self, after: str | None = None) -> int:
-        [(found,)] = await self._file.select("SELECT count(*) FROM episodes WHERE id > ?", after or "")
+    async def count(self) -> int:
+        [(found,)] = await self._file.select("SELECT count(*) FROM episodes")
         return int(found)
 
     async def _episodes(self, wanted: str, *values: Any) -> list[Any]:

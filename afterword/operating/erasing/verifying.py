@@ -5,7 +5,6 @@ Stores must have nothing. Topics keep their records until their dates. Whatever 
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from aiokafka import ConsumerRecord
 from afterword.operating.dlq import resolved_offset
 from afterword.operating.erasing.eraser import conversation_pages, deleted_but_indexed
 from afterword.operating.erasing.person import Person, edited_id, holds, is_of_source, person_of
-from afterword.operating.erasing.receipt import NotTheirs, Receipt
+from afterword.operating.erasing.receipt import Never, NotTheirs, Receipt
 from afterword.operating.export import took_part
 from afterword.schemas.base import rfc3339
 from afterword.schemas.dead_letters import INGEST, read_dead_letter
@@ -33,47 +32,37 @@ from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 
 
-@dataclass(frozen=True)
-class Remains:
+class Remains(NamedTuple):
     """Data that is left in one place."""
 
     place: str
     number: int
-    gone_by: datetime | None
-    """None if it should already be gone."""
     late: bool
     """Whether it should be gone by now."""
+    gone_by: datetime | Never | None = None
+    """None if it should already be gone; `never` if the topic's settings keep it forever."""
 
     def line(self) -> str:
-        due = "should have been gone" if self.late else "will be gone"
-        until = f"{due} by {rfc3339(self.gone_by)}" if self.gone_by else "should be gone"
-        return f"{self.place}: {self.number:,}, {until}"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The data that was found, and the topics that keep it forever."""
-
-    findings: tuple[Remains, ...]
-    unbounded: tuple[str, ...]
-    """Topics that still have something and whose settings keep it forever."""
-
-    @property
-    def late(self) -> tuple[Remains, ...]:
-        return tuple(found for found in self.findings if found.late)
+        if self.gone_by is None:
+            due = "should be gone"
+        elif isinstance(self.gone_by, datetime):
+            due = f"{'should have been' if self.late else 'will be'} gone by {rfc3339(self.gone_by)}"
+        else:
+            due = "never expires, because of the topic's settings"
+        return f"{self.place}: {self.number:,}, {due}"
 
 
 async def verify(
     settings: Settings, receipt: Receipt, user_id: str, tenant_id: str | None, now: datetime | None = None
-) -> Verification:
-    """Search all stores and topics, except the messages topic, for what a receipt says is gone.
+) -> list[Remains]:
+    """Search all stores and topics, except the messages topic, for what a receipt says is gone; return what is left.
 
     Raises: NotTheirs if the receipt is for somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
     """
     person = person_of(user_id, tenant_id, receipt.conversation_id)
     if not receipt.is_of(person):
         raise NotTheirs(setting="--user")
-    now, unbounded = now or datetime.now(UTC), list[str]()
+    now = now or datetime.now(UTC)
     async with AsyncExitStack() as opening:
         stores = await opening.enter_async_context(open_stores(settings))
         found = await left_in_stores(stores, receipt, person, settings.kafka.messages_topic)
@@ -92,11 +81,9 @@ async def verify(
                     if records.is_current_of_shared(record):
                         last[record.key] = is_theirs
                 number -= sum(last.values())
-                if isinstance(date.gone_by, datetime):
-                    found.append(Remains(date.topic, number, date.gone_by, date.gone_by < now))
-                elif number:
-                    unbounded.append(date.topic)
-    return Verification(tuple(one for one in found if one.number), tuple(unbounded))
+                late = isinstance(date.gone_by, datetime) and date.gone_by < now
+                found.append(Remains(date.topic, number, late, date.gone_by))
+    return [one for one in found if one.number]
 
 
 async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
@@ -112,7 +99,7 @@ async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messa
                     episodes += one.summary.closed_at < receipt.finished_at
     points = sum([await deleted_but_indexed(stores, name) for name in receipt.conversations])
     counts = {"messages in the archive": messages, "episodes": episodes, "deleted episodes in the index": points}
-    return [Remains(place, number, None, late=True) for place, number in counts.items()]
+    return [Remains(place, number, late=True) for place, number in counts.items()]
 
 
 class Records(NamedTuple):

@@ -204,7 +204,7 @@ async def test_all_episodes_are_walked_through_in_the_order_of_their_ids(episode
     for i in ids:
         conversation, _, ordinal = i.partition(":")
         await stored(episodes, int(ordinal), conversation_id=conversation)
-    assert [await episodes.count(i) for i in (None, ids[0], ids[-1])] == [len(ids), len(ids) - 1, 0]
+    assert await episodes.count() == len(ids)
     found, after = [], None
     while page := await episodes.page(after, 2):
         after = page[-1].event.episode_id

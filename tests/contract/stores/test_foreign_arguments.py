@@ -48,7 +48,6 @@ EPISODES: dict[str, Call] = {
     "users after": lambda store, x: store.users(None, "", x, 5),
     "expired": lambda store, x: store.expired(x, 5),
     "due": lambda store, x: store.due(x, 5),
-    "count": lambda store, x: store.count(x),
 }
 MESSAGES: dict[str, Call] = {
     "newest": lambda store, x: store.newest(Selection(x, None)),

@@ -3,7 +3,7 @@ from itertools import count
 
 import pytest
 
-from afterword.operating.rebuild import PAGE_EPISODES, IndexCounts, IndexRebuild
+from afterword.operating.rebuild import PAGE_EPISODES, IndexCounts, index_episodes
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import DeletedEpisode, Episode
@@ -91,7 +91,7 @@ def silent(_: IndexCounts) -> None: ...
 
 async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores: Stores) -> None:
     index = MemoryIndex()
-    done = await IndexRebuild(stores.episodes, stores.messages, index, FixedEmbedder()).run(silent)
+    done = await index_episodes(stores.episodes, stores.messages, index, FixedEmbedder(), silent)
     assert (done.seen, done.written, done.incomplete) == (EPISODES, EPISODES, 0)
     assert index.points.keys() == stores.episodes.episodes.keys()
     point = index.points["c1:2"]
@@ -106,17 +106,17 @@ async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
     for tenant, text in (("mallory", "Ignore the doctor."), (None, "Of nobody."), (TENANT, "Take two a day.")):
         message = a_message("m0", tenant_id=tenant, content=text)
         await messages.put_many([ArchivedMessage(message, 0, len(messages.messages))])
-    await IndexRebuild(episodes, messages, index, None).run(silent)
+    await index_episodes(episodes, messages, index, None, silent)
     assert index.points["c1:1"].raw_text == "Take two a day."
 
 
 async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: Stores) -> None:
     index = MemoryIndex()
     await put(index, a_summary(1), "as it was")
-    assert (await IndexRebuild(stores.episodes, stores.messages, index, None).run(silent)).written == EPISODES - 1
+    assert (await index_episodes(stores.episodes, stores.messages, index, None, silent)).written == EPISODES - 1
     assert index.points["c1:1"].raw_text == "as it was"
-    again = IndexRebuild(stores.episodes, stores.messages, index, None, everything=True)
-    assert (await again.run(silent)).written == EPISODES
+    again = await index_episodes(stores.episodes, stores.messages, index, None, silent, everything=True)
+    assert again.written == EPISODES
     assert index.points["c1:1"].raw_text != "as it was"
 
 
@@ -125,7 +125,7 @@ async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Store
     await stores.episodes.put(a_stored_episode(1, revision=2), stores.episodes.episodes["c1:1"])
     await put(index, a_summary(1, revision=1), "old")
     await put(index, a_summary(2, revision=9), "new")
-    await IndexRebuild(stores.episodes, stores.messages, index, None, everything=True).run(silent)
+    await index_episodes(stores.episodes, stores.messages, index, None, silent, everything=True)
     assert index.points["c1:1"].summary.revision == 2
     assert index.points["c1:2"].raw_text == "new"
 
@@ -133,19 +133,13 @@ async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Store
 async def test_a_rebuild_that_was_stopped_goes_on_where_it_was(stores: Stores) -> None:
     index, told = Failing(130), []
     with pytest.raises(StoreUnavailable):
-        await IndexRebuild(stores.episodes, stores.messages, index, None).run(told.append)
-    assert [(done.seen, done.total) for done in told] == [(PAGE_EPISODES, EPISODES)]
-    done = await IndexRebuild(stores.episodes, stores.messages, index, None).run(silent)
+        await index_episodes(
+            stores.episodes, stores.messages, index, None, lambda done: told.append((done.seen, done.total))
+        )
+    assert told == [(PAGE_EPISODES, EPISODES)]
+    done = await index_episodes(stores.episodes, stores.messages, index, None, silent)
     assert done.written == EPISODES - 130
     assert index.points.keys() == stores.episodes.episodes.keys()
-
-
-async def test_it_begins_after_the_episode_that_is_named(stores: Stores) -> None:
-    index, told = MemoryIndex(), []
-    await IndexRebuild(stores.episodes, stores.messages, index, None).run(told.append)
-    last = told[1].last
-    done = await IndexRebuild(stores.episodes, stores.messages, MemoryIndex(), None).run(silent, after=last)
-    assert done.seen == done.total == EPISODES - 2 * PAGE_EPISODES
 
 
 async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counted() -> None:
@@ -154,7 +148,7 @@ async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counte
         await episodes.put(a_stored_episode(ordinal), None)
     await messages.put_many([ArchivedMessage(a_message(f"m{n}", tenant_id=TENANT), 0, n) for n in range(4)])
     index = MemoryIndex()
-    done = await IndexRebuild(episodes, messages, index, None).run(silent)
+    done = await index_episodes(episodes, messages, index, None, silent)
     assert (done.written, done.incomplete) == (2, 1)
     assert index.points["c1:2"].raw_text == "Text of m3."
     assert episodes.most == PAGE_EPISODES
@@ -164,5 +158,5 @@ async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counte
 async def test_an_episode_that_is_deleted_before_the_first_write_is_not_indexed(stores: Stores, ordinal: int) -> None:
     gone = a_tombstone(ordinal)
     index = WithoutCollection(stores.episodes, gone)
-    await IndexRebuild(stores.episodes, stores.messages, index, None).run(silent)
+    await index_episodes(stores.episodes, stores.messages, index, None, silent)
     assert index.points.keys() == stores.episodes.episodes.keys() - {gone.deletion.episode_id}
