@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -110,32 +110,11 @@ def try_prompt(
 
     found = asyncio.run(compare(start_command(), file, model, size, progress))
     if as_json:
-        print_json(_document(found))
+        print_json({"worse": found.is_worse, **asdict(found)})
     else:
         _print(found, show)
     if found.is_worse:
         raise typer.Exit(1)
-
-
-def _document(found: "Comparison") -> dict[str, Any]:
-    def made(one: "TrialSummary") -> dict[str, Any]:
-        texts = {name: value for name, value in vars(one).items() if name not in ("maker", "usage")}
-        return {**texts, **one.maker._asdict(), "usage": one.usage.model_dump()}
-
-    return {
-        "worse": found.is_worse,
-        "not_archived": found.not_archived,
-        "stored": asdict(found.stored),
-        "candidate": asdict(found.candidate),
-        "episodes": [
-            {
-                "episode_id": trial.episode_id,
-                "stored": made(trial.stored),
-                "candidate": made(trial.candidate),
-            }
-            for trial in found.trials
-        ],
-    }
 
 
 def _print(found: "Comparison", show: int) -> None:

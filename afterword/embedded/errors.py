@@ -19,10 +19,6 @@ class DirectoryInUse(EmbeddedError):
     """{directory} is in use by a running stack (process {pid}); stop it, or choose another --data-dir"""
 
 
-class ClusterSizeDiffers(EmbeddedError):
-    """{directory} holds a cluster of {found} brokers, not of {wanted}; choose another directory"""
-
-
 class ProcessExited(EmbeddedError):
     """{name} exited with {code}; the end of {log}:\n{tail}"""
 

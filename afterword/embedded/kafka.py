@@ -1,7 +1,6 @@
 """Apache Kafka (KRaft) as child processes: one node, or a cluster of three for fault tests."""
 
 import base64
-import json
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from typing import NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 
 from afterword.embedded.claims import HOST, remembered_ports
-from afterword.embedded.errors import ClusterSizeDiffers
 from afterword.embedded.java import Java
 from afterword.embedded.process import NotReady, Process, Server, accepts
 from afterword.streams.private import private_directory, write_private
@@ -103,10 +101,8 @@ class KafkaServer:
         properties: Properties = MappingProxyType({}),
         broker: Callable[[Java, Path, int, Cluster], Broker] = Broker,
     ) -> None:
-        """Prepare the brokers without starting them; `broker` makes each. Raises: ClusterSizeDiffers."""
+        """Prepare the brokers without starting them; `broker` makes each."""
         ports_file, id_file = directory / "ports.json", directory / "cluster.id"
-        if ports_file.exists() and (found := len(json.loads(ports_file.read_text())) // 2) != brokers:
-            raise ClusterSizeDiffers(directory=directory, found=found, wanted=brokers)
         ports = remembered_ports(ports_file, 2 * brokers)
         if not id_file.exists():
             write_private(id_file, new_id().encode())

@@ -55,7 +55,7 @@ class EmbeddedStack:
     async def start(self) -> None:
         """Start Kafka and wait until it answers.
 
-        Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, ProcessExited, StartTimeout.
+        Raises: DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout.
         """
         self._stopping.clear()
         async with AsyncExitStack() as undo:

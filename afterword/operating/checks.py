@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import orjson
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
+from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed
 from opentelemetry.trace import NoOpTracer
 
 from afterword.operating.topics import check_topics
@@ -187,22 +187,16 @@ def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
 
     Raises: CheckFailed if a commit cannot hold the up to `needed` bytes of metadata that a summarizer writes.
     """
-    found = list(resources)
     limits = {
-        broker: int(value)
-        for code, _, _, broker, entries in found
-        if not code
-        for name, value, *_ in entries
-        if name == OFFSET_METADATA
+        broker: next((int(value) for name, value, *_ in entries if name == OFFSET_METADATA), None)
+        for _, _, _, broker, entries in resources
     }
-    small = [f"of broker {broker} is {limit}" for broker, limit in limits.items() if limit < needed]
-    if small:
+    known = {broker: limit for broker, limit in limits.items() if limit is not None}
+    if small := [f"of broker {broker} is {limit}" for broker, limit in known.items() if limit < needed]:
         raise CheckFailed(problem=f"{OFFSET_METADATA} {', '.join(small)}; summarizers commit up to {needed}")
-    unread = {broker: code for code, _, _, broker, _ in found if broker not in limits}
-    if unread:
-        why = ", ".join(f"{broker} ({for_code(code).__name__})" for broker, code in unread.items())
-        return f"{OFFSET_METADATA} must be at least {needed}, but cannot be read from broker {why}"
-    return f"{OFFSET_METADATA} is {min(limits.values())}"
+    if unread := ", ".join(limits.keys() - known):
+        return f"{OFFSET_METADATA} must be at least {needed}, but cannot be read from broker {unread}"
+    return f"{OFFSET_METADATA} is {min(known.values())}"
 
 
 async def check_llm(settings: Settings) -> str:

@@ -10,12 +10,19 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from afterword.schemas import SummaryCreated
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.settings import Settings, variable
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, find_episode, living, scope_of
+from afterword.streams.stores.episodes import (
+    DeletedEpisode,
+    EpisodeStore,
+    StoredEpisode,
+    all_episodes,
+    find_episode,
+    living,
+    scope_of,
+)
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.current import Current, current
@@ -40,10 +47,6 @@ class Wanted:
     since: datetime | None = None
     """Only episodes that ended at this time or later."""
     conversation_id: str | None = None
-
-    def matches(self, summary: SummaryCreated, today: Maker) -> bool:
-        """Return whether the summary is wanted and was made with another prompt or model than the current one."""
-        return made_by(summary) != today and (self.since is None or summary.ended_at >= self.since)
 
 
 @dataclass
@@ -71,7 +74,9 @@ class RedoCounts:
 
 async def _matching(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> AsyncIterator[StoredEpisode]:
     async for stored in all_episodes(episodes, wanted.conversation_id):
-        if isinstance(stored, StoredEpisode) and wanted.matches(stored.summary, today):
+        if isinstance(stored, DeletedEpisode) or made_by(stored.summary) == today:
+            continue
+        if wanted.since is None or stored.summary.ended_at >= wanted.since:
             yield stored
 
 

@@ -156,24 +156,17 @@ def compare_topic(wanted: Topic, found: Topic) -> TopicReport:
         for name, most in wanted.lifetime.items()
         if (value := found.configs.get(name)) is not None and (int(value) in UNBOUNDED or int(value) > most)
     ]
-    warning = f"{'; '.join(long)}: until then it keeps what was erased" if long else _size_warning(wanted, found)
+    warning = f"{'; '.join(long)}: until then it keeps what was erased" if long else ""
+    if wanted.record_bytes and (limit := found.configs.get(MAX_BYTES)) is not None:
+        least, most = wanted.record_bytes
+        if int(limit) < least:
+            warning = f"{MAX_BYTES} is {limit}, should be at least {least}: messages may have {MAX_INPUT_BYTES} bytes"
+        elif int(limit) > most:
+            warning = (
+                f"{MAX_BYTES} is {limit}, should be at most {most}: messages of more than {MAX_INPUT_BYTES} bytes "
+                "become dead letters, which keep only the beginning of the largest"
+            )
     return TopicReport(wanted.name, status, "; ".join(differing), warning)
-
-
-def _size_warning(wanted: Topic, found: Topic) -> str:
-    """Explain the effect of a size limit that is too small or too large; "" if it is fine or unknown."""
-    limit = found.configs.get(MAX_BYTES)
-    if wanted.record_bytes is None or limit is None:
-        return ""
-    least, most = wanted.record_bytes
-    if int(limit) < least:
-        return f"{MAX_BYTES} is {limit}, should be at least {least}: messages may have {MAX_INPUT_BYTES} bytes"
-    if int(limit) > most:
-        return (
-            f"{MAX_BYTES} is {limit}, should be at most {most}: messages of more than {MAX_INPUT_BYTES} bytes become "
-            "dead letters, which keep only the beginning of the largest"
-        )
-    return ""
 
 
 async def ensure_topics(settings: Settings) -> list[TopicReport]:

@@ -12,10 +12,9 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
-from afterword.operating.redo import as_archived
-from afterword.schemas import Usage
+from afterword.operating.redo import as_archived, today_of
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
-from afterword.streams.settings import Budget, QualitySettings, Settings, SummarizerSettings, variable
+from afterword.streams.settings import Budget, QualitySettings, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -47,11 +46,13 @@ class NothingToCompare(AfterwordError):
 class TrialSummary:
     """A summary and the quality gate's verdict."""
 
-    maker: Maker
+    model: str
+    prompt_version: str | None
     title: str
     short_summary: str
     long_summary: str
-    usage: Usage
+    prompt_tokens: int
+    answer_tokens: int
     grounding: float
     unsupported: tuple[str, ...]
     refused: str | None
@@ -105,18 +106,17 @@ class Comparison:
 def measures(summaries: Sequence[TrialSummary], maker: Maker) -> Measures:
     """Compute the means over the summaries. Failed ones have no text or grounding to include."""
     there = [made for made in summaries if made.long_summary]
-    asked = [made.usage for made in summaries if made.usage.prompt_tokens]
+    asked = [made for made in summaries if made.prompt_tokens]
     return Measures(
-        model=maker.model,
-        prompt_version=maker.prompt_version,
+        *maker,
         summaries=len(summaries),
         refused=sum(made.refused is not None for made in summaries),
         grounding=_mean(made.grounding for made in there),
         unsupported=_mean(len(made.unsupported) for made in there),
         long_tokens=_mean(count_tokens(made.long_summary) for made in there),
         short_tokens=_mean(count_tokens(made.short_summary) for made in there),
-        prompt_tokens=_mean(usage.prompt_tokens for usage in asked),
-        answer_tokens=_mean(usage.completion_tokens for usage in asked),
+        prompt_tokens=_mean(made.prompt_tokens for made in asked),
+        answer_tokens=_mean(made.answer_tokens for made in asked),
     )
 
 
@@ -171,7 +171,7 @@ class TrialRun:
             raise NothingToCompare
         trials.sort(key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
         before, after = [trial.stored for trial in trials], [trial.candidate for trial in trials]
-        makers = {made.maker for made in before}
+        makers = {Maker(made.model, made.prompt_version) for made in before}
         stored = measures(before, makers.pop() if len(makers) == 1 else Maker("several", None))
         return Comparison(trials, stored, measures(after, self.maker), len(chosen) - len(trials))
 
@@ -192,18 +192,22 @@ class TrialRun:
         except TRANSIENT:
             raise
         except ProviderError as error:
-            made = TrialSummary(self.maker, "", "", "", usage_of(error), 0.0, (), error.error_type)
+            used = usage_of(error)
+            tokens = used.prompt_tokens, used.completion_tokens
+            made = TrialSummary(*self.maker, "", "", "", *tokens, 0.0, (), error.error_type)
         return Trial(stored.summary.episode_id, await self._judged(request, before), made)
 
     async def _judged(self, request: SummaryRequest, made: Summary) -> TrialSummary:
         source, texts = source_of(request, self.instructions), texts_of(request, made)
         found: Assessment = await asyncio.to_thread(assess, source, texts, self.quality)
         return TrialSummary(
-            Maker(made.model, made.prompt_version),
+            made.model,
+            made.prompt_version,
             made.title,
             made.short_summary,
             made.long_summary,
-            made.usage,
+            made.usage.prompt_tokens,
+            made.usage.completion_tokens,
             found.grounding,
             tuple(found.unsupported),
             found.problems[0].reason if found.problems else None,
@@ -215,8 +219,7 @@ def candidate_settings(settings: Settings, prompt: Path | None, model: str | Non
 
     Raises: ConfigurationError for an unusable prompt, or if there is no LLM.
     """
-    if settings.llm.provider == "extractive":
-        raise ConfigurationError(setting=variable(("llm", "provider")), problem="extractive: there is no LLM to ask")
+    today_of(settings)  # raises if there is no LLM
     llm = settings.llm.model_copy(update={"model": model} if model else {})
     summarizer = settings.summarizer
     if prompt is not None:

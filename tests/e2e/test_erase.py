@@ -130,7 +130,10 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     code, _, errors = await afterword(settings, tmp_path, *verified, "--user", "bob", "--tenant", TENANT)
     assert (code, "the receipt is not for this user" in errors) == (2, True)
     late = await verify(settings, receipt, "ann", TENANT, receipt.finished_at + timedelta(days=60))
-    assert {found.place for found in late if found.late} >= {settings.kafka.episodes_topic, settings.kafka.summaries_topic}
+    assert {found.place for found in late if found.late} >= {
+        settings.kafka.episodes_topic,
+        settings.kafka.summaries_topic,
+    }
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
 
