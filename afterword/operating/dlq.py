@@ -120,12 +120,12 @@ class DeadLetterQueue:
     def __init__(self, settings: Settings, log: Log) -> None:
         """Raises: ConfigurationError."""
         self._kafka = settings.kafka
-        self._log = log
+        self.log = log
         self.sources = load_sources(settings)
 
     async def topics(self) -> list[str]:
         """Return the topics that hold dead letters: our own, and those that exist for the sources."""
-        existing = await self._log.topics() if self.sources else set()
+        existing = await self.log.topics() if self.sources else set()
         read = source_topics(self.sources, existing, our_topics(self._kafka))
         return queue_topics(self._kafka) + [one for one in map(self._kafka.dead_letters, read) if one in existing]
 
@@ -135,10 +135,10 @@ class DeadLetterQueue:
         Raises: TopicStalled.
         """
         resolved: set[Position] = set()
-        async for record in self._log.records(topic):
+        async for record in self.log.records(topic):
             if (offset := resolved_offset(record)) is not None:
                 resolved.add(Position(record.partition, offset))
-        async for record in self._log.records(topic):
+        async for record in self.log.records(topic):
             if resolved_offset(record) is None and position_of(record) not in resolved:
                 found = read_dead_letter(record)
                 if is_wanted(found):
@@ -148,7 +148,7 @@ class DeadLetterQueue:
         """Find the dead letter at `address`, topic/partition/offset. Raises: NoSuchDeadLetter, TopicStalled."""
         topic, *place = address.rsplit("/", 2)
         if len(place) == 2 and all(map(is_offset, place)) and topic in await self.topics():
-            record = await self._log.record_at(topic, *map(int, place))
+            record = await self.log.record_at(topic, *map(int, place))
             if record is not None and resolved_offset(record) is None:
                 return read_dead_letter(record)
         raise NoSuchDeadLetter(address=address)

@@ -8,11 +8,10 @@ else names them once they are deleted.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -26,7 +25,7 @@ from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import broker_errors
-from afterword.streams.kafka.log_reader import Log, open_log, position_of
+from afterword.streams.kafka.log_reader import position_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
@@ -111,38 +110,28 @@ class Eraser:
     All methods raise StoreUnavailable, BrokerUnavailable and TopicMissing.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, stores: Stores, queue: DeadLetterQueue, producer: Producer) -> None:
         self._settings = settings
-        self._running = AsyncExitStack()
-        self._stores: Stores
-        self._log: Log
-        self._producer: Producer
-        self._queue: DeadLetterQueue
+        self._stores = stores
+        self._queue = queue
+        self._log = queue.log
+        self._producer = producer
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Build an eraser for the servers in these settings. Entering it connects."""
-        return cls(settings)
+    @asynccontextmanager
+    async def from_settings(cls, settings: Settings) -> AsyncIterator[Self]:
+        """Open an eraser for the servers in these settings."""
+        async with (
+            open_stores(settings) as stores,
+            open_queue(settings) as queue,
+            Producer.from_settings(settings) as producer,
+        ):
+            yield cls(settings, stores, queue, producer)
 
     @classmethod
-    def open(cls) -> Self:
-        """Build an eraser with the settings of the environment and the file it names. Raises: ConfigurationError."""
-        return cls(load_settings())
-
-    async def __aenter__(self) -> Self:
-        kafka = self._settings.kafka
-        async with AsyncExitStack() as opening:
-            self._stores = await opening.enter_async_context(open_stores(self._settings))
-            self._queue = await opening.enter_async_context(open_queue(self._settings))
-            self._log = await opening.enter_async_context(open_log(kafka))
-            self._producer = await opening.enter_async_context(Producer.from_settings(self._settings))
-            self._running = opening.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._running.__aexit__(kind, error, traceback)
+    def open(cls) -> AbstractAsyncContextManager[Self]:
+        """Open an eraser with the settings of the environment and the file it names. Raises: ConfigurationError."""
+        return cls.from_settings(load_settings())
 
     async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> ErasurePlan:
         """Count what an erasure would delete, without changing anything."""

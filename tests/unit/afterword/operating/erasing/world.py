@@ -60,13 +60,11 @@ class ErasesWithoutBroker(Eraser):
     """An eraser whose records are archived at once, on topics without dead letters."""
 
     def __init__(self, world: World, faults: Faults = NO_FAULTS) -> None:
-        super().__init__(SETTINGS)
         self.world = world
         given = {name: faults.around(getattr(world, name)) for name in ("messages", "episodes", "erasures")}
         parts: Any = SimpleNamespace(**given, index=MemoryIndex(), prepare_database=nothing)
-        self._stores = parts
-        self._log = self._queue = self  # type: ignore[assignment]
-        self._producer = faults.around(self)
+        self.log = self
+        super().__init__(SETTINGS, parts, self, faults.around(self))  # type: ignore[arg-type]
 
     async def send_all(self, events: Sequence[ConversationDeleted | MessageDeleted]) -> list[WrittenAt]:
         self.world.sent += events
