@@ -99,12 +99,11 @@ class ResumePoints:
     """Partitions of conversations, as far as they are known."""
     _wanted: dict[bytes, Last] = field(default_factory=dict)
     """Last episodes by the digest of their last message."""
-    _first: dict[bytes, Position] = field(default_factory=dict)
-    _confirmed: set[Position] = field(default_factory=set)
-    _ended: set[tuple[str, Position]] = field(default_factory=set)
-    """Conversations and the ends of their deleted episodes according to tombstones, if there is a record at that
-    position."""
-    _tombstones: set[tuple[str, int]] = field(default_factory=set)
+    _found: dict[bytes, Position] = field(default_factory=dict)
+    """Positions of these messages: that which the episode names, or else that of the first record."""
+    _ends: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    """Conversations, each with the end of a deleted episode according to its tombstone, and the partitions in which
+    there is a message of the conversation at that offset."""
 
     def take_episode(self, record: ConsumerRecord) -> None:
         """Add a record of `episode.closed`. Invalid ones are ignored."""
@@ -131,7 +130,9 @@ class ResumePoints:
     def expect(self) -> None:
         """From here on, look for the last messages."""
         self._wanted = {digest(last.message): last for last in self.last.values()}
-        self._tombstones = {(s.conversation_id, one.offset) for s, one in self.last.items() if one.offset is not None}
+        self._ends = {
+            (scope.conversation_id, one.offset): set() for scope, one in self.last.items() if one.offset is not None
+        }
 
     def take_message(self, record: ConsumerRecord) -> None:
         """Record the position of a message if a last episode ends with it."""
@@ -143,13 +144,11 @@ class ResumePoints:
         if known is None or not isinstance(event, MessageCreated):
             return
         known.add(record.partition)
-        if (event.conversation_id, record.offset) in self._tombstones:
-            self._ended.add((event.conversation_id, position_of(record)))
+        if (event.conversation_id, record.offset) in self._ends:
+            self._ends[event.conversation_id, record.offset].add(record.partition)
         name = digest(message_key(event.conversation_id, event.id, event.tenant_id))
-        if last := self._wanted.get(name):
-            self._first.setdefault(name, position_of(record))
-            if last.position == position_of(record):
-                self._confirmed.add(last.position)
+        if (last := self._wanted.get(name)) and (name not in self._found or last.position == position_of(record)):
+            self._found[name] = position_of(record)
 
     def resume_states(self) -> Iterable[ResumeState]:
         """Yield each scope's initial state in each partition that has its conversation."""
@@ -162,10 +161,9 @@ class ResumePoints:
                     yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
 
     def _state(self, scope: Scope, last: Last, partition: int) -> State:
-        # the position of the last message: as its episode says if that is confirmed, else that of its first record
-        found = last.position if last.position in self._confirmed else self._first.get(digest(last.message))
+        found = self._found.get(digest(last.message))
         taken_to = found.offset + 1 if found and found.partition == partition else 0
-        if last.offset is not None and (scope.conversation_id, Position(partition, last.offset)) in self._ended:
+        if last.offset is not None and partition in self._ends[scope.conversation_id, last.offset]:
             taken_to = max(taken_to, last.offset + 1)
         return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
 
