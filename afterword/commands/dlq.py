@@ -70,16 +70,13 @@ def list_dead_letters(
 
 
 @app.command()
-def show(address: DeadLetterAddress, raw: Raw = False, as_json: Json = False) -> None:
+def show(address: DeadLetterAddress, raw: Raw = False) -> None:
     """Print one dead letter: its error, headers and value."""
 
     async def one(queue: "DeadLetterQueue", _: Sequence[str]) -> None:
         found = await queue.find(address)
         if raw:
             typer.echo(found.value or b"", nl=False)
-        elif as_json:
-            headers = [[name, _text(value)] for name, value in found.headers]
-            print_json({**_row(found), "headers": headers, "value": _text(found.value)})
         else:
             typer.echo(_page(found))
 
@@ -95,13 +92,12 @@ def replay(
     conversation: Conversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Send the original records again, unchanged, to their original partitions. Each can be replayed once.
 
     Fix the cause first: a record that is still rejected becomes a new dead letter.
     """
-    _resolve("replayed", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes, as_json=as_json)
+    _resolve("replayed", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes)
 
 
 @app.command()
@@ -113,18 +109,15 @@ def discard(
     conversation: Conversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Mark dead letters as discarded, so that they are no longer listed or replayed.
 
     The records expire with the topic.
     """
-    _resolve("discarded", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes, as_json=as_json)
+    _resolve("discarded", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes)
 
 
-def _resolve(
-    action: "Action", topic: str | None, selected: tuple[Any, ...], *, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+def _resolve(action: "Action", topic: str | None, selected: tuple[Any, ...], *, dry_run: bool, yes: bool) -> None:
     from afterword.operating.dlq import Filters
 
     filters = Filters(*selected)
@@ -132,13 +125,12 @@ def _resolve(
     async def work(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
         planned = {name: await queue.count(name, filters, action) for name in topics}
         total = sum(counts.resolved for counts in planned.values())
-        if not (dry_run or yes) and total:
-            _report(planned, f"would be {action}", as_json=False)
+        if dry_run or not (yes and total):
+            _report(planned, f"would be {action}")
         if dry_run or not total or not (yes or typer.confirm("Continue?", err=True)):
-            _report(planned, f"would be {action}", as_json)
             return
         resolved = 0
-        with counting(not as_json) as show_count:
+        with counting() as show_count:
 
             def progress(number: int) -> None:
                 nonlocal resolved
@@ -146,7 +138,7 @@ def _resolve(
                 show_count("dead letters", resolved, total)
 
             done = {name: await queue.resolve(name, filters, action, progress) for name in topics}
-        _report(done, action, as_json)
+        _report(done, action)
 
     _with_queue(topic, work)
 
@@ -166,10 +158,7 @@ def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[st
     asyncio.run(run())
 
 
-def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"outcome": done, "topics": {name: vars(counts) for name, counts in found.items()}})
-        return
+def _report(found: "dict[str, DeadLetterCounts]", done: str) -> None:
     if not any(counts.found for counts in found.values()):
         typer.echo(NONE, err=True)
     for name, counts in found.items():

@@ -64,8 +64,8 @@ async def test_a_dead_letter_is_listed_shown_tried_and_replayed(settings: Settin
     assert "1 would be replayed (invalid_json 1)" in tried
     _, asked, _ = afterword(settings, "replay", answer="n\n")
     assert "1 replayed" not in asked
-    _, done, _ = afterword(settings, "replay", "--yes", "--json")
-    assert json.loads(done)["outcome"] == "replayed"
+    _, done, _ = afterword(settings, "replay", "--yes")
+    assert "1 replayed (invalid_json 1)" in done
     assert afterword(settings, "list")[1] == ""
 
 
