@@ -1,5 +1,6 @@
 """Reduces what topics, changelogs and stores hold to the rows that an audit keeps."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiokafka import ConsumerRecord
@@ -69,35 +70,29 @@ class TopicReader:
         events they were written with.
         """
         kafka = self._kafka
-        current = zip(kafka.current_topics, (self._current_episode, self._current_conversation), strict=False)
+        currents = zip(kafka.current_topics, (self._current_episode, self._current_conversation), strict=False)
         return {
-            kafka.dead_letters(kafka.messages_topic): self._dead_letter("message", kafka.messages_topic),
-            kafka.episodes_topic: self._or_invalid("episode", self._episode),
-            kafka.dead_letters(kafka.episodes_topic): self._dead_letter("episode", kafka.episodes_topic),
-            kafka.summaries_topic: self._or_invalid("summary", self._summary),
-            kafka.deletions_topic: self._or_invalid("summary", self._deletion),
-            **{topic: self._or_invalid("summary", take) for topic, take in current},
-            kafka.messages_topic: self._or_invalid("message", self._message),
+            kafka.dead_letters(kafka.messages_topic): partial(self._dead_letter, "message", kafka.messages_topic),
+            kafka.episodes_topic: partial(self._event, "episode", self._episode),
+            kafka.dead_letters(kafka.episodes_topic): partial(self._dead_letter, "episode", kafka.episodes_topic),
+            kafka.summaries_topic: partial(self._event, "summary", self._summary),
+            kafka.deletions_topic: partial(self._event, "summary", self._deletion),
+            **{topic: partial(self._event, "summary", take) for topic, take in currents},
+            kafka.messages_topic: partial(self._event, "message", self._message),
         }
 
-    def _or_invalid(self, kind: str, take: Take) -> Take:
-        def taken(record: ConsumerRecord) -> None:
-            try:
-                take(record)
-            except InvalidRecord:
-                self._add("invalid", kind, record.partition, record.offset)
+    def _event(self, kind: str, take: Take, record: ConsumerRecord) -> None:
+        try:
+            take(record)
+        except InvalidRecord:
+            self._add("invalid", kind, record.partition, record.offset)
 
-        return taken
-
-    def _dead_letter(self, kind: str, topic: str) -> Take:
-        def taken(record: ConsumerRecord) -> None:
-            found = read_dead_letter(record)
-            # A message that only the archiver rejected is in an episode anyway.
-            if found.origin and found.origin.topic == topic and found.stage != ARCHIVE:
-                _, partition, offset = found.origin
-                self._add("dead_letter", kind, partition, offset, found.error_type == "state_unreadable")
-
-        return taken
+    def _dead_letter(self, kind: str, topic: str, record: ConsumerRecord) -> None:
+        found = read_dead_letter(record)
+        # A message that only the archiver rejected is in an episode anyway.
+        if found.origin and found.origin.topic == topic and found.stage != ARCHIVE:
+            _, partition, offset = found.origin
+            self._add("dead_letter", kind, partition, offset, found.error_type == "state_unreadable")
 
     def _message(self, record: ConsumerRecord) -> None:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
