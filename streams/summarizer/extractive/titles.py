@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, LONG_TURN, Turn
 from afterword.streams.text.language import stem
 from afterword.streams.text.sentences import cut_at_word
 
 TITLE_CHARACTERS = 60
-UNIT_LETTERS = 2
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
-_CLAUSE_END = re.compile(
-    r"[,:.](?!\w)|(?<!\w)[,:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”„«»¿¡，、；：。！？「」（）]|\s-\s|(?<!\w)'|'(?!\w)"
+_CLAUSE_END = re.compile(r",(?!\w)|(?<!\w),|[，、]")
+_PART_END = re.compile(
+    r"[:.](?!\w)|(?<!\w)[:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”„«»¿¡；：。！？「」（）]|\s-\s|(?<!\w)'|'(?!\w)"
 )
 
 _FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
@@ -26,7 +27,8 @@ _DETERMINERS = {
     "en": _set("a an the my your our their his her its some any this these those every each another"),
     "de": _set(
         """ein eine einen einem einer eines der die das den dem des mein meine meinen meinem meiner dein deine deinen
-        unser unsere unseren ihr ihre ihren ihrem ihrer sein seine seinen kein keine keinen"""
+        unser unsere unseren ihr ihre ihren ihrem ihrer sein seine seinen kein keine keinen meines deines seines ihres
+        unseres"""
     ),
     "fr": _set("un une le la les l des mon ma mes ton ta tes son sa ses notre nos votre vos leur leurs du cette cet"),
     "es": _set("un una el la los las mi mis tu tus su sus nuestro nuestra este esta unos unas"),
@@ -48,35 +50,48 @@ _LINKS = {
 _VERBS = _set(
     """
     accept add advise agree allow apologize apply arrive ask assume avoid become begin believe blend bring cancel
-    choose come confirm consider contain continue cost crash create decide deliver depend describe determine
-    discuss earn eat enable enjoy ensure enter exist expect explain fail feel find follow forget get give go grow
-    guess happen hear improve include keep know learn leave let like live look lose maintain make mean meet
-    mention mind miss need notify obtain occur prefer prepare prioritize provide put qualify realize receive
-    recommend refer relate remember remind remove require resolve save say see seem sell send sit speak spend
-    start stay stop submit suggest suppose take tell think try understand use want wear wish wonder work write
+    choose come confirm consider contain continue cost crash create decide deliver depend describe determine discuss
+    earn eat enable enjoy ensure enter exist expect explain fail feel find follow forget get give go grow guess
+    happen hear improve include keep know learn let like live look lose maintain make mean meet mention mind miss
+    need notify obtain occur prefer prepare prioritize provide put qualify realize receive recommend refer relate
+    remember remind remove require resolve save say see seem sell send sit speak spend start stay stop submit
+    suggest suppose take tell think try understand use want wear wish wonder work write
     """
 )
 _IRREGULAR = _set(
     """
-    us talk got gave went came kept knew left lost made met said saw sent sold spent stood taught took thought told wore
-    won wrote broke bought brought chose felt forgot found grew heard became began ate fell flew held paid ran
+    us talk got gave went came kept knew left lost made met said saw sent sold spent stood taught took thought told
+    wore won wrote broke bought brought chose felt forgot found grew heard became began ate fell flew held paid ran
     spoke gone done seen taken given going doing having being getting using making including involving regarding
     concerning containing since considering gonna wanna gotta please thanks thank hi hello hey ok okay yes no yeah
-    haha lol wow able sure aware tired eligible ready interested next last today tomorrow yesterday tonight now
-    soon ago always never ever sometimes often again already yet later week weeks month months year years day days
-    hour hours minute minutes time times morning evening afternoon night once twice maybe perhaps else too also
-    just even still away around together instead however therefore anyway actually really very much many more
-    most less few same other others such only own well not don't than like as if something anything nothing
-    everything someone anyone everyone there here currently
+    haha lol wow able sure aware tired eligible ready interested next last today tomorrow yesterday tonight now im
+    ive dont cant wont didnt apologies soon ago always never ever sometimes often again already yet later week weeks
+    month months year years day days hour hours minute minutes time times morning evening afternoon night once twice
+    maybe perhaps else too also just even still away around together instead however therefore anyway actually
+    really very much many more most less few same other others such only own well not don't than like as if
+    something anything nothing everything someone anyone everyone somebody anybody nobody everybody there here
+    currently wondering whether
     """
 )
 _VERB_FORMS = _IRREGULAR | {form for verb in _VERBS for form in (verb, f"{verb}s", f"{verb}es", f"{verb[:-1]}ies")}
 """English words that end a noun phrase or precede one."""
+_VERBS_ELSEWHERE = _set(
+    """
+    kann kannst können könnt könnte könntest könnten könntet würde möchte gerne wissen sagen erklären helfen zeigen
+    wird wurde wurden brauche bräuchte hilfe suche cherche busco buscando cerco procuro zoek veux voudrais voudrions
+    aimerais souhaite souhaiterais peux peut pouvez pourrais pourriez savoir dire aider aidez expliquer possible
+    quiero quisiera querría gustaría puedo puedes puede podría podrías saber decirme ayudar ayudarme explicar
+    explicarme recomendar necesito posible vorrei voglio posso puoi può potresti potrebbe sapere dirmi aiutarmi
+    spiegarmi possibile quero queria gostaria pode poderia podes dizer ajudar preciso possível wil zou kun kunt kan
+    graag weten helpen uitleggen vertellen nodig mogelijk
+    """
+)
+"""Words of other languages that precede what is requested, or say nothing of it."""
 _BEFORE_VERBS = _set(
     """
-    i you we they he she it who do does did can could will would shall should may might must cannot let lets to
-    have has had don't didn't can't won't i'm i'd i'll i've you'd you'll you've we'll we've we'd they've doesn't
-    couldn't that which
+    i you we they he she it who do does did can could will would shall should may might must cannot let lets to have
+    has had don't didn't can't won't i'm i'd i'll i've you'd you'll you've we'll we've we'd they've doesn't couldn't
+    that which
     """
 )
 """English words that a verb follows, unless an article does."""
@@ -85,13 +100,15 @@ _VAGUE = _set(
     thing things lot lots stuff way ways kind kinds sort bit people person someone guy guys man question questions
     quick additional further extra information info help case cases example part parts number place reason reasons
     problem problems fact type types detail details couple copy option options process page link following step
-    steps matter chance advice look idea mind one good great best better nice new big little long short full whole
-    different certain specific right wrong fine back morning evening afternoon night day days week weeks month
-    months year years time times hour hours minute minutes weekend moment
+    steps matter chance advice look idea mind one good great best better nice new bad simple asleep awake big little
+    long short full whole different certain specific right wrong fine back morning evening afternoon night day days
+    week weeks month months year years time times hour hours minute minutes weekend moment ages message terms two
+    three four five six several tag tage tagen woche wochen monat monate monaten jahr jahre jahren zwei drei vier
     """
 )
 """Words that do not name a topic alone."""
 NONE = frozenset[str]()
+_AMOUNT = "0123456789., "
 _ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")
 _ADVERB = re.compile(r"[a-z]{3,40}ly")
 
@@ -105,10 +122,11 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
     for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
         for said in turn.said[: LONG_TURN + 1]:
             sentence = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said).strip(".!:;,，。、 ")
-            for clause in _CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
-                phrases = [_trimmed(run, clause, language) for run in _runs(clause, language)]
+            for part in _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
+                clauses = _CLAUSE_END.split(part)
+                phrases = [_trimmed(run, clause, language) for clause in clauses for run in _runs(clause, language)]
                 if any(phrases) and not _WORD.fullmatch(sentence):
-                    long = (phrase for phrase in phrases if phrase and not _WORD.fullmatch(phrase))
+                    long = (phrase for phrase in phrases if phrase and not _WORD.fullmatch(phrase.lstrip(_AMOUNT)))
                     title = next(long, cut_at_word(sentence, TITLE_CHARACTERS))
                     return title[:1].upper() + title[1:]
     return ""
@@ -129,7 +147,10 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
         following = words[at + 1][0] if at + 1 < len(words) else ""
         is_name_next = following.lower() in determiners or following[:1].isupper() or following[:1].isdigit()
         last = run[-1][0] if run else ""
-        if small in determiners and not (_links(last, language) or (language == "de" and last[:1].isupper())):
+        is_genitive = language == "de" and last[:1].isupper() and small.endswith(("r", "es"))
+        if small in determiners and not (_links(last, language) or is_genitive):
+            if language == "en":  # what precedes the verb is its subject
+                yield run[:-1]
             run = []
         elif small in determiners or small in links or (small == "to" and is_name_next):
             run.append(word)
@@ -137,7 +158,8 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
             if small in _VAGUE:  # a time, to which the words before it belong, as in "for two years"
                 linked = [number for number, other in enumerate(run) if _links(other[0], language)]
                 run = run[: linked[-1]] if linked else []
-            yield run
+            another = [n for n, pair in enumerate(pairwise(run)) if pair[0][0] == "and" and pair[1][0] in determiners]
+            yield run[: another[-1]] if another else run  # "… and the bank says": a clause of its own
             run = []
         else:
             run.append(word)
@@ -156,6 +178,7 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
     if (
         (stem(small, language) is None and not is_name)
         or small in FILLERS
+        or (language != "en" and small in _VERBS_ELSEWHERE)
         or small.endswith(("it's", "that's", "what's", "let's", "there's"))
     ):
         return True
@@ -174,8 +197,9 @@ def _trimmed(run: Sequence[re.Match[str]], clause: str, language: str) -> str:
     if len(words) < len(run):  # after a cut, end before a preposition, so that the title is complete
         links = [at for at, word in enumerate(words) if _links(word[0], language)]
         words = words[: links[-1]] if links else words
-    if language == "de" and (nouns := [at for at, word in enumerate(words) if word[0][0].isupper()]):
-        words = words[: nouns[-1] + 2] if len(nouns) == 1 else words[: nouns[-1] + 1]
+    if language == "de":
+        nouns = [at for at, word in enumerate(words) if word[0][0].isupper()]
+        words = words[: nouns[-1] + 1 + (len(nouns) == 1)] if nouns else []
     while words and _links(words[-1][0], language):
         words.pop()
     while words and _cannot_open([word[0] for word in words[:3]], language):
@@ -193,8 +217,7 @@ def _links(word: str, language: str) -> bool:
 
 def _cannot_open(words: Sequence[str], language: str) -> bool:
     """Return whether a phrase loses nothing without the first of its words, as "kind of dogs" is about dogs."""
-    first, is_long = words[0], len(words) > 2
-    if is_long and first[0].isdigit() and (words[2] == "of" or len(words[1]) <= UNIT_LETTERS):
-        return False  # an amount: "50 mg of sertraline", "a 5 kg parcel"
-    is_vague = first.lower() in _VAGUE or not first[0].isalpha()
-    return first[0].isdigit() or _links(first, language) or (is_vague and is_long and _links(words[1], language))
+    first, second = words[0], words[1] if len(words) > 2 else ""
+    return _links(first, language) or (
+        first.lower() in _VAGUE and (_links(second, language) or second.lower() in _VAGUE)
+    )

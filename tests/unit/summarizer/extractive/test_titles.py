@@ -36,9 +36,49 @@ def title(*said: str) -> str:
         ("Ich möchte die Reparatur meiner Waschmaschine bezahlen.", "Reparatur meiner Waschmaschine"),
         ("Je voudrais préparer un entretien d'embauche.", "Entretien d'embauche"),
         ("Quiero cambiar la fecha de mi vuelo a Lima.", "Fecha de mi vuelo a Lima"),
+        ("Quick question about parental leave in Germany.", "Parental leave in Germany"),
+        ("I sent 200 euros to the wrong IBAN and the bank says it's too late.", "200 euros to the wrong IBAN"),
+        ("I have two children.", "I have two children"),
+        ("Two questions: when does my trial end?", "Trial end"),
+        ("Ich habe vor drei Monaten ein Fahrrad bestellt.", "Fahrrad bestellt"),
+        ("Mein Paket wurde gestern zugestellt.", "Mein Paket wurde gestern zugestellt"),
+        ("Vorrei sapere come posso rinnovare il mio abbonamento annuale.", "Abbonamento annuale"),
+        ("Je voudrais savoir s'il est possible de modifier l'adresse de livraison.", "Adresse de livraison"),
     ],
 )
 def test_a_title_is_the_noun_phrase_of_its_sentence(sentence: str, expected: str) -> None:
+    assert title(sentence) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        (
+            "I was wondering whether you could help me figure out how to get my deposit back from my landlord because "
+            "he claims I damaged the floor.",
+            "Deposit back from my landlord",
+        ),
+        (
+            "I don't know if this is the right place to ask, but my payslip for October shows a deduction that I don't "
+            "recognise.",
+            "Payslip for October",
+        ),
+        (
+            "To be honest I'm not even sure where to start, but my roommate moved out without paying the electricity "
+            "bill.",
+            "Electricity bill",
+        ),
+        (
+            "Apologies for the long message, but I ordered a standing desk and it arrived with the wrong legs.",
+            "Standing desk",
+        ),
+        (
+            "I'm getting `TypeError: cannot read properties of undefined`.",
+            "I'm getting TypeError: cannot read properties of undefined",
+        ),
+    ],
+)
+def test_a_long_opening_leads_to_its_topic(sentence: str, expected: str) -> None:
     assert title(sentence) == expected
 
 
