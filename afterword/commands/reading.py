@@ -48,6 +48,11 @@ BeganSince = Annotated[
 EndedBefore = Annotated[
     datetime | None, typer.Option("--until", parser=moment, help="Only episodes that ended before this time.")
 ]
+MinCoverage = Annotated[
+    float,
+    typer.Option(min=0, max=1, help="Show nothing unless a hit covers at least this share of the query."),
+]
+
 Person = Annotated[str, typer.Argument(callback=not_empty, help="Id of the user.")]
 MaxProfileTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens of the facts.")]
 
@@ -155,6 +160,7 @@ def recall(
     conversation: Conversation = None,
     since: BeganSince = None,
     until: EndedBefore = None,
+    min_coverage: MinCoverage = 0.17,
     as_json: Json = False,
 ) -> None:
     """Search the episodes of one user, best first. Without --tenant, only episodes without a tenant are searched."""
@@ -165,6 +171,7 @@ def recall(
         "conversation_id": conversation,
         "started_after": since,
         "ended_before": until,
+        "min_coverage": min_coverage,
     }
     hits = asyncio.run(from_memory(lambda memory: memory.recall(query, **filters)))
     if as_json:
