@@ -113,6 +113,8 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
         "",
         "nothing is known about this; data of tenants was not searched, see --tenant\n",
     )
+    code, out, err = run("recall", "topic328x and a giraffe", "--user", "u1", "--tenant", "t1", "--min-coverage", "1")
+    assert (code, out, err) == (0, "", "nothing is known about this\n")
     code, out, err = run("episodes", "c1", "--limit", "2")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["no.", "330", "329"]
     assert err == "older episodes: --before 329\n"
