@@ -84,3 +84,9 @@ def test_words_have_forms_and_numbers_that_are_not_zero(text: str) -> None:
     for word in (*words_of(text, "en"), *query_words(text)):
         assert word.forms
         assert all(hashed(word.forms))
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=100) | st.text("ab01 .,'_/-()$", max_size=30))
+def test_ascii_alone_is_read_as_it_is_beside_other_letters(text: str) -> None:
+    beside = list(words_of(f"{text} | é", "en"))
+    assert list(words_of(text, "en")) + list(words_of("é", "en")) == beside
