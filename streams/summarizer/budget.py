@@ -1,6 +1,6 @@
 """The budget of tokens that an LLM may use in an hour."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -23,21 +23,11 @@ ANSWER_TOKENS = 800
 log = structlog.get_logger()
 
 
-class Counter(NamedTuple):
-    """The counter of one hour, for all tenants or for one."""
-
-    key: str
-    limit: int
-    budget: str
-    """Label in the metrics: `tenant` or `all`."""
-    whose: str
-    """The same in words."""
-
-
 class Estimate(NamedTuple):
-    """Tokens that were taken from the counters for a summary under way."""
+    """Tokens that were taken from counters for a summary under way."""
 
-    counters: tuple[Counter, ...]
+    keys: Sequence[str]
+    """Keys of the counters."""
     amount: int
 
 
@@ -63,42 +53,36 @@ class TokenBudget:
 
     async def take(self, request: SummaryRequest) -> Estimate:
         """Take a summary's estimate. Raises: BudgetExhausted if nothing is left."""
-        if not self._budget.limited:
-            return Estimate((), 0)
-        amount, tenant_id = estimate(request), request.episode.tenant_id
-        now, taken = self._clock(), list[Counter]()
+        amount, now, taken = estimate(request), self._clock(), list[str]()
+        of_tenant = budget_key(now, request.episode.tenant_id, of_tenant=True)
+        # the tenant's first: a tenant that has used up its own budget then takes nothing from the common one
+        counters = (
+            (of_tenant, self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
+            (budget_key(now), self._budget.tokens_per_hour, "all", "all tenants"),
+        )
         try:
-            for counter in self._counters(now, tenant_id):
-                if not await self._budgets.take(counter.key, amount, counter.limit, now + COUNTER_RETENTION):
+            for key, limit, label, whose in counters:
+                if limit is None:
+                    continue
+                if not await self._budgets.take(key, amount, limit, now + COUNTER_RETENTION):
                     await self._correct(taken, -amount)
-                    self._metrics.budget_refusals.labels(counter.budget).inc()
-                    raise BudgetExhausted(whose=counter.whose, limit=counter.limit)
-                taken.append(counter)
+                    self._metrics.budget_refusals.labels(label).inc()
+                    raise BudgetExhausted(whose=whose, limit=limit)
+                taken.append(key)
         except StoreUnavailable as error:
             _not_counted(error)
-        return Estimate(tuple(taken), amount)
+        return Estimate(taken, amount)
 
     async def settle(self, taken: Estimate, usage: Usage) -> None:
         """Correct the counters to what was really used."""
-        await self._correct(taken.counters, usage.prompt_tokens + usage.completion_tokens - taken.amount)
+        await self._correct(taken.keys, usage.prompt_tokens + usage.completion_tokens - taken.amount)
 
-    async def _correct(self, counters: tuple[Counter, ...] | list[Counter], amount: int) -> None:
+    async def _correct(self, keys: Sequence[str], amount: int) -> None:
         try:
-            for counter in counters:
-                await self._budgets.correct(counter.key, amount)
+            for key in keys:
+                await self._budgets.correct(key, amount)
         except StoreUnavailable as error:
             _not_counted(error)
-
-    def _counters(self, hour: datetime, tenant_id: str | None) -> list[Counter]:
-        """Return the counters, the tenant's first.
-
-        A tenant that has used up its own budget then takes nothing from the common one.
-        """
-        limits = (
-            (budget_key(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
-            (budget_key(hour), self._budget.tokens_per_hour, "all", "all tenants"),
-        )
-        return [Counter(key, limit, *named) for key, limit, *named in limits if limit is not None]
 
 
 def estimate(request: SummaryRequest) -> int:

@@ -35,8 +35,6 @@ class Current:
     """These messages, each with the offset of its last change; if no core message is left, those that were deleted."""
     changes: frozenset[int] = frozenset()
     """Offsets of the last changes of all messages, including deleted ones."""
-    deleted: frozenset[str] = frozenset()
-    """Ids of the messages that were deleted."""
     expired: frozenset[str] = frozenset()
     """Ids of the core messages that the archive no longer has."""
 
@@ -62,7 +60,6 @@ def current(
         overlap=overlap,
         inputs=inputs or tuple((name, changed[name]) for name in core_ids if name in changed),
         changes=frozenset(changed.values()),
-        deleted=frozenset(name for name, state in states.items() if isinstance(state, DeletedMessage)),
         expired=frozenset(name for name in core_ids if name not in known and name not in states),
     )
 

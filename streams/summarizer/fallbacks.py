@@ -51,19 +51,14 @@ log = structlog.get_logger()
 
 
 def next_attempt(retry: Retry, attempt: int, unusable: int, now: datetime) -> datetime | None:
-    """Return the time of the next attempt; None if there is none.
+    """Return the time of the next attempt, whose delay doubles up to a limit; None if there is none.
 
     So far, `attempt` attempts were made, and `unusable` of them got an unusable answer.
     """
     if attempt >= retry.attempts or unusable >= UNUSABLE_ANSWERS:
         return None
-    return utc_milliseconds(now + timedelta(seconds=delay_seconds(attempt + 1, retry)))
-
-
-def delay_seconds(number: int, retry: Retry) -> float:
-    """Double the delay with each attempt, up to `longest_delay_seconds`."""
-    doublings = min(number - 1, MOST_DOUBLINGS)
-    return min(retry.first_delay_seconds * float(2**doublings), retry.longest_delay_seconds)
+    delay = retry.first_delay_seconds * 2.0 ** min(attempt, MOST_DOUBLINGS)
+    return utc_milliseconds(now + timedelta(seconds=min(delay, retry.longest_delay_seconds)))
 
 
 def made_by(summary: SummaryCreated) -> Maker:

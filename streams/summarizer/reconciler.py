@@ -12,12 +12,11 @@ the partition could store a revision that nobody announces.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
-from itertools import compress
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
 
 import structlog
 
@@ -77,7 +76,6 @@ Event = SummaryCreated | SummaryDeleted | ConversationUpdated
 Publish = Callable[[Event], Awaitable[None]]
 """Sends an event and returns after the broker's acknowledgement."""
 Clock = Callable[[], datetime]
-ReadMessages = Callable[[Sequence[str]], Awaitable[dict[str, MessageState]]]
 
 E = TypeVar("E", bound=Episode)
 
@@ -233,9 +231,7 @@ class Reconciler:
         mine = [one for one in found if one is not None and one.episode.cause == task.cause]
         if not mine:
             return
-        (rows, conversation), *_ = await gather_or_cancel(
-            self._follow(scope, mine, task), *[self._finish(one, task) for one in mine]
-        )
+        rows, conversation = await self._follow(scope, mine, task)
         events: list[Event] = [one.episode.event for one in mine]
         update = updated(scope, conversation, rows, task.cause) if conversation else None
         for event in [*events, update] if update else events:
@@ -248,39 +244,22 @@ class Reconciler:
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
         """Remove texts that were made from deleted messages, before anything waits for an LLM."""
-        taken: list[int] = []
+        taken: list[Reconciled] = []
         for start in range(0, len(ordinals), AT_A_TIME):
             some = ordinals[start : start + AT_A_TIME]
-            taken += compress(some, await gather_or_cancel(*[self._blank(scope, one, task) for one in some]))
+            found = await gather_or_cancel(*[self._episode(scope, one, task, asks=False) for one in some])
+            taken += [one for one in found if one and one.episode.cause == task.cause and not has_texts(one.episode)]
         if taken:
-            await self._conversations.remake(scope, taken, task.cause)
-            await self._conversations.recount(scope, task.cause)
+            await self._follow(scope, taken, task)
 
-    async def _blank(self, scope: Scope, ordinal: int, task: Task) -> bool:
-        """Delete an episode, or only its texts; return False if none of them was made from a deleted message.
+    async def _episode(self, scope: Scope, ordinal: int, task: Task, *, asks: bool = True) -> Reconciled | None:
+        """Store the next revision of an episode if one is needed; return None if there is no such episode.
 
-        An earlier attempt at the record, which was interrupted, is finished.
+        If it may not ask for new texts, outdated ones are only removed.
         """
-        while (stored := await self._lookup(scope.episode_id(ordinal))) is not None:
-            if isinstance(stored, StoredEpisode) and stored.inputs:
-                read = await self._current(scope, stored, task)
-                if read.core and not read.deleted.intersection(dict(stored.inputs)):
-                    return False
-                made = self._emptied(stored, read, task) if read.core else self._deleted(stored, read, task)
-                if not await self._put(made, stored):
-                    continue
-                stored = made
-            if stored.cause != task.cause:
-                return False
-            await self._index.remove(stored.event.episode_id, stored.event.revision)
-            return True
-        return False
-
-    async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Reconciled | None:
-        """Store the next revision of an episode if one is needed; return None if there is no such episode."""
         name = scope.episode_id(ordinal)
         while True:
-            history, written = None, None
+            history = None
             if task.closed is not None:  # most closed episodes are new, so everything is read at once
                 stored, read, history = await asyncio.gather(
                     self._lookup(name), self._current(scope, None, task), self._conversations.history(scope, ordinal)
@@ -289,17 +268,25 @@ class Reconciler:
                 read = await self._current(scope, stored, task)
             else:
                 return None
-            step = decide(stored, read, task)
-            made: Episode
-            if stored is not None and step is not Step.MAKE:
-                made = self._renewed(stored, task) if step is Step.RENEW else stored
-            elif not (read.core or read.expired):
-                made = self._deleted(stored, read, task)
-            else:
-                made, written = await self._made(scope, stored, read, history, task)
-            if step is Step.KEEP or await self._put(made, stored) or await self._lookup(name) == made:
+            made, written = await self._next(scope, stored, read, history, task, asks=asks)
+            if made is stored or await self._put(made, stored) or await self._lookup(name) == made:
                 return Reconciled(made, read, history, written)
             # another writer was faster
+
+    async def _next(
+        self, scope: Scope, stored: Episode | None, read: Current, history: History | None, task: Task, *, asks: bool
+    ) -> tuple[Episode, str | None]:
+        """Return the episode as it should be stored, and what the LLM wrote for the row that a new one is put into."""
+        match decide(stored, read, task):
+            case Step.RENEW:
+                return self._renewed(existing(stored), task), None
+            case Step.MAKE if not (read.core or read.expired):
+                return self._deleted(stored, read, task), None
+            case Step.MAKE if asks:
+                return await self._made(scope, stored, read, history, task)
+            case Step.MAKE if has_texts(stored):
+                return self._emptied(stored, read, task), None
+        return existing(stored), None
 
     async def _made(
         self, scope: Scope, stored: Episode | None, read: Current, history: History | None, task: Task
@@ -410,41 +397,37 @@ class Reconciler:
     async def _follow(
         self, scope: Scope, mine: Sequence[Reconciled], task: Task
     ) -> tuple[list[RollingRow], Conversation | None]:
-        """Update the conversation's rows, title and counts after its episodes; return them."""
+        """Update what follows from episodes: rows and conversation, which are returned, the index and the archive."""
         first, conversations, cause = mine[0], self._conversations, task.cause
-        ordinals = [one.episode.ordinal for one in mine]
-        if first.history is not None and isinstance(first.episode, StoredEpisode):
+        following: list[Coroutine[Any, Any, Any]]
+        if task.closed and first.history and isinstance(first.episode, StoredEpisode):
             summary, history = first.episode.summary, first.history
-            following = (
+            following = [
                 conversations.grow(scope, summary, first.written, history, cause),
                 conversations.count(scope, summary, cause, history),
-            )
+                self._archive(task.closed),
+            ]
         else:
-            following = conversations.remake(scope, ordinals, cause), conversations.recount(scope, cause)
-        rows, conversation = await gather_or_cancel(*following)
+            ordinals = [one.episode.ordinal for one in mine]
+            following = [conversations.remake(scope, ordinals, cause), conversations.recount(scope, cause)]
+        rows, conversation, *_ = await gather_or_cancel(*following, *[self._find(one) for one in mine])
         return rows, conversation
 
-    async def _finish(self, made: Reconciled, task: Task) -> None:
-        """Index the episode, and archive its messages with its id if it has just closed."""
-        episode, closed, embedder = made.episode, task.closed, self._embedder
-        if isinstance(episode, DeletedEpisode):
+    async def _find(self, made: Reconciled) -> None:
+        """Make an episode findable, or not any more if it has no texts."""
+        episode, texts, embedder, vectors = made.episode, made.now.contents, self._embedder, None
+        if not has_texts(episode):
             await self._index.remove(episode.event.episode_id, episode.event.revision)
             return
+        if embedder:
+            vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
+        await self._index.put(episode, texts, vectors)
 
-        async def index() -> None:
-            texts = made.now.contents
-            vectors = None
-            if embedder:
-                vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
-            await self._index.put(episode, texts, vectors)
-
-        async def archive() -> None:
-            if closed is not None:
-                before = self._retention.messages_before(self._clock())
-                kept = [archived(one, closed) for one in closed.messages if not before or one.sent_at >= before]
-                await self._messages.assign(closed.episode_id, kept)
-
-        await gather_or_cancel(index(), archive())
+    async def _archive(self, closed: EpisodeClosed) -> None:
+        """Archive an episode's messages with its id."""
+        before = self._retention.messages_before(self._clock())
+        kept = [archived(one, closed) for one in closed.messages if not before or one.sent_at >= before]
+        await self._messages.assign(closed.episode_id, kept)
 
     # -- reading
 
@@ -453,35 +436,24 @@ class Reconciler:
 
         Raises: InvalidRecord for an edit if some have expired.
         """
-        if isinstance(stored, DeletedEpisode):
+        closed, amended = task.closed, task.amended
+        if isinstance(stored, DeletedEpisode) or self._has_expired(closed or existing(stored).event):
             return Current()
-        if task.closed is not None:
-            if self._has_expired(task.closed):
-                return Current()
-            core, overlap = task.closed.messages, task.closed.overlap
-            known = {message.id: message for message in (*core, *overlap)}
-            states = await self._read(self._messages.changed, scope, known)
-            return current([one.id for one in core], [one.id for one in overlap], known, states)
-        stored = existing(stored)
-        if self._has_expired(stored.summary):
-            return Current()
-        if task.amended is not None and task.amended.message_id is None:  # the whole conversation was deleted
-            return nothing_left(stored.core_ids, task.amended.offset)
-        states = await self._read(self._messages.states, scope, (*stored.core_ids, *stored.overlap_ids))
-        read = current(stored.core_ids, stored.overlap_ids, {}, states)
-        if task.amended is not None and read.expired:
-            return without_expired(stored, read, states, task.amended)
+        core_ids, overlap_ids, _ = identity(stored, closed)
+        if amended is not None and amended.message_id is None:  # the whole conversation was deleted
+            return nothing_left(core_ids, amended.offset)
+        known = {one.id: one for one in (*closed.messages, *closed.overlap)} if closed else {}
+        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in (*core_ids, *overlap_ids)}
+        found = await (self._messages.changed if closed else self._messages.states)(list(keys))
+        states = {keys[key]: state for key, state in found.items()}
+        read = current(core_ids, overlap_ids, known, states)
+        if amended is not None and read.expired:
+            return without_expired(existing(stored), read, states, amended)
         return read
 
     def _has_expired(self, episode: EpisodeClosed | SummaryCreated | SummaryDeleted) -> bool:
         before = self._retention.episodes_before(self._clock())
         return before is not None and not isinstance(episode, SummaryDeleted) and episode.ended_at < before
-
-    async def _read(self, read: ReadMessages, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
-        """Read these messages of the scope's conversation and tenant; return those found, by id."""
-        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
-        found = await read(list(keys))
-        return {keys[key]: state for key, state in found.items()}
 
     async def _lookup(self, episode_id: str) -> Episode | None:
         return (await self._episodes.lookup([episode_id])).get(episode_id)
@@ -554,6 +526,10 @@ def change_of(amended: EpisodeAmended) -> ArchiveChange:
 def existing(stored: E | None) -> E:
     assert stored is not None  # noqa: S101 – only an episode that has just closed may not be stored
     return stored
+
+
+def has_texts(episode: Episode | None) -> TypeGuard[StoredEpisode]:
+    return isinstance(episode, StoredEpisode) and bool(episode.inputs)
 
 
 def identity(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:

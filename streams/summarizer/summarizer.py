@@ -202,7 +202,7 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
     Raises: ConfigurationError if a setting of the LLM cannot be used.
     """
     provider = make_provider(settings, metrics, tracer)
-    budget = TokenBudget(settings.budget, budgets, metrics) if budgets else None
+    budget = TokenBudget(settings.budget, budgets, metrics) if budgets and settings.budget.limited else None
     waits, seconds = waited_for(settings), settings.llm.summary_seconds
     if not isinstance(provider, LlmProvider):  # the extractive method reads episodes of any length, and invents nothing
         return Summarizer(provider, budget=budget, waits=waits, seconds=seconds)

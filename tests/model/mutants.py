@@ -310,8 +310,8 @@ MUTANTS = (
         "what was stored before is not announced again",
         SUMMARIZER,
         RECONCILER,
-        "            if step is Step.KEEP or await self._put(made, stored)",
-        "            if step is Step.KEEP:\n                return None\n            if await self._put(made, stored)",
+        "            if made is stored or await self._put(made, stored)",
+        "            if made is stored:\n                return None\n            if await self._put(made, stored)",
     ),
     Mutant(
         "a revision is announced by another record than the one that made it",
@@ -374,10 +374,10 @@ MUTANTS = (
         "what an interrupted deletion left in the index waits for the LLM",
         AMENDING_TESTS,
         RECONCILER,
-        "            if isinstance(stored, StoredEpisode) and stored.inputs:\n",
-        "            if not (isinstance(stored, StoredEpisode) and stored.inputs):\n"
-        "                return False\n"
-        "            if stored.inputs:\n",
+        "            if made is stored or await self._put(made, stored)",
+        "            if made is stored and not asks:\n"
+        "                return None\n"
+        "            if made is stored or await self._put(made, stored)",
     ),
     Mutant(
         "rows keep the texts of before a change",
@@ -397,15 +397,15 @@ MUTANTS = (
         "an episode that closes is not indexed",
         SUMMARIZER,
         RECONCILER,
-        "        await gather_or_cancel(index(), archive())\n",
-        "        await archive()\n",
+        "        await self._index.put(episode, texts, vectors)\n",
+        "",
     ),
     Mutant(
         "messages are not archived with their episode's id",
         SUMMARIZER,
         RECONCILER,
-        "                await self._messages.assign(closed.episode_id, kept)\n",
-        "                await self._messages.assign(closed.episode_id, kept[:0])\n",
+        "        await self._messages.assign(closed.episode_id, kept)\n",
+        "        await self._messages.assign(closed.episode_id, kept[:0])\n",
     ),
     Mutant(
         "a fallback is not tried again",
