@@ -19,7 +19,7 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_e
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.checking import source_of, texts_of
-from afterword.streams.summarizer.conversations import Scope, read_history
+from afterword.streams.summarizer.conversations import Conversations, Scope
 from afterword.streams.summarizer.current import of_stored
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import Maker, maker_of
@@ -180,7 +180,7 @@ class TrialRun:
         read = await as_archived(self.messages, stored)
         if read is None:
             return None
-        history = await read_history(self.episodes, Scope.of(stored.summary), stored.ordinal, self.rules)
+        history = await Conversations(self.episodes, self.rules).history(Scope.of(stored.summary), stored.ordinal)
         return history.request(of_stored(stored, read), wants_rolling=False)
 
     async def _try(self, stored: StoredEpisode, request: SummaryRequest) -> Trial:

@@ -145,10 +145,15 @@ class MessageArchive(Protocol):
         first = {key_of(archived): archived for archived in reversed(messages)}
         await self._revise(list(first), lambda key, known: when_archived(known, first[key]))
 
-    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
-        """Set the episode on its core messages, and archive those that are missing or older in the archive."""
+    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage], others: Sequence[str] = ()) -> None:
+        """Set the episode on its core messages, and archive those of `messages` that are missing or older there.
+
+        `others` has the keys of messages that need not be archived.
+        """
         given = {key_of(archived): archived for archived in messages}
-        await self._revise(list(given), lambda key, known: when_assigned(known, given[key]), episode_id)
+        if given:
+            await self._revise(list(given), lambda key, known: when_assigned(known, given[key]))
+        await self._label(episode_id, [*given, *others])
 
     async def copy(self, states: Mapping[str, ArchivedMessage | DeletedMessage]) -> None:
         """Store messages and tombstones of another archive, by key. A message stays as it is, unless it was deleted."""
@@ -174,8 +179,12 @@ class MessageArchive(Protocol):
         while keys := await self._keys(earlier):  # tombstones are no longer selected
             await self._revise(keys, lambda _, known: when_changed(known, change))
 
-    async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
-        """Store what `decide` returns for each message, and then the episode. `decide` may be called repeatedly."""
+    async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
+        """Store what `decide` returns for each message. `decide` may be called repeatedly."""
+        ...
+
+    async def _label(self, episode_id: str, keys: Sequence[str]) -> None:
+        """Set the episode on messages."""
         ...
 
     async def _keys(self, selection: Selection) -> list[str]:
@@ -212,8 +221,8 @@ class MessageArchive(Protocol):
         """Return messages like `get_many`, including deleted ones."""
         ...
 
-    async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        """Return messages like `states`, but only edited or deleted ones; efficient if these are a few of many."""
+    async def changes(self, keys: Sequence[str]) -> dict[str, int]:
+        """Return the offset of the last edit or the deletion of each message; NEVER for one that is as it was sent."""
         ...
 
     async def expire(self, before: datetime, limit: int) -> int:

@@ -346,7 +346,7 @@ class MongoMessages(MessageArchive):
     def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
 
-    async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
+    async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
         for batch in batches(keys):
             left = batch
             while left:  # repeat for messages that another writer has changed since they were read
@@ -359,12 +359,14 @@ class MongoMessages(MessageArchive):
                         writes[key] = _write(key, kept, document["version"] if document else 0)
                 refused = await bulk(self._messages, list(writes.values())) if writes else []
                 left = [key for at, key in enumerate(writes) if at in refused]
-            if episode_id is not None:
-                change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
-                if scope := agent_scope(episode_id):
-                    change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in one of each agent
-                with mongo_errors():
-                    await self._messages.update_many({"_id": {"$in": list(batch)}}, change)
+
+    async def _label(self, episode_id: str, keys: Sequence[str]) -> None:
+        change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
+        if scope := agent_scope(episode_id):
+            change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in one of each agent
+        for batch in batches(keys):
+            with mongo_errors():
+                await self._messages.update_many({"_id": {"$in": list(batch)}}, change)
 
     async def _keys(self, selection: Selection) -> list[str]:
         with mongo_errors():
@@ -413,14 +415,16 @@ class MongoMessages(MessageArchive):
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         return {key: state_from(document) for key, document in (await self._documents(keys)).items()}
 
-    async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        found = await self._documents(keys, offset={"$exists": True})
-        return {key: state_from(document) for key, document in found.items()}
+    async def changes(self, keys: Sequence[str]) -> dict[str, int]:
+        return {key: found.get("offset", NEVER) for key, found in (await self._documents(keys, {"offset": 1})).items()}
 
-    async def _documents(self, keys: Sequence[str], **wanted: Any) -> dict[str, Mapping[str, Any]]:
+    async def _documents(
+        self, keys: Sequence[str], fields: Mapping[str, int] | None = None
+    ) -> dict[str, Mapping[str, Any]]:
+        """Read documents, or these fields of them, by their keys."""
         found: dict[str, Mapping[str, Any]] = {}
         for batch in batches(keys):
-            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}, **wanted})):
+            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, fields)):
                 found[document["_id"]] = document
         return found
 

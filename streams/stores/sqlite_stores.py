@@ -43,7 +43,6 @@ from afterword.streams.stores.episodes import (
     queried_fields,
 )
 from afterword.streams.stores.messages import (
-    NEVER,
     ArchivedMessage,
     Counted,
     Decide,
@@ -252,7 +251,7 @@ class SqliteMessages(MessageArchive):
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
+    async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
         def write(connection: apsw.Connection) -> bool:
             is_replaced = False
             for key in keys:
@@ -261,16 +260,20 @@ class SqliteMessages(MessageArchive):
                 if kept is not None and kept != known:
                     _keep(connection, key, kept)
                     is_replaced |= known is not None
-            if episode_id is not None:
-                change = f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
-                connection.execute(change, (episode_id, _json(keys)))
-                if scope := agent_scope(episode_id):  # a user's message may be in an episode of each agent
-                    held = [(key, scope) for key in keys]
-                    connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
             return is_replaced
 
         if await self._file.write(write):
             await self._file.empty_log()
+
+    async def _label(self, episode_id: str, keys: Sequence[str]) -> None:
+        def write(connection: apsw.Connection) -> None:
+            change = f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
+            connection.execute(change, (episode_id, _json(keys)))
+            if scope := agent_scope(episode_id):  # a user's message may be in an episode of each agent
+                held = [(key, scope) for key in keys]
+                connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
+
+        await self._file.write(write)
 
     async def _keys(self, selection: Selection) -> list[str]:
         wanted, values = _selected(selection)
@@ -309,8 +312,9 @@ class SqliteMessages(MessageArchive):
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         return await self._where(f"key IN {LISTED}", _json(keys))
 
-    async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        return await self._where(f"key IN {LISTED} AND changed <> {NEVER}", _json(keys))
+    async def changes(self, keys: Sequence[str]) -> dict[str, int]:
+        select = f"SELECT key, changed FROM messages WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
+        return dict(await self._file.select(select, _json(keys)))
 
     async def expire(self, before: datetime, limit: int) -> int:
         older = "SELECT rowid FROM messages WHERE sent_at < ? ORDER BY sent_at LIMIT ?"

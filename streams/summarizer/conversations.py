@@ -14,7 +14,6 @@ from afterword.schemas import (
     SummaryDeleted,
 )
 from afterword.schemas.ids import episode_id, scope_id
-from afterword.streams.steps import StepRunner
 from afterword.streams.stores.episodes import (
     Cause,
     Conversation,
@@ -123,11 +122,8 @@ class History:
 class Conversations:
     """Keeps rows, title and counts consistent with the stored episodes. Every call may be repeated."""
 
-    def __init__(self, episodes: EpisodeStore, steps: StepRunner, rules: SummaryRules) -> None:
-        self._episodes = steps.retried(
-            episodes,
-            {"put_row": "store_rolling", "put_conversation": "store_conversation", "totals": "store_conversation"},
-        )
+    def __init__(self, episodes: EpisodeStore, rules: SummaryRules) -> None:
+        self._episodes = episodes
         self._rules = rules
 
     async def grow(
@@ -157,7 +153,7 @@ class Conversations:
 
     async def _remake(self, scope: Scope, row: RollingRow, cause: Cause) -> RollingRow:
         while True:
-            left = await episodes_between(self._episodes, scope, row.first_ordinal, row.last_ordinal)
+            left = await self._between(scope, row.first_ordinal, row.last_ordinal)
             wanted, text = inputs_of([one.summary for one in left]), row.content
             if wanted == row.inputs and not row.cause.is_before(cause):
                 return row
@@ -216,32 +212,26 @@ class Conversations:
         return None
 
     async def history(self, scope: Scope, ordinal: int) -> History:
-        """Return what is known of the conversation before an episode."""
-        return await read_history(self._episodes, scope, ordinal, self._rules)
+        """Read what is known of the conversation before an episode."""
+        row, known = await asyncio.gather(self._episodes.latest_row(scope.id), self._episodes.conversation(scope.id))
+        first, is_covered = row.last_ordinal + 1 if row else 1, False
+        if ordinal < first:
+            row, is_covered = (await self._episodes.rows(scope.id, ordinal))[0], True
+            first = row.first_ordinal
+        before = await self._between(scope, max(first, ordinal - MOST_BEFORE), ordinal - 1)
+        return History(self._rules, row, tuple(one.summary for one in before), known, is_covered=is_covered)
 
     async def whole(self, scope: Scope, conversation: Conversation, cause: Cause) -> ConversationUpdated:
         """Return the conversation with all its rows, or the last ones that fit into a record, as `cause` left it."""
         return event_of(scope, conversation, last_rows(await self._episodes.rows(scope.id)), cause)
 
-
-async def read_history(episodes: EpisodeStore, scope: Scope, ordinal: int, rules: SummaryRules) -> History:
-    """Read what is known of a conversation before an episode. Raises: StoreUnavailable."""
-    row, known = await asyncio.gather(episodes.latest_row(scope.id), episodes.conversation(scope.id))
-    first, is_covered = row.last_ordinal + 1 if row else 1, False
-    if ordinal < first:
-        row, is_covered = (await episodes.rows(scope.id, ordinal))[0], True
-        first = row.first_ordinal
-    before = await episodes_between(episodes, scope, max(first, ordinal - MOST_BEFORE), ordinal - 1)
-    return History(rules, row, tuple(one.summary for one in before), known, is_covered=is_covered)
-
-
-async def episodes_between(episodes: EpisodeStore, scope: Scope, first: int, last: int) -> list[StoredEpisode]:
-    """Read the episodes of a range, oldest first. Raises: StoreUnavailable."""
-    if first > last:
-        return []
-    count = last - first + 1
-    found = await episodes.latest(scope.conversation_id, count, before=last + 1, agent_id=scope.agent_id)
-    return [one for one in reversed(found) if one.ordinal >= first]
+    async def _between(self, scope: Scope, first: int, last: int) -> list[StoredEpisode]:
+        """Read the episodes of a range, oldest first."""
+        if first > last:
+            return []
+        count = last - first + 1
+        found = await self._episodes.latest(scope.conversation_id, count, before=last + 1, agent_id=scope.agent_id)
+        return [one for one in reversed(found) if one.ordinal >= first]
 
 
 def inputs_of(summaries: Sequence[SummaryCreated]) -> tuple[tuple[int, int], ...]:
@@ -271,16 +261,6 @@ def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated
     )
 
 
-def updated(
-    scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause
-) -> ConversationUpdated | None:
-    """Return the event for what this record changed in a conversation and in these rows; None if it changed nothing."""
-    mine = [row for row in rows if row.cause == cause]
-    if not mine and conversation.cause != cause:
-        return None
-    return event_of(scope, conversation, mine, cause)
-
-
 def last_rows(rows: Sequence[RollingRow]) -> list[RollingRow]:
     """Return the last rows whose texts have at most `MAX_ROLLING_BYTES` together."""
     sizes = accumulate(len(row.content.encode()) for row in reversed(rows))
@@ -289,6 +269,7 @@ def last_rows(rows: Sequence[RollingRow]) -> list[RollingRow]:
 
 
 def event_of(scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause) -> ConversationUpdated:
+    """Return the event that a record causes for a conversation and these rows."""
     names = ("row", "revision", "first_ordinal", "last_ordinal")
     rolling = [RollingSummary(text=row.content, **{name: getattr(row, name) for name in names}) for row in rows]
     copied = ConversationUpdated.model_fields.keys() & vars(conversation).keys() - {"conversation_id"}

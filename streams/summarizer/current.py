@@ -37,6 +37,8 @@ class Current:
     """Offsets of the last changes of all messages, including deleted ones."""
     expired: frozenset[str] = frozenset()
     """Ids of the core messages that the archive no longer has."""
+    archived: frozenset[str] = frozenset()
+    """Ids of the messages of an episode that has closed and that the archive has like this, or with a later change."""
 
     @property
     def contents(self) -> dict[str, str]:
@@ -54,7 +56,7 @@ def current(
     core, overlap = (tuple(filter(None, map(newest.get, ids))) for ids in (core_ids, overlap_ids))
     changed = {name: state.changed for name, state in states.items() if state.changed != NEVER}
     living = (*core, *overlap) if core else ()
-    inputs = tuple((message.id, NEVER if message.changed is None else message.changed) for message in living)
+    inputs = tuple((message.id, changed_at(message)) for message in living)
     return Current(
         core=core,
         overlap=overlap,
@@ -64,12 +66,17 @@ def current(
     )
 
 
+def changed_at(message: EpisodeMessage) -> int:
+    """Return the offset of the message's last edit."""
+    return NEVER if message.changed is None else message.changed
+
+
 def _newest(known: EpisodeMessage | None, state: MessageState | None) -> EpisodeMessage | None:
     if state is None:
         return known
     if isinstance(state, DeletedMessage):
         return None
-    if known is not None and state.changed <= (NEVER if known.changed is None else known.changed):
+    if known is not None and state.changed <= changed_at(known):
         return known
     if state.message.skip_summarization:
         return None

@@ -57,8 +57,8 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import NEVER, ArchiveChange, ArchivedMessage, MessageArchive
-from afterword.streams.summarizer.conversations import Conversations, History, Scope, updated
-from afterword.streams.summarizer.current import Current, MessageState, current, of_event, of_stored
+from afterword.streams.summarizer.conversations import Conversations, History, Scope, event_of
+from afterword.streams.summarizer.current import Current, MessageState, changed_at, current, of_event, of_stored
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.fallbacks import TRANSIENT, next_attempt
 from afterword.streams.summarizer.providers import Maker
@@ -150,7 +150,10 @@ class Reconciler:
         clock: Clock = now,
     ) -> None:
         """`keep` writes the current events to the compacted topics. `maker` describes how summaries are made here."""
-        self._episodes = steps.retried(episodes)
+        self._episodes = steps.retried(
+            episodes,
+            {"put_row": "store_rolling", "put_conversation": "store_conversation", "totals": "store_conversation"},
+        )
         self._put_once = episodes.put
         self._messages = steps.retried(messages, {"assign": "store_messages", "change": "store_messages"})
         self._index = steps.retried(index, {"put": "index", "remove": "index"})
@@ -163,7 +166,7 @@ class Reconciler:
         self._retry = retry
         self._retention = retention or Retention()
         self._clock = clock
-        self._conversations = Conversations(episodes, steps, rules)
+        self._conversations = Conversations(self._episodes, rules)
 
     async def handle(self, record: Record, cause: Cause) -> None:
         """Apply a record to the stores, and announce what it changed.
@@ -233,12 +236,14 @@ class Reconciler:
             return
         rows, conversation = await self._follow(scope, mine, task)
         events: list[Event] = [one.episode.event for one in mine]
-        update = updated(scope, conversation, rows, task.cause) if conversation else None
-        for event in [*events, update] if update else events:
+        changed = [row for row in rows if row.cause == task.cause]
+        if conversation and (changed or conversation.cause == task.cause):
+            events.append(event_of(scope, conversation, changed, task.cause))
+        for event in events:
             await self._retry_until_success(PUBLISH, lambda: self._publish(event))  # noqa: B023 – awaited here
         if self._keep is not None:
             if conversation:
-                events.append(await self._conversations.whole(scope, conversation, task.cause))
+                events = [*events[: len(mine)], await self._conversations.whole(scope, conversation, task.cause)]
             for event in events:
                 await self._keep(event)
 
@@ -262,7 +267,7 @@ class Reconciler:
             history = None
             if task.closed is not None:  # most closed episodes are new, so everything is read at once
                 stored, read, history = await asyncio.gather(
-                    self._lookup(name), self._current(scope, None, task), self._conversations.history(scope, ordinal)
+                    self._lookup(name), self._closed(scope, task.closed), self._conversations.history(scope, ordinal)
                 )
             elif stored := await self._lookup(name):
                 read = await self._current(scope, stored, task)
@@ -405,7 +410,7 @@ class Reconciler:
             following = [
                 conversations.grow(scope, summary, first.written, history, cause),
                 conversations.count(scope, summary, cause, history),
-                self._archive(task.closed),
+                self._archive(task.closed, first.now),
             ]
         else:
             ordinals = [one.episode.ordinal for one in mine]
@@ -423,32 +428,49 @@ class Reconciler:
             vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
         await self._index.put(episode, texts, vectors)
 
-    async def _archive(self, closed: EpisodeClosed) -> None:
-        """Archive an episode's messages with its id."""
+    async def _archive(self, closed: EpisodeClosed, now: Current) -> None:
+        """Archive an episode's messages with its id; most of them are archived already."""
         before = self._retention.messages_before(self._clock())
-        kept = [archived(one, closed) for one in closed.messages if not before or one.sent_at >= before]
-        await self._messages.assign(closed.episode_id, kept)
+        missing = [one for one in closed.messages if one.id not in now.archived]
+        kept = [archived(one, closed) for one in missing if not before or one.sent_at >= before]
+        ids = [one.id for one in closed.messages if one.id in now.archived]
+        keys = [message_key(closed.conversation_id, one, closed.tenant_id) for one in ids]
+        await self._messages.assign(closed.episode_id, kept, keys)
 
     # -- reading
 
-    async def _current(self, scope: Scope, stored: Episode | None, task: Task) -> Current:
-        """Return an episode's messages as they are now; none if it has expired.
+    async def _closed(self, scope: Scope, closed: EpisodeClosed) -> Current:
+        """Return the messages of an episode that has closed, those with later changes as the archive has them.
+
+        There are none if it has expired.
+        """
+        if self._has_expired(closed):
+            return Current()
+        known = {one.id: one for one in (*closed.messages, *closed.overlap)}
+        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in known}
+        changes = {keys[key]: at for key, at in (await self._messages.changes(list(keys))).items()}
+        later = [key for key, one in keys.items() if changes.get(one, NEVER) > changed_at(known[one])]
+        states = await self._messages.states(later) if later else {}
+        core_ids, overlap_ids, _ = identity(None, closed)
+        read = current(core_ids, overlap_ids, known, {keys[key]: state for key, state in states.items()})
+        return replace(read, archived=frozenset(one for one, at in changes.items() if at >= changed_at(known[one])))
+
+    async def _current(self, scope: Scope, stored: Episode, task: Task) -> Current:
+        """Return a stored episode's messages as they are now; none if it has expired.
 
         Raises: InvalidRecord for an edit if some have expired.
         """
-        closed, amended = task.closed, task.amended
-        if isinstance(stored, DeletedEpisode) or self._has_expired(closed or existing(stored).event):
+        if isinstance(stored, DeletedEpisode) or self._has_expired(stored.summary):
             return Current()
-        core_ids, overlap_ids, _ = identity(stored, closed)
+        amended = task.amended
         if amended is not None and amended.message_id is None:  # the whole conversation was deleted
-            return nothing_left(core_ids, amended.offset)
-        known = {one.id: one for one in (*closed.messages, *closed.overlap)} if closed else {}
-        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in (*core_ids, *overlap_ids)}
-        found = await (self._messages.changed if closed else self._messages.states)(list(keys))
-        states = {keys[key]: state for key, state in found.items()}
-        read = current(core_ids, overlap_ids, known, states)
+            return nothing_left(stored.core_ids, amended.offset)
+        ids = (*stored.core_ids, *stored.overlap_ids)
+        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
+        states = {keys[key]: state for key, state in (await self._messages.states(list(keys))).items()}
+        read = current(stored.core_ids, stored.overlap_ids, {}, states)
         if amended is not None and read.expired:
-            return without_expired(existing(stored), read, states, amended)
+            return without_expired(stored, read, states, amended)
         return read
 
     def _has_expired(self, episode: EpisodeClosed | SummaryCreated | SummaryDeleted) -> bool:
@@ -550,7 +572,7 @@ def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage
         ),
         partition=episode.source.partition,
         offset=episode.source.first_offset if message.offset is None else message.offset,
-        changed=NEVER if message.changed is None else message.changed,
+        changed=changed_at(message),
     )
 
 

@@ -359,7 +359,7 @@ MUTANTS = (
         "the archive takes back an edit of before the episode closed",
         AMENDING_TESTS,
         "streams/summarizer/current.py",
-        "    if known is not None and state.changed <= (NEVER if known.changed is None else known.changed):\n",
+        "    if known is not None and state.changed <= changed_at(known):\n",
         "    if False:\n",
     ),
     Mutant(
@@ -404,8 +404,8 @@ MUTANTS = (
         "messages are not archived with their episode's id",
         SUMMARIZER,
         RECONCILER,
-        "        await self._messages.assign(closed.episode_id, kept)\n",
-        "        await self._messages.assign(closed.episode_id, kept[:0])\n",
+        "        await self._messages.assign(closed.episode_id, kept, keys)\n",
+        "        await self._messages.assign(closed.episode_id, [])\n",
     ),
     Mutant(
         "a fallback is not tried again",

@@ -9,6 +9,7 @@ import pytest
 from afterword.schemas import ConversationDeleted, MessageDeleted, MessageEdited
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.messages import (
+    NEVER,
     ArchiveChange,
     ArchivedMessage,
     Counted,
@@ -101,6 +102,13 @@ async def test_a_message_that_only_the_summarizer_has_written_is_archived(messag
     assert await refs(messages) == {"c1:m1": ref("c1:m1", "c1:1", message)}
 
 
+async def test_a_message_that_need_not_be_archived_only_gets_its_episode(messages: MessageArchive) -> None:
+    known, missing = archived(metadata={"a": 1}), archived("m2", 1)
+    await messages.put_many([known])
+    await messages.assign("c1:1", [missing], ["c1:m1", "c1:nobody"])
+    assert await refs(messages) == {"c1:m1": ref("c1:m1", "c1:1", known), "c1:m2": ref("c1:m2", "c1:1", missing)}
+
+
 async def test_a_shortened_text_of_the_summarizer_gives_way_to_the_archivers(messages: MessageArchive) -> None:
     await messages.assign("c1:1", [archived(content="Short …"), replace(archived("m2", 1, content="Cut …"), changed=7)])
     whole = [archived(content="Short, no more."), archived("m2", 1, content="Before.", metadata={"a": 1})]
@@ -137,7 +145,7 @@ async def test_an_edit_of_the_metadata_alone_does_not_count_as_a_change(messages
     for offset, metadata in ((9, {"b": 2}), (8, {"c": 3})):
         await messages.change(changed(edit(metadata=metadata), offset))
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived(metadata={"b": 2})}
-    assert await messages.changed(["c1:m1"]) == {}
+    assert await messages.changes(["c1:m1"]) == {"c1:m1": NEVER}
 
 
 async def test_skipped_messages_are_archived_and_marked(messages: MessageArchive) -> None:
@@ -303,7 +311,7 @@ async def test_an_edit_replaces_its_fields_and_no_others(messages: MessageArchiv
     await messages.change(changed(edit(content="New.", metadata={"$a.b": 2}, sentiment=None), 7))
     expected = archived(content="New.", metadata={"$a.b": 2}, flows=("f",), sentiment=None)
     assert await messages.states(["c1:m1"]) == {"c1:m1": replace(expected, changed=7)}
-    assert await messages.changed(["c1:m1", "c1:m2"]) == await messages.states(["c1:m1"])
+    assert await messages.changes(["c1:m1", "c1:m2"]) == {"c1:m1": 7}
     assert (await refs(messages))["c1:m1"].episode_id == "c1:1"
     assert (await messages.count(Selection("c1", None))).tokens == count_tokens("New.")
 

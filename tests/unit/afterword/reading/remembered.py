@@ -9,7 +9,7 @@ from afterword.reading.memory import Context, Memory
 from afterword.schemas import EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageText, Selection
-from afterword.streams.summarizer.conversations import Scope, counted_in, read_history
+from afterword.streams.summarizer.conversations import Conversations, Scope, counted_in
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules
@@ -99,7 +99,7 @@ class Remembered:
         ids = {"episode_id": episode_id(conversation, ordinal, agent_id)}
         closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **given, **ids)
         whose = Scope.of(closed)
-        history = await read_history(self.episodes, whose, ordinal, SummaryRules(ROLLING_TOKENS))
+        history = await Conversations(self.episodes, SummaryRules(ROLLING_TOKENS)).history(whose, ordinal)
         request = SummaryRequest(closed, history.text, history.rules.row_tokens)
         texts = await ExtractiveProvider().summarize(request)
         stored = a_stored_episode_of(closed, texts)
