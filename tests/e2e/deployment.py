@@ -17,10 +17,12 @@ from afterword.embedded import Process
 from afterword.local.dev import start_worker
 from afterword.operating import audit
 from afterword.operating.audit.judge import Report
+from afterword.operating.audit.run import until_finished
 from afterword.operating.topics import ensure_topics
 from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka.clients import client_options
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.text.tokens import count_tokens
@@ -28,7 +30,8 @@ from afterword.writing.produce import InvalidLine, Produced, parse_all, produce
 from tests.dialogues import message_lines
 
 CONVERSATIONS_AT_A_TIME = 50
-STOP_SECONDS = 20.0
+STOP_SECONDS = 40.0
+WAIT_SECONDS = 180.0
 EPISODES = "episodes"
 
 
@@ -96,6 +99,13 @@ class Deployment:
 
     async def audit(self, wait_seconds: float) -> Report:
         return await audit.run(self.settings, wait_seconds=wait_seconds)
+
+    async def finished(self) -> None:
+        """Wait until the workers have finished what is on their topics, so that every effect of it can be seen."""
+        kafka = self.settings.kafka
+        async with open_log(kafka) as log:
+            left = await until_finished(log, kafka, WAIT_SECONDS, lambda *_: None)
+        assert left is None, left
 
     async def episodes(self) -> list[EpisodeClosed]:
         """Return everything committed to `episode.closed`, in the order of its partitions."""

@@ -234,13 +234,13 @@ def refreshing_page(
     """Render a page with an already rendered part that refreshes itself.
 
     If `known` is None, this renders the template `whole`. Otherwise the request is for the part alone: this renders the
-    template `around`, or answers 204 if `known` is still the part's version.
+    template `around`, or answers 204 if `known` is still the version of all that it shows.
     """
-    version = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
+    values["part"] = Markup(part)  # noqa: S704 – rendered by a template
+    version = hashlib.blake2b(fragment(around, version="", **values).encode(), digest_size=8).hexdigest()
     if version == known:
         return Response(status_code=204)
-    template = whole if known is None else around
-    return html_page(request, template, principal, part=Markup(part), version=version, **values)  # noqa: S704 – rendered by a template
+    return html_page(request, whole if known is None else around, principal, version=version, **values)
 
 
 def is_operator(principal: Principal) -> bool:

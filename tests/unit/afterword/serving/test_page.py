@@ -123,6 +123,20 @@ async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
         assert "Something new." in changed.text
 
 
+async def test_a_title_that_is_replaced_after_its_episode_is_sent_too() -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        page = (await served.client.get("/conversation", params={"id": "c1"})).text
+        again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
+        assert again
+        stored = await served.remembered.episodes.conversation("c1")
+        assert stored
+        assert await served.remembered.episodes.put_conversation(
+            replace(stored, title="A new title", revision=stored.revision + 1), stored
+        )
+        assert "A new title" in (await served.client.get(again[1].replace("&amp;", "&"))).text
+
+
 class Arrivals:
     """The end of the topic of messages."""
 
