@@ -97,7 +97,7 @@ class Deployment:
         mixed = interleaved(message_lines(lines), CONVERSATIONS_AT_A_TIME)
         return await produce(self.settings, mixed, rate=rate, flush=True)
 
-    async def audit(self, wait_seconds: float) -> Report:
+    async def audit(self, wait_seconds: float = WAIT_SECONDS) -> Report:
         return await audit.run(self.settings, wait_seconds=wait_seconds)
 
     async def finished(self) -> None:

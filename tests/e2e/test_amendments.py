@@ -14,9 +14,8 @@ from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.segmenter.state import CONVERSATIONS, State, decode_state, record_key
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed
 
-WAIT_SECONDS = 120.0
 FACTS = ("The flight to Rome is on Monday.", "The hotel is booked for three nights.", "My passport is N4471902.")
 TENANT = "acme"
 
@@ -137,25 +136,24 @@ async def test_what_was_corrected_or_deleted_is_so_everywhere(deployment: Deploy
         await until(lambda: has(events, "c", {1: 4, 2: 4}))
         assert isinstance(latest(events, "c")[2], SummaryDeleted)
         assert [e.summary.ordinal for e in (await memory.episodes("c")).episodes] == [1]
-    report = await deployment.audit(60)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
 
-async def forgotten(deployment: Deployment, conversation: str) -> State:
-    """Return the stub of the conversation, once nothing else is left."""
+async def until_forgotten(deployment: Deployment, conversation: str, stub: State) -> None:
+    """Wait until nothing but this stub is left of the conversation."""
     kafka, found = deployment.settings.kafka, State(None, next_seq=1)
     async with running_consumer(kafka, kafka.changelog(CONVERSATIONS), auto_offset_reset="earliest") as consumer:
 
-        async def is_stub() -> bool:
+        async def is_left() -> bool:
             nonlocal found
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 for record in records:
                     if record.key == record_key(conversation):
                         found = decode_state(record.value)
-            return found.is_stub
+            return found == stub
 
-        await until(is_stub)
-    return found
+        await until(is_left)
 
 
 @pytest.mark.parametrize("deployment", [{"forget_after_days": 3 / 86_400, "overlap": 2}], indirect=True)
@@ -167,7 +165,7 @@ async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_ch
             await producer.send(message("f", number, fact))
         await producer.flush("f", tenant_id=TENANT)
         await until(lambda: has(events, "f", {1: 1}))
-        assert await forgotten(deployment, "f") == State(TENANT, last_ordinal=1)
+        await until_forgotten(deployment, "f", State(TENANT, last_ordinal=1))
 
         await producer.send(message("f", 2, FACTS[2]))
         await producer.send(message("f", 0, FACTS[0]))
@@ -178,7 +176,7 @@ async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_ch
         assert second.message_ids == ("m2", "m0")
         assert [episode.overlap for episode in await deployment.episodes()] == [(), ()]
 
-        assert await forgotten(deployment, "f") == State(TENANT, last_ordinal=2)
+        await until_forgotten(deployment, "f", State(TENANT, last_ordinal=2))
         await producer.edit("f", "m1", tenant_id=TENANT, content="The hotel is booked for a week.")
         await until(lambda: has(events, "f", {1: 2, 2: 1}))
         first = latest(events, "f")[1]
@@ -186,7 +184,7 @@ async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_ch
         assert "a week" in first.long_summary
         await producer.delete("f", "m2", tenant_id=TENANT)
         await until(lambda: has(events, "f", {1: 2, 2: 3}))
-    report = await deployment.audit(60)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
 
@@ -205,7 +203,7 @@ async def test_what_is_still_pending_closes_as_it_is_then(deployment: Deployment
     assert "N4471902" not in event.to_json().decode()
     [closed] = await deployment.episodes()
     assert "N4471902" not in closed.to_json().decode()
-    report = await deployment.audit(60)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
 
@@ -233,7 +231,7 @@ async def test_a_deleted_conversation_is_gone_and_begins_anew(deployment: Deploy
         second = latest(events, "d")[2]
         assert isinstance(second, SummaryCreated)
         assert second.message_ids == ("m10",)
-    report = await deployment.audit(60)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
 

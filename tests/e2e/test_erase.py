@@ -23,14 +23,13 @@ from afterword.operating.erasing.verifying import verify
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
-from tests.e2e.deployment import Deployment, deployed, environment_of
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, environment_of
 from tests.e2e.test_redaction import documents
 from tests.openai_server import MODEL, LlmServer, success
 
 pytestmark = pytest.mark.nightly
 
 TENANT = "acme"
-WAIT_SECONDS = 120.0
 
 
 @pytest_asyncio.fixture
@@ -83,7 +82,7 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
         await producer.send(message("bobs", 0, "bob", "Nothing of others."))
         rejected = b'{"id": 7, "user_id": "ann", "tenant_id": "acme", "content": "malaria"}'
         await raw.send_and_wait(settings.kafka.messages_topic, rejected, key=b"odd")
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
     code, said, errors = await afterword(settings, tmp_path, "erase", *person, "--dry-run", "--json")
@@ -134,7 +133,7 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
         settings.kafka.episodes_topic,
         settings.kafka.summaries_topic,
     }
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
 
@@ -160,7 +159,7 @@ async def test_what_one_participant_of_a_group_said_is_gone_and_the_others_keep_
             if number == 2:
                 await producer.flush("group", tenant_id=TENANT)
         await producer.flush("group", tenant_id=TENANT)
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     async with Memory.from_settings(settings) as memory:
         assert [len(await known(memory, user)) for user in ("ann", "bob", "cid")] == [1, 1, 1]
@@ -183,7 +182,7 @@ async def test_what_one_participant_of_a_group_said_is_gone_and_the_others_keep_
         assert await memory.recall("nuts", user_id="ann", tenant_id=TENANT)
     gone = [text for text in await documents(settings) if b"penicillin" in text or b"'bob'" in text or b"Bob" in text]
     assert gone == []
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
 
@@ -231,7 +230,7 @@ async def test_an_erasure_that_is_killed_at_any_moment_ends_the_same_under_the_s
     assert receipt.counts["messages"] == 114
     assert (len(receipt.deleted_conversations), len(receipt.shared_conversations)) == (18, 2)
     assert not [text for text in await documents(settings) if b"'ann'" in text]
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
 
 
@@ -272,7 +271,7 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
         assert report.missing
         assert report.missing.left == {"segmenter": 0, "archiver": 0, "summarizer": 1}
         answered.set()
-        report = await deployment.audit(WAIT_SECONDS)
+        report = await deployment.audit()
         assert report.clean, list(report.lines())
 
 
@@ -297,7 +296,7 @@ async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[...
             for number, user in enumerate(("bob", "ann", "bob")):
                 await producer.send(message("shared", number, user, f"{user} says something of malaria."))
             await producer.flush("shared", tenant_id=TENANT)
-        report = await deployment.audit(WAIT_SECONDS)
+        report = await deployment.audit()
         assert report.clean, list(report.lines())
         async with Eraser.from_settings(settings) as eraser:
             receipt = await eraser.erase("ann", TENANT, timeout_seconds=30)

@@ -23,8 +23,6 @@ from tests.stack import chosen_jars
 
 pytestmark = pytest.mark.nightly
 
-WAIT_SECONDS = 60
-
 
 async def mirror(here: Settings, there: Settings, topic: str) -> None:
     """Copy what a topic still has: keys, values, headers, timestamps, partitions and offsets.
@@ -70,7 +68,7 @@ async def test_after_a_failover_every_message_is_in_one_episode_and_changes_reac
         deployment.start(role)
     await say(here, range(12), flush=True)
     first = await consumed(deployment)
-    assert (await deployment.audit(WAIT_SECONDS)).clean
+    assert (await deployment.audit()).clean
     await deployment.stop("summarizer")
     await say(here, range(12, 31), flush=False)  # some are closed but not summarized, others are pending
     for role in ("segmenter", "archiver"):
@@ -97,7 +95,7 @@ async def test_after_a_failover_every_message_is_in_one_episode_and_changes_reac
 
 
 async def until_clean(deployment: Deployment) -> None:
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, report.findings
     assert report.summaries["stored"] == report.summaries["announced"]
 

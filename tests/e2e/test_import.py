@@ -18,11 +18,10 @@ from afterword.schemas import EpisodeClosed
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.writing.importing.run import ArchiveBehind, until_archived
-from tests.e2e.deployment import Deployment, environment_of
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, environment_of
 
 pytestmark = pytest.mark.nightly
 
-WAIT_SECONDS = 120.0
 BEGAN = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
 CONVERSATIONS, MESSAGES = 12, 120
 MINUTES_OF_SILENCE = 30
@@ -112,7 +111,7 @@ async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_
     assert 500 < finished["duplicates"] < CONVERSATIONS * MESSAGES
     assert (await run(deployment, file))["duplicates"] == CONVERSATIONS * MESSAGES
 
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     episodes = await deployment.episodes()
     assert messages_in(episodes) == Counter(f"{n}-{m}" for n in range(CONVERSATIONS) for m in range(MESSAGES))
@@ -122,7 +121,7 @@ async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_
     later.write_text(json.dumps([conversation(0, MESSAGES + 4), *history()[1:], conversation(CONVERSATIONS, 6)]))
     again = await run(deployment, later)
     assert (again["sent"], again["duplicates"], again["flushes"]) == (10, CONVERSATIONS * MESSAGES, 2)
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     found = messages_in(await deployment.episodes())
     assert max(found.values()) == 1

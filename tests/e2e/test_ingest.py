@@ -21,7 +21,7 @@ from afterword.streams.ingest.sources import Source, parse_sources
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import Deployment, deployed, environment_of
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, environment_of
 from tests.protobuf_schemas import CHAT, chat_message
 from tests.schema_registry import Registry, framed
 
@@ -29,7 +29,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "connect-a-topic.md"
 BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.S)
 MESSAGES, CONVERSATIONS = 24, 4
 FIRST_MS = 1_793_610_900_000
-WAIT_SECONDS = 90
 AVRO = {
     "type": "record",
     "name": "ChatMessage",
@@ -238,7 +237,7 @@ async def until_summarized(deployment: Deployment) -> Report:
     """Audit until idle conversations are closed too: the workers have read their topics before that."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
-            report = await deployment.audit(WAIT_SECONDS)
+            report = await deployment.audit()
             assert report.clean, report.lines()
             if not report.messages["pending"] and report.summaries["announced"] == report.episodes["total"]:
                 return report

@@ -19,11 +19,10 @@ from afterword.integrations.langchain import AfterwordRetriever
 from afterword.integrations.langgraph import AfterwordStore, context_node
 from afterword.integrations.openai_agents import AfterwordSession, ItemTooLarge, SessionTaken, recall_tool
 from tests.doubles.agents_model import RepeatingModel
-from tests.e2e.deployment import Deployment
+from tests.e2e.deployment import WAIT_SECONDS, Deployment
 
 pytestmark = pytest.mark.nightly
 
-WAIT_SECONDS = 90
 ALLERGY = "I am allergic to peanuts, please remember that."
 OWNER: Any = {"user_id": "ada", "tenant_id": "acme"}
 UNTRACED = RunConfig(tracing_disabled=True)
@@ -144,7 +143,7 @@ async def test_agents_recall_in_a_new_conversation_what_was_said_in_an_earlier_o
 
     [item] = await AfterwordStore(clients.memory, tenant_id="acme").asearch(("ada",), query=question)
     assert item.namespace == ("ada", "earlier")
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, report.lines()
 
 

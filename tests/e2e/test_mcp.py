@@ -16,8 +16,8 @@ from mcp.types import CallToolResult
 
 from afterword.serving.principal import new_key
 from afterword.streams.stores.opening import open_stores
-from tests.e2e.deployment import Deployment, environment_of
-from tests.e2e.test_serve import ROLES, WAIT_SECONDS, Serving, serving
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, environment_of
+from tests.e2e.test_serve import ROLES, Serving, serving
 
 pytestmark = pytest.mark.nightly
 

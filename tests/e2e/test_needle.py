@@ -29,7 +29,7 @@ from afterword.operating.topics import UNBOUNDED, wanted_topics
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.summarizer.prompt import FIELDS
-from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed
 from tests.e2e.faults.changes import fenced, until_summarizer_is_done
 from tests.openai_server import MODEL, LlmServer, Outcome, fails, success
 from tests.stack import EMBEDDED, VARIABLE, chosen_jars
@@ -39,7 +39,6 @@ pytestmark = pytest.mark.nightly
 
 CONTENT, USER = "needle-7f3a9c51e2", "user-needle-b84d06"
 NEEDLES = (CONTENT.encode(), USER.encode())
-WAIT_SECONDS = 180.0
 SOON = {
     "retention.ms": "1000",
     "segment.ms": "1000",
@@ -230,7 +229,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     for role in ROLES:
         deployment.start(role)
     held_back = await send_everything(settings, llm_server)
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     there = {path.parent.name.rpartition("-")[0] for path in found_in(tmp_path)}
     kafka = settings.kafka
@@ -258,7 +257,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     await until_brokers_have_forgotten(settings, stack.directory / "kafka")
     afterwards = await verify(settings, receipt, USER, "acme", receipt.finished_at + timedelta(days=1000))
     assert afterwards == []
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert not report.as_dict().get("resurrected"), list(report.lines())
 
     for role in ROLES:

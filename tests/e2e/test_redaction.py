@@ -14,13 +14,12 @@ from afterword.local.dev import ROLES
 from afterword.streams.kafka.clients import client_options, running_producer
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed
 from tests.stored import stored
 
 pytestmark = pytest.mark.nightly
 
 NEEDLE = "ann.needle@example.com"
-WAIT_SECONDS = 120.0
 
 
 @pytest_asyncio.fixture
@@ -83,7 +82,7 @@ async def test_nothing_but_the_topic_of_the_messages_has_the_original(deployment
         await producer.send(message(2, f"Pending: {NEEDLE}"))
         await raw.send_and_wait(kafka.messages_topic, NEEDLE.encode(), key=b"c")
         await raw.send_and_wait(kafka.messages_topic, b'{"id": "x", "content": "%s"}' % NEEDLE.encode(), key=b"c")
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     await until_archived(settings, 3)
 

@@ -140,7 +140,7 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
         return all((event.model, event.prompt_version) == maker_of(new) for event in latest.values())
 
     await until(is_all_new)
-    report = await deployment.audit(60)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     assert not any("still" in note for note in report.notes), "requests are no episodes that wait for a summary"
     by_id = {event.event_id: event for event in events}
@@ -176,5 +176,5 @@ async def test_a_prompt_is_tried_and_a_persons_data_exported_and_nothing_changes
     assert {name: lines[-1][name] for name in counts} == counts
     assert lines[-1]["rolling_summaries"] >= CONVERSATIONS
     assert len(events) == total
-    report = await deployment.audit(60)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())

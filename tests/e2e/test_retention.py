@@ -83,7 +83,7 @@ async def test_what_has_expired_is_gone_and_nothing_late_brings_it_back(deployme
 
         await producer.delete("c", "m0", tenant_id=TENANT)
         await producer.edit("c", "m1", tenant_id=TENANT, content="The hotel is booked for a week.")
-        report = await deployment.audit(60)
+        report = await deployment.audit()
         assert report.clean, list(report.lines())
         assert await dead_letters(deployment, 0) == set()
         assert (report.messages["expired"], report.summaries["deleted"]) == (3, 1)

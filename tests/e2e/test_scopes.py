@@ -12,7 +12,6 @@ from tests.e2e.deployment import deployed
 
 pytestmark = pytest.mark.nightly
 
-WAIT_SECONDS = 120
 QUICK: dict[str, Any] = {"partitions": 2, "session_timeout_seconds": 6}
 TRIGGER = {"any": [{"messages": 8}, {"all": [{"turns": 3}, {"text_bytes": 200}]}]}
 SPEAKERS = [(None, "user"), ("planner", "assistant"), ("planner", "tool"), ("coder", "user"), ("coder", "assistant")]
@@ -74,7 +73,7 @@ async def test_a_deployment_for_conversations_and_one_for_agents_share_the_messa
         agents.start("segmenter")
         lines = [*talk(0), *talk(1)]
         for deployment in (conversations, agents):
-            report = await deployment.audit(WAIT_SECONDS)
+            report = await deployment.audit()
             assert report.clean, list(report.lines())
             assert report.messages["in_an_episode"] == len(lines)
             assert report.notes == []

@@ -21,11 +21,10 @@ from afterword.serving.principal import new_key
 from afterword.serving.server import HEADER_SECONDS
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.stores.opening import open_stores
-from tests.e2e.deployment import Deployment, environment_of
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, environment_of
 from tests.e2e.test_redaction import documents
 from tests.samples import a_summary
 
-WAIT_SECONDS = 90
 ROLES = ("segmenter", "summarizer", "archiver")
 ANN = "ann-5f2e"
 
@@ -244,7 +243,7 @@ async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go
         async with server.client() as client:
             for name in load.acknowledged:
                 assert (await client.post(f"/v1/conversations/{name}/flush", json={})).status_code == 202
-        report = await deployment.audit(WAIT_SECONDS)
+        report = await deployment.audit()
         assert report.clean, report.lines()
         async with open_stores(deployment.settings) as stores:
             for name, count in load.acknowledged.items():
@@ -357,7 +356,7 @@ async def test_an_erasure_whose_server_is_killed_goes_on_in_the_next_and_leaves_
             sent = messages(name, 3, user_id=user, tenant_id="t1")
             assert (await client.post("/v1/messages", json=sent)).status_code == 202
             assert (await client.post(f"/v1/conversations/{name}/flush", json={})).status_code == 202
-        report = await deployment.audit(WAIT_SECONDS)
+        report = await deployment.audit()
         assert report.clean, report.lines()
         await deployment.stop("segmenter")  # so that it waits in the midst, with everything deleted from the archive
 
@@ -385,5 +384,5 @@ async def test_an_erasure_whose_server_is_killed_goes_on_in_the_next_and_leaves_
     verified = await verify(deployment.settings, receipt, ANN, "t1")
     assert not [found for found in verified if found.late]
     assert not [found for found in await documents(deployment.settings) if ANN.encode() in found]
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, report.lines()

@@ -19,12 +19,11 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
 from afterword.writing.produce import produce
-from tests.e2e.deployment import Deployment
+from tests.e2e.deployment import WAIT_SECONDS, Deployment
 from tests.processes import until
 
 pytestmark = pytest.mark.nightly
 
-WAIT_SECONDS = 120
 UNREADABLE = "state_unreadable"
 EXIT_SECONDS = 60
 TALKS = [f"talk-{n}" for n in range(6)]
@@ -101,7 +100,7 @@ async def test_after_the_loss_of_the_changelogs_conversations_go_on_after_their_
     first = await consumed(deployment)
     await say(settings, range(12, 37), flush=False)
     await consumed(deployment)
-    assert (await deployment.audit(WAIT_SECONDS)).messages["pending"] > 0
+    assert (await deployment.audit()).messages["pending"] > 0
 
     await deployment.stop("segmenter")
     await delete_changelogs(settings)
@@ -117,7 +116,7 @@ async def test_after_the_loss_of_the_changelogs_conversations_go_on_after_their_
     assert [one.left for one in await rebuild_state(settings)] == [True] * len(done)
     deployment.start("segmenter")
     await say(settings, range(37, 50), flush=True)
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     assert report.messages["pending"] == 0
     episodes = await deployment.episodes()
@@ -141,7 +140,7 @@ async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(d
     await say(settings, range(13, 16), flush=False)
     await consumed(deployment)
 
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert set(report.findings) == {"state_unreadable"}, list(report.lines())
     assert report.findings["state_unreadable"].examples[0].startswith(f"{DAMAGED}, partition {partition}: ")
     assert await letters(settings, UNREADABLE) == 3
@@ -155,7 +154,7 @@ async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(d
         topic = settings.kafka.dead_letters(settings.kafka.messages_topic)
         await queue.resolve(topic, Filters(error_type=UNREADABLE, conversation_id=DAMAGED), "replayed")
     await say(settings, range(16, 20), flush=True)
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     assert report.messages["pending"] == 0
     episodes = await deployment.episodes()

@@ -8,10 +8,8 @@ import pytest
 from afterword.local.dev import ROLES
 from afterword.operating.checks import NoSummary, smoke
 from afterword.streams.settings import Mongo, Settings
-from tests.e2e.deployment import Deployment, deployed, expected_fingerprints, fingerprints
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, expected_fingerprints, fingerprints
 from tests.qdrant_server import QdrantServer
-
-WAIT_SECONDS = 90
 
 
 async def test_every_message_ends_in_one_stored_and_announced_episode(
@@ -36,7 +34,7 @@ async def run(deployment: Deployment, dialogues: list[bytes]) -> None:
     for role in ROLES:
         deployment.start(role)
     produced = await deployment.produce(dialogues)
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, report.lines()
     assert report.messages["in_an_episode"] == report.messages["archived"] == produced.messages
     assert report.messages["pending"] == report.messages["lost"] == 0

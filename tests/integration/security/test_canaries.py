@@ -177,5 +177,5 @@ async def _summarised(deployment: Deployment) -> None:
     for role in ("segmenter", "summarizer", "archiver"):
         deployment.start(role)
     await deployment.produce([b'{"id":"d","dialogue":"user: Hello.[NEWLINE]assistant: Hello."}'])
-    report = await deployment.audit(SECONDS)
+    report = await deployment.audit()
     assert report.summaries["announced"] == 1, list(report.lines())

@@ -51,7 +51,7 @@ async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deploymen
         deployment.start(role)
     produced = await deployment.produce(hostile_lines())
     assert produced.messages == len(IDS) ** 2
-    report = await deployment.audit(WAIT_SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     assert report.messages["in_an_episode"] == report.messages["archived"] == produced.messages
     assert report.summaries["announced"] == report.episodes["total"] == report.summaries["stored"]

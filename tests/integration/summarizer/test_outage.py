@@ -102,7 +102,7 @@ async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_
         assert (event.event_id, event.revision) == (f"{name}:1:2", 2)
         assert (event.quality.source, event.title) == ("llm", llm.TEXTS["title"])
     assert await stored(settings) == told(second)
-    report = await deployment.audit(SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
     counts = report.summaries
     assert (counts["announced"], counts["stored"], counts["indexed"], counts["superseded"]) == (3, 3, 3, 3)
@@ -150,5 +150,5 @@ async def test_a_worker_that_is_killed_while_it_mends_leaves_it_to_the_next(sett
     deployment.start("summarizer")
     second = await next_of_each(events)
     assert {event.event_id for event in second.values()} == {f"{name}:1:2" for name in CONVERSATIONS}
-    report = await deployment.audit(SECONDS)
+    report = await deployment.audit()
     assert report.clean, list(report.lines())
