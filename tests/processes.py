@@ -4,7 +4,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 def alive(pid: int) -> bool:

@@ -95,7 +95,7 @@ async def receiving(respond: Respond = accept, secret: str = SECRET) -> AsyncIte
         await receiver.stop()
 
 
-async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 180.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 – it is of another process
             await asyncio.sleep(0.02)

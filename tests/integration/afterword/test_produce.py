@@ -46,7 +46,7 @@ async def records(settings: Settings) -> list[ConsumerRecord]:
     try:
         ends = await consumer.end_offsets(consumer.assignment())
         found: list[ConsumerRecord] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while len(found) < sum(ends.values()):
                 for batch in (await consumer.getmany(timeout_ms=500)).values():
                     found += batch

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
 from afterword.consumers.archiver import archiver_app
+from afterword.embedded.claims import free_ports
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated
@@ -41,7 +41,7 @@ from tests.doubles.stores import MemoryMessages
 from tests.integration.engine.test_watchdog import own_broker
 
 CONVERSATION = "conversation"
-SECONDS = 30.0
+SECONDS = 120.0
 DRAIN_SECONDS = 2.0
 
 
@@ -257,7 +257,7 @@ async def test_sigterm_ends_the_process_with_0_and_its_work_committed(settings, 
         for n in range(50):
             await send(producer, settings, message(n))
         worker.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(SECONDS):
             assert await worker.wait() == 0
     assert await committed(settings) == len(await archived(archive))
 
@@ -283,8 +283,7 @@ async def test_a_broker_that_does_not_answer_does_not_hold_up_the_exit(settings,
 @asynccontextmanager
 async def worker_process(settings: Settings) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run `afterword worker archiver`, and wait until it is ready."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "afterword.cli", "worker", "archiver", env=environment(settings, port)
     )

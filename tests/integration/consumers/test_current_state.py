@@ -18,7 +18,7 @@ from tests.samples import a_summary, a_tombstone
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "current-state.md"
-WAIT_SECONDS = 60
+WAIT_SECONDS = 180
 
 
 async def keep(producer: AIOKafkaProducer, settings: Settings, *events: Event) -> None:

@@ -15,7 +15,7 @@ from afterword.streams.settings import Settings
 from tests import raw_batches
 from tests.raw_batches import COMPRESSORS, packed, record
 
-WAIT_MS = 20_000
+WAIT_MS = 120_000
 
 
 @asynccontextmanager

@@ -88,7 +88,7 @@ def subscriber(settings: Settings, unique: Callable[[str], str]):
 
 async def take(events: SummarySubscriber, count: int) -> list[int]:
     """Return the ordinals of the next events."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return [(await anext(events)).ordinal for _ in range(count)]
 
 
@@ -189,7 +189,7 @@ async def test_invalid_records_are_skipped_and_handed_over(announce, subscriber,
 async def until_seen(events: SummarySubscriber, refused: list[str], count: int) -> None:
     """Read until this many records were refused; no event is left by then."""
     reading = asyncio.ensure_future(anext(events))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while len(refused) < count:  # noqa: ASYNC110 – the broker decides when the other partition is read
             await asyncio.sleep(0.02)
     reading.cancel()
@@ -299,7 +299,7 @@ async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscribe
     async with subscriber(start_from="latest") as events:
         reading = asyncio.ensure_future(take(events, 1))
         n = 1
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not reading.done():
                 n += 1
                 await announce(event(n))

@@ -41,6 +41,7 @@ class Told:
     at_least_once: bool = False
     ordered: bool = False
     """True if records with the same key are handled in order (at-least-once)."""
+    session_seconds: float = 6.0
     rejects: bool = False
     """True if a record that keeps failing becomes a dead letter on the output topic."""
     lingers: bool = False
@@ -67,10 +68,10 @@ def make_app(told: Told) -> App:
         brokers=told.brokers,
         engine=Options(**told.options),
         datadir=Path(told.state),
-        broker_session_timeout=6.0,
+        broker_session_timeout=told.session_seconds,
         broker_heartbeat_interval=1.0,
         broker_rebalance_timeout=15.0,
-        broker_request_timeout=10.0,
+        broker_request_timeout=told.session_seconds + 4,
         consumer_group_instance_id=told.instance,
     )
 

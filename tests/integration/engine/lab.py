@@ -28,7 +28,8 @@ FAST = {
     "drain_seconds": 10.0,
     "source_look_seconds": 0.5,
 }
-PATIENCE_SECONDS = 25.0
+PATIENCE_SECONDS = 150.0
+STOP_SECONDS = 60.0
 
 
 async def until(
@@ -204,7 +205,7 @@ class Lab:
 
     async def stop(self, worker: Process) -> None:
         """Send SIGTERM. The worker has to end by itself, and successfully."""
-        assert await asyncio.to_thread(worker.stop) == 0, self.logs()
+        assert await asyncio.to_thread(worker.stop, STOP_SECONDS) == 0, self.logs()
 
     # -- what came out
 

@@ -72,10 +72,9 @@ async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_doe
 
 async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
     lab.fault("slow", 1)
-    await lab.produce([(0, {"sleep": 1.0, "only_if": "slow"})])
-    worker = lab.worker(static=True)
+    await lab.produce([(0, {"sleep": 3.0, "only_if": "slow"})])
+    worker = lab.worker(static=True, options={"drain_seconds": 40.0})
     await until(lambda: lab.fault_left("slow") == 0, watching=lab)
-    assert not lab.outputs
     await lab.stop(worker)
     await lab.all_counted()
     await lab.until_committed(1)

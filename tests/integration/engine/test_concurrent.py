@@ -90,7 +90,7 @@ async def test_workers_killed_at_any_moment_send_nothing_twice_and_lose_nothing(
         await asyncio.sleep(chance.uniform(0, 0.1))
         worker.kill()
     lab.worker(**told)
-    await lab.all_told_once(60)
+    await lab.all_told_once()
 
 
 @pytest.mark.nightly
@@ -103,7 +103,7 @@ async def test_a_worker_that_lost_its_partitions_while_it_was_suspended_sends_no
     lab.worker("b", **told)
     await until(lambda: len({note.pid for note in notes(lab)}) == 2, watching=lab)
     zombie.resume()
-    await lab.all_told_once(60)
+    await lab.all_told_once()
     assert len({seen.value["pid"] for seen in lab.counted()}) == 2
 
 
@@ -118,7 +118,7 @@ async def test_a_key_with_a_backlog_holds_up_no_other_and_keeps_its_order(lab: L
     worker.kill()
     lab.fault("released", 1)
     lab.worker(at_least_once=True, ordered=True, static=True, options={"max_in_flight": 8})
-    await lab.all_told_once(60)
+    await lab.all_told_once()
     of_the_key = [seen.value["i"] for seen in lab.counted() if seen.key == lab.keys[0]]
     assert of_the_key == sorted(of_the_key)
     assert len([note for note in notes(lab, "begun") if note.offset >= 500]) == 50, "done again after the kill"

@@ -26,10 +26,11 @@ async def wide(stack: Stack, unique: Callable[[str], str], tmp_path: Path) -> As
 
 async def test_only_what_must_move_is_closed_when_workers_come_and_go(wide: Lab) -> None:
     async with wide.loaded(per_second=100):
-        first, second = wide.worker("a"), wide.worker("b")
+        # a machine that is too busy for a heartbeat must not cause a rebalance
+        first, second = (wide.worker(name, session_seconds=60.0) for name in "ab")
         await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
         opened = len(said(first, "recovered")) + len(said(second, "recovered"))
-        third = wide.worker("c")
+        third = wide.worker("c", session_seconds=60.0)
         await until(lambda: owned(wide) == {first.pid: 2, second.pid: 2, third.pid: 2}, watching=wide)
         for worker in (first, second):
             assert (last(worker)["kept"], last(worker)["opened"], last(worker)["closed"]) == (2, 0, 1)

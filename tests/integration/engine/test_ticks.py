@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.integration.engine.lab import Lab, until
+from tests.integration.engine.lab import Lab, said, until
 
 
 async def test_a_tick_comes_after_silence_and_leaves_the_source_offset_where_it_is(lab: Lab) -> None:
@@ -39,7 +39,7 @@ async def test_deadlines_survive_a_kill_a_lost_disk_and_a_move_to_another_worker
     first.kill()
     lab.wipe("a")
     second = lab.worker("a", static=True)
-    await until(lambda: second.tail().count("recovered") == 4, watching=lab)
+    await until(lambda: len(said(second, "recovered")) == lab.partitions, watching=lab)
     await lab.stop(second)
     lab.worker("b", static=True)
     await until(lambda: len(lab.ticks()) == 4, watching=lab)

@@ -30,7 +30,7 @@ from tests.protobuf_schemas import descriptor, message
 from tests.schema_registry import Registry, framed
 from tests.unit.streams.ingest.records import FIELDS
 
-SECONDS = 30.0
+SECONDS = 120.0
 SCHEMA = {
     "type": "record",
     "name": "Chat",

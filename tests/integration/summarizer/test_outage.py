@@ -20,7 +20,7 @@ from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer
 
-SECONDS = 90
+SECONDS = 180
 CONVERSATIONS = ("one", "two", "three")
 TOLD = "I want to cancel order 4711 and wait three days for the refund."
 

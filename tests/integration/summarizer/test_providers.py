@@ -1,7 +1,6 @@
 """Every way in which an LLM's server can behave, and the outcome for the episode."""
 
 import asyncio
-import time
 from typing import Any
 
 import orjson
@@ -37,7 +36,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 def settings(server: LlmServer, protocol: str, **fields: Any) -> Llm:
     path = "/v1" if protocol == "openai" else ""
-    given = {"model": llm.MODEL, "timeout_seconds": 5, "attempts": 3, "retry_budget_seconds": 5, "api_key": KEY}
+    given = {"model": llm.MODEL, "timeout_seconds": 20, "attempts": 3, "retry_budget_seconds": 20, "api_key": KEY}
     return Llm(**{"provider": protocol, "base_url": server.url + path, **given, **fields})
 
 
@@ -102,14 +101,14 @@ async def test_what_may_pass_by_itself_is_tried_again(
 
 async def test_a_call_that_takes_too_long_is_made_again(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm_server.hangs())
-    await succeeding(provider_of(llm_server, protocol, timeout_seconds=0.3))
+    await succeeding(provider_of(llm_server, protocol, timeout_seconds=1.0))
     assert len(llm_server.requests) == 2
 
 
 async def test_a_server_that_trickles_takes_too_long_as_well(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm_server.trickles())
-    async with asyncio.timeout(4):
-        await succeeding(provider_of(llm_server, protocol, timeout_seconds=0.3))
+    async with asyncio.timeout(30):
+        await succeeding(provider_of(llm_server, protocol, timeout_seconds=1.0))
     assert len(llm_server.requests) == 2
 
 
@@ -183,7 +182,7 @@ async def test_a_request_that_alone_is_refused_fails_without_a_retry(
 
 
 async def test_calls_at_a_time_are_bounded(llm_server: LlmServer, protocol: str) -> None:
-    llm_server.script(*[llm.after(0.05, llm.success())] * 6)
+    llm_server.script(*[llm.after(0.2, llm.success())] * 6)
     provider = provider_of(llm_server, protocol, max_concurrency=2)
     await asyncio.gather(*(provider.summarize(REQUEST) for _ in range(6)))
     await provider.close()
@@ -191,13 +190,12 @@ async def test_calls_at_a_time_are_bounded(llm_server: LlmServer, protocol: str)
 
 
 async def test_waiting_for_a_retry_takes_no_slot(llm_server: LlmServer, protocol: str) -> None:
-    llm_server.script(llm.rate_limited(retry_after="2"))
+    llm_server.script(llm.rate_limited(retry_after="3"))
     provider = provider_of(llm_server, protocol, max_concurrency=1)
     limited = asyncio.create_task(provider.summarize(REQUEST))
-    await asyncio.wait_for(llm_server.called.wait(), 5)
-    began = time.monotonic()
+    await llm_server.called.wait()
     await provider.summarize(REQUEST)
-    assert time.monotonic() - began < 1.5
+    assert not limited.done()
     await limited
     await provider.close()
 

@@ -17,7 +17,7 @@ from tests.integration.summarizer.failing import FAILS
 from tests.integration.summarizer.test_worker import SECRET, announced_of_each, dead_letters, episode, send
 
 ROOT = Path(__file__).parents[3]
-SECONDS, POLL_SECONDS = 60, 0.1
+SECONDS, POLL_SECONDS = 180, 0.1
 RETRIES = Options.agent_retries
 
 

@@ -25,8 +25,8 @@ from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer, Outcome
 from tests.samples import a_closed_episode, an_episode_message
 
-SECONDS = 60
-TIMEOUT_SECONDS = 1.0
+SECONDS = 180
+TIMEOUT_SECONDS = 3.0
 ATTEMPTS = 3
 SECRET = "hunter2"
 LLM = {
@@ -34,7 +34,7 @@ LLM = {
     "model": llm.MODEL,
     "timeout_seconds": TIMEOUT_SECONDS,
     "attempts": ATTEMPTS,
-    "retry_budget_seconds": 20,
+    "retry_budget_seconds": 60,
     "max_concurrency": 32,
 }
 

@@ -203,9 +203,9 @@ def test_the_engine_is_not_imported_for_servers_that_are_away(command: str, tmp_
 
 def test_a_command_that_has_ended_waits_for_nothing() -> None:
     """The database driver, for example, waits for its sleeping threads."""
-    code = "import atexit, time; atexit.register(time.sleep, 120); from afterword.__main__ import main; main()"
+    code = "import atexit, time; atexit.register(time.sleep, 600); from afterword.__main__ import main; main()"
     for arguments, expected in (["config", "--version"], 2), (["--version"], 0):
-        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, timeout=60, check=False)
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, timeout=300, check=False)
         assert done.returncode == expected
         assert done.stdout or done.stderr
 

@@ -13,7 +13,7 @@ from afterword.commands.worker import to_its_end
 from afterword.streams.errors import ConfigurationError
 from faust_eos.errors import StoreFailed
 
-SECONDS = 60.0
+SECONDS = 240.0
 WITH_A_THREAD_AT_WORK = f"""
 import asyncio, time
 from afterword.commands.worker import to_its_end

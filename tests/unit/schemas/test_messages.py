@@ -16,14 +16,14 @@ def test_metadata_takes_every_integer_of_64_bits(number: int) -> None:
     assert a_message(metadata={"n": [number]}).metadata == {"n": [number]}
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
 def test_metadata_refuses_an_integer_that_no_document_holds(number: int) -> None:
     with pytest.raises(ValidationError, match="64 bits"):
         a_message(metadata={"n": number})
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_a_number_of_a_class_of_its_own_is_compared_not_searched_for() -> None:
     class Number(int):
         """Integer as a library may pass it."""

@@ -265,4 +265,4 @@ def test_what_is_past_the_limit_is_not_read():
 def test_no_text_takes_longer_than_its_length_allows(text):
     begun = time.process_time()
     after(text).take(utterance_of(True, text), opens=False)
-    assert time.process_time() - begun < 0.5
+    assert time.process_time() - begun < 3

@@ -178,12 +178,12 @@ async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> N
     await boats(world, 3)
     before = await world.memory.recall("boat", **OWNER)
     reranker, metrics = ScriptedReranker(), unread()
-    reranker.delay_seconds = 60.0
+    reranker.delay_seconds = 600.0
     began = time.monotonic()
     with capture_logs() as logs:
         memory = memory_with(world, reranker, metrics=metrics, timeout_seconds=0.1)
         assert await memory.recall("boat", **OWNER) == before
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 120
     assert "did not answer in 0.1 s" in logs[0]["problem"]
     assert counted(metrics, "provider_unavailable") == 1
 
@@ -207,7 +207,7 @@ async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world
 async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
     await boats(world, 3)
     reranker = ScriptedReranker()
-    reranker.delay_seconds = 60.0
+    reranker.delay_seconds = 600.0
     search = asyncio.create_task(memory_with(world, reranker).recall("boat", **OWNER))
     await reranker.asked.wait()
     search.cancel()

@@ -17,7 +17,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 from tests.unit.afterword.serving.served import serving
 
-SECONDS = 0.3
+SECONDS = 1.0
 """A client has to continue within this time."""
 ANSWER = b"ok"
 
@@ -68,13 +68,14 @@ async def test_what_does_not_end_after_its_answer_is_closed(port: int, request_b
     writer.close()
 
 
-async def test_a_body_that_ends_after_its_answer_makes_room_for_the_next_request(port: int) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for _ in range(2):
-        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n")
-        assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200")
-        writer.write(b"xy")
-    writer.close()
+async def test_a_body_that_ends_after_its_answer_makes_room_for_the_next_request() -> None:
+    async with listening(answering) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200")
+            writer.write(b"xy")
+        writer.close()
 
 
 class Broken:

@@ -1,6 +1,5 @@
 """The page shows what the principal may see, escaped, and accepts only its own forms."""
 
-import asyncio
 import random
 import re
 import time
@@ -37,6 +36,7 @@ from afterword.serving.principal import Principal, is_still_admitted, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.settings import Llm
 from afterword.streams.stores.episodes import UsageTotals
+from tests.blocking import MOST_SHARE, blocking
 from tests.nasty_texts import mixed
 from tests.samples import a_message, a_stored_episode, a_summary
 from tests.unit.afterword.serving.served import Served, serving
@@ -228,19 +228,9 @@ async def test_a_search_through_long_messages_stops_no_other_request() -> None:
         form = {"user_id": "u1", "tenant_id": "t1", "query": "zebra"}
         address = (await served.client.post("/search", data=form, headers=OURS)).headers["location"]
         await served.client.get(address)  # loads templates, and more
-        page, longest = await watched(served, address)
-        assert page.count("<mark>zebra</mark>") >= 5
-        assert longest < 0.06
-
-
-async def watched(served: Served, path: str) -> tuple[str, float]:
-    """Get a page, and the longest CPU time for which it blocked the event loop."""
-    getting = asyncio.create_task(served.client.get(path))
-    longest, last = 0.0, time.thread_time()
-    while not getting.done():
-        await asyncio.sleep(0)
-        longest, last = max(longest, time.thread_time() - last), time.thread_time()
-    return (await getting).text, longest
+        page, share = await blocking(served.client.get(address))
+        assert page.text.count("<mark>zebra</mark>") >= 5
+        assert share < MOST_SHARE
 
 
 async def test_markdown_that_is_slow_to_render_stops_no_other_request() -> None:
@@ -248,9 +238,9 @@ async def test_markdown_that_is_slow_to_render_stops_no_other_request() -> None:
         await a_conversation(served)
         await served.client.get("/conversation", params={"id": "c1"})  # loads templates, and more
         await served.remembered.say(*(f"{n} " + "**a " * 990 for n in range(20)), conversation_id="slow")
-        page, longest = await watched(served, "/conversation?id=slow")
-        assert page.count('<li class="message') == 20
-        assert longest < 0.2, "of which a full garbage collection takes half"
+        page, share = await blocking(served.client.get("/conversation?id=slow"))
+        assert page.text.count('<li class="message') == 20
+        assert share < MOST_SHARE
 
 
 HOSTILE = "<script>alert(1)</script>\"' onx=1 \u202e\x1b[31m\x00 {{ 7 * 7 }}"

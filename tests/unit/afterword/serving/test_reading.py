@@ -1,7 +1,5 @@
 """Routes that read return what Memory does, and refuse invalid requests."""
 
-import asyncio
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +10,7 @@ from afterword.serving.principal import Principal
 from afterword.serving.requests import MOST_BYTES
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import EpisodeFacts
+from tests.blocking import MOST_SHARE, blocking
 from tests.samples import NOON, a_fact, a_stored_episode, of_user
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
@@ -379,25 +378,16 @@ async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str
                 assert found.status_code == 404 or not found.json()["episodes"]
 
 
-async def watched(served: Served, path: str, **asked: Any) -> tuple[Any, float]:
-    """Get an answer, and the longest CPU time for which it blocked the event loop."""
-    getting = asyncio.create_task(served.client.get(path, params=asked))
-    longest, last = 0.0, time.thread_time()
-    while not getting.done():
-        await asyncio.sleep(0)
-        longest, last = max(longest, time.thread_time() - last), time.thread_time()
-    return (await getting).json(), longest
-
-
 async def test_a_large_context_stops_no_other_request() -> None:
     async with serving() as served:
         await served.remembered.say("Loads what a context needs.", conversation_id="small")
         await served.client.get("/v1/conversations/small/context", params={"form": "text"})
         await served.remembered.say(*(f"{n} is the number of this message. " * 1000 for n in range(150)))
         path = "/v1/conversations/c1/context"
-        answer, longest = await watched(served, path, max_tokens=1_000_000, keep_recent=500)
-        assert answer["events"] > 100
-        assert longest < 0.15, "of which a full garbage collection takes a tenth of a second"
+        asked = {"max_tokens": 1_000_000, "keep_recent": 500}
+        answer, share = await blocking(served.client.get(path, params=asked))
+        assert answer.json()["events"] > 100
+        assert share < MOST_SHARE
 
 
 async def test_a_large_profile_stops_no_other_request() -> None:
@@ -410,6 +400,6 @@ async def test_a_large_profile_stops_no_other_request() -> None:
     async with serving() as served:
         await served.client.get("/v1/users/u1/profile")
         served.remembered.episodes.facts_of = facts_of  # type: ignore[method-assign]  # many
-        answer, longest = await watched(served, "/v1/users/u1/profile")
-        assert answer["facts"]
-        assert longest < 0.15, "of which a full garbage collection takes a tenth of a second"
+        answer, share = await blocking(served.client.get("/v1/users/u1/profile"))
+        assert answer.json()["facts"]
+        assert share < MOST_SHARE

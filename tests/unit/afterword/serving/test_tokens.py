@@ -218,7 +218,7 @@ async def test_only_one_waits_for_an_issuer_that_does_not_answer(issuer: Issuer)
     clock.now = FRESH_SECONDS + 1
     waiting = asyncio.create_task(found.principal(signed()))
     await asyncio.sleep(0)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         assert (await found.principal(signed())).user_id == "u1"
     assert not waiting.done()
     waiting.cancel()

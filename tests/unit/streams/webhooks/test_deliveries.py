@@ -137,7 +137,7 @@ def lanes() -> tuple[Lanes[bytes], list[BaseException]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 – several tasks may bring it about
             await asyncio.sleep(0.001)
 

@@ -26,7 +26,7 @@ SHAREGPT = [{"id": 1, "conversations": [{"from": "human", "value": "Hello"}, {"f
 
 def converted(name: str, *arguments: str) -> list[tuple[str, ...]]:
     command = [sys.executable, str(CONVERTERS / name), *arguments]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, check=True, timeout=300)
     outcomes = read_all("jsonl", {"-": done.stdout}, ImportOptions())
     assert reasons(outcomes) == []
     return [(m.conversation_id, m.user_id, m.role, m.content) for m in messages_of(outcomes)]
