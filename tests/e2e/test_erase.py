@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from afterword.operating.erasing.receipt import Receipt
 from afterword.operating.erasing.verifying import verify
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
-from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, environment_of
 from tests.e2e.test_redaction import documents
 from tests.openai_server import MODEL, LlmServer, success
@@ -202,38 +200,6 @@ async def test_who_writes_on_is_found_again(deployment: Deployment) -> None:
     assert not [text for text in await documents(settings) if b"'ann'" in text]
 
 
-async def test_an_erasure_that_is_killed_at_any_moment_ends_the_same_under_the_same_receipt(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    settings, file = deployment.settings, tmp_path / "receipt.json"
-    async with Producer.from_settings(settings) as producer:
-        for number in range(120):
-            user = "bob" if number % 40 in (0, 7) else "ann"
-            await producer.enqueue(message(f"c{number % 20}", number, user, f"Line {number}."))
-    command = (sys.executable, "-m", "afterword", "erase", "--user", "ann", "--tenant", TENANT, "--yes", "--receipt")
-    environment = {**os.environ, **environment_of(settings)}
-    known: set[str] = set()
-    seconds, kills = 1.0, 0
-    while not file.exists():
-        process = await asyncio.create_subprocess_exec(*command, str(file), env=environment)
-        with suppress(TimeoutError):
-            assert await asyncio.wait_for(process.wait(), seconds) == 0
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-            kills += 1
-        seconds += 0.4
-        known |= {receipt_id async for receipt_id in under_way(settings)}
-    receipt = Receipt.read(file)
-    assert kills
-    assert known <= {receipt.receipt_id}
-    assert receipt.counts["messages"] == 114
-    assert (len(receipt.deleted_conversations), len(receipt.shared_conversations)) == (18, 2)
-    assert not [text for text in await documents(settings) if b"'ann'" in text]
-    report = await deployment.audit()
-    assert report.clean, list(report.lines())
-
-
 async def test_an_erasure_does_not_wait_for_episodes_of_others(
     make_settings: Callable[..., Settings], tmp_path: Path, llm_server: LlmServer
 ) -> None:
@@ -273,13 +239,6 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
         answered.set()
         report = await deployment.audit()
         assert report.clean, list(report.lines())
-
-
-async def under_way(settings: Settings) -> AsyncIterator[str]:
-    """Return the receipt ids of erasures that are under way."""
-    async with open_stores(settings) as stores:
-        for erasure in await stores.erasures.under_way():
-            yield erasure.erasure_id
 
 
 async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[..., Settings], tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """The page of `afterword serve` in a real browser, in front of real servers and workers."""
 
-import asyncio
 import os
 import re
 import shutil
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,10 +20,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from afterword.samples import sample_lines
 from afterword.schemas.dead_letters import INGEST, dead_letter
-from afterword.serving.app import make_app
 from afterword.serving.principal import new_key
-from afterword.serving.server import HttpServer, configuration
-from afterword.streams.errors import StoreUnavailable
 from afterword.streams.ingest.sources import load_sources
 from afterword.streams.kafka.clients import client_options
 from afterword.streams.stores.opening import open_stores
@@ -33,9 +28,6 @@ from tests.conftest import stack_settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.test_serve import ROLES, Serving, feed_runs, messages, serving
 from tests.stack import Stack
-from tests.unit.afterword.serving.served import Served
-from tests.unit.afterword.serving.served import serving as in_memory
-from tests.unit.afterword.serving.test_reading import a_conversation
 from tests.unit.streams.ingest.records import FIELDS, Foreign
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -341,11 +333,6 @@ async def tab_to(page: Page, name: str = "", selector: str = "*") -> None:
     raise AssertionError(f"Tab does not lead to {name} {selector}")
 
 
-async def enter(page: Page, name: str = "", selector: str = "*") -> None:
-    await tab_to(page, name, selector)
-    await page.keyboard.press("Enter")
-
-
 @pytest.mark.nightly
 async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> None:
     stops = """() => Array.from(document.querySelectorAll("a[href], button, input, textarea, summary"))
@@ -366,66 +353,6 @@ async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> No
             met = await page.evaluate("met")
             assert set(wanted) <= {name for name, _ in met}, path
             assert [name for name, outline in met if outline == "none"] == [], path
-
-
-@pytest.mark.nightly
-async def test_all_six_screens_are_used_by_keyboard_alone(world: World) -> None:
-    await reject(world.deployment, b"not JSON either", "bad-keys")
-    await world.send("keys", 3, user_id="u-keys")
-    await world.deployment.finished()
-    async with world.page() as page:
-        letter = page.locator(".letter", has_text="bad-keys")
-        await until_there(page, "/dead-letters", letter)
-        await tab_to(page, str(await letter.get_by_role("checkbox").get_attribute("value")), "[type=checkbox]")
-        await page.keyboard.press("Space")
-        await enter(page, "Discard selected")
-        await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()
-
-        await enter(page, "Live", "nav a")
-        await expect(page.get_by_role("heading", name="Live")).to_be_visible()
-        await settled(page)
-        await page.keyboard.press("Tab")
-        await page.keyboard.press("Enter")  # Skip to content
-        assert await page.evaluate("document.activeElement.id") == "main"
-        await tab_to(page, "Pause")
-        await page.keyboard.press("Space")
-        await expect(page.locator("#pause")).to_have_attribute("aria-pressed", "true")
-
-        await page.goto("/")
-        await enter(page, "Search", "nav a")
-        await page.wait_for_url("**/search")
-        await tab_to(page, "What was said", "input")
-        await page.keyboard.type("flights to rome")
-        await tab_to(page, "User", "input")
-        await page.keyboard.type("u-keys")
-        await page.keyboard.press("Enter")
-        await expect(page.locator(".card mark").first).to_be_visible()
-        await enter(page, "keys", ".card a")
-
-        await page.wait_for_url("**/conversation?id=keys")
-        await enter(page, "Long summary", "summary")
-        await enter(page, selector="a.source")
-        await expect(page.locator(".message:target")).to_be_visible()
-        await tab_to(page, "Budget in tokens")
-        await page.keyboard.press("Home")
-        await expect(page.locator("#context")).to_contain_text("of at most 50")
-
-        await page.goto("/")
-        await enter(page, "Health", "nav a")
-        await page.wait_for_url("**/health")
-        await enter(page, "Run the checks")
-        await expect(page.locator("#checks .card").first).to_be_visible()
-
-        await page.goto("/")
-        await enter(page, "Erasures", "nav a")
-        await page.wait_for_url("**/erasures")
-        await tab_to(page, "User", "input")
-        await page.keyboard.type("u-keys")
-        await tab_to(page, selector="[type=checkbox]")
-        await page.keyboard.press("Space")
-        await enter(page, "Erase", "main button")
-        await page.wait_for_url("**/erasure?id=*")
-        await expect(page.get_by_text("Done.")).to_be_visible()
 
 
 @pytest.mark.nightly
@@ -662,46 +589,6 @@ async def test_a_key_signs_in_and_sees_its_own_only(world: World) -> None:
             await page.goto("/health")
             await page.get_by_role("button", name="Sign out").click()
             await page.wait_for_url("**/sign-in")
-
-
-@asynccontextmanager
-async def served_from_memory() -> AsyncIterator[tuple[Served, str]]:
-    """Run a server with stores in memory, and yield its address."""
-    async with in_memory() as served:
-        listener = socket.create_server(("127.0.0.1", 0))
-        server = HttpServer(configuration(served.services.settings, make_app(served.services)))
-        running = asyncio.create_task(server.serve([listener]))
-        try:
-            yield served, f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = server.force_exit = True
-            await running
-            listener.close()
-
-
-@pytest.mark.nightly
-async def test_a_page_says_that_a_store_is_away_and_comes_back_by_itself(world: World) -> None:
-    async with served_from_memory() as (served, url), world.page(base_url=url) as page:
-        await a_conversation(served)
-        find = served.remembered.episodes.conversation
-        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # a store that fails
-        answer = await page.goto("/conversation?id=c1")
-        assert answer is not None
-        assert answer.status == 503
-        await expect(page.get_by_text("A store cannot be reached.")).to_be_visible()
-        served.remembered.episodes.conversation = find  # type: ignore[method-assign]  # it is back
-        await expect(page.locator(".message")).to_have_count(6)
-        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # once more
-        banner = page.locator("#connection")
-        await expect(banner).to_contain_text("is unavailable")
-        await served.remembered.say("Said meanwhile.")
-        served.remembered.episodes.conversation = find  # type: ignore[method-assign]  # it is back
-        await expect(page.locator(".message")).to_have_count(7)
-        await expect(banner).not_to_contain_text("is unavailable")
-
-
-async def away(*_: Any, **__: Any) -> None:
-    raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
 
 
 async def live_screen(page: Page) -> None:

@@ -11,10 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import RecordsToDelete
+from aiokafka import AIOKafkaProducer
 from opentelemetry.trace import NoOpTracer
-from structlog.testing import capture_logs
 
 from afterword.consumers.archiver import archiver_app
 from afterword.embedded.claims import free_ports
@@ -25,7 +23,6 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
 from afterword.streams.errors import StateUnreadable, StoreUnavailable
-from afterword.streams.kafka.clients import admin_client
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.steps import StepRunner
@@ -123,39 +120,6 @@ async def test_skipped_messages_are_archived_and_what_is_no_message_is_passed_ov
     found = await archived(archive)
     assert set(found) == {"1"}
     assert found["1"].skip_summarization
-
-
-async def expire(settings: Settings, partition: int, before: int) -> None:
-    """Delete the partition's records before that offset, as their retention does."""
-    where = TopicPartition(settings.kafka.messages_topic, partition)
-    async with admin_client(settings.kafka) as admin:
-        await admin.delete_records({where: RecordsToDelete(before_offset=before)})
-
-
-def expired(metrics: Metrics) -> float | None:
-    return metrics.registry.get_sample_value("afterword_records_expired_total", {"role": "archiver"})
-
-
-@pytest.mark.nightly
-async def test_messages_that_expire_unread_are_counted_in_an_error_and_work_goes_on(settings, producer):
-    """A group without an offset starts at the earliest message and has lost none."""
-    archive, topic, metrics = MemoryMessages(), settings.kafka.messages_topic, Metrics("archiver", "0")
-    [partition] = {(await send(producer, settings, message(n))).partition for n in range(3)}
-    await expire(settings, partition, before=1)
-    async with archiving(settings, archive, metrics=metrics):
-        await until(lambda: is_committed(settings, 3))
-    assert expired(metrics) == 0
-    for n in range(3, 13):
-        await send(producer, settings, message(n))
-    await expire(settings, partition, before=8)
-    with capture_logs() as logs:
-        async with archiving(settings, archive, metrics=metrics):
-            await until(lambda: is_committed(settings, 13))
-    assert expired(metrics) == 5
-    [error] = [line for line in logs if line["event"] == "records_expired"]
-    where = {"topic": topic, "partition": partition}
-    assert error.items() >= (where | {"first_lost": 3, "next_offset": 8, "count": 5, "log_level": "error"}).items()
-    assert {found.message.id for found in archive.messages.values()} == {"1", "2", *map(str, range(8, 13))}
 
 
 class BrokenArchive(MemoryMessages):

@@ -8,8 +8,6 @@ import pytest
 from afterword.schemas import EpisodeClosed, Usage
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.prompt import json_prompt
-from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.fences import Messages
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
@@ -99,28 +97,3 @@ async def prompts_of_the_victim(after: tuple[EpisodeClosed, ...]) -> list[Messag
     endpoint.prompts.clear()
     await world.run(VICTIM, provider=obedient)
     return endpoint.prompts
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_the_prompt_is_byte_for_byte_the_same_outside_the_fences(text: str) -> None:
-    hostile, harmless = hostile_episode(text), hostile_episode("Hello.")
-    for episode, previous in ((hostile, text), (without_overlap(hostile), "")):
-        assert skeleton(episode, previous) == skeleton(harmless, "")
-
-
-def without_overlap(episode: EpisodeClosed) -> EpisodeClosed:
-    return episode.model_copy(update={"overlap": ()})
-
-
-def skeleton(episode: EpisodeClosed, previous: str) -> bytes:
-    """Return the prompt without the text between its fences, and without their code."""
-    prompt = json_prompt(SummaryRequest(episode, previous, 800))
-    assert [message["role"] for message in prompt] == ["system", "user"]
-    code = prompt[0]["content"].partition("carry the code ")[2].partition(".")[0]
-    kept, inside = [], False
-    for line in "\n".join(message["content"] for message in prompt).split("\n"):
-        inside = inside and not (line.startswith("----- END ") and code in line)
-        if not inside or code in line:
-            kept.append(line.replace(code, "CODE"))
-        inside = inside or (line.startswith("----- BEGIN ") and code in line)
-    return "\n".join(kept).encode()
