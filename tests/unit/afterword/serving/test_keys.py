@@ -135,6 +135,7 @@ async def test_the_scope_and_the_owner_are_those_of_the_key() -> None:
         assert (await got(admin, user_id="u1", tenant_id="t1")).status_code == 200
 
 
+@pytest.mark.usefixtures("within_a_minute")
 @pytest.mark.parametrize(("trusted", "statuses"), [("", [401, 401, 429]), ("10.0.0.0/8", [401, 401, 401])])
 async def test_guesses_behind_a_trusted_proxy_are_limited_by_the_clients_address(
     trusted: str, statuses: list[int]
@@ -149,6 +150,7 @@ async def test_guesses_behind_a_trusted_proxy_are_limited_by_the_clients_address
         assert [one.status_code for one in answers] == statuses
 
 
+@pytest.mark.usefixtures("within_a_minute")
 async def test_guesses_are_limited_by_address_before_they_cost_a_query() -> None:
     keys = MemoryKeys()
     key, record = new_key(("read",), None, None)

@@ -370,6 +370,7 @@ async def test_what_is_no_conversation_is_no_resource(uri: str) -> None:
             await client.read_resource(uri)
 
 
+@pytest.mark.usefixtures("within_a_minute")
 async def test_requests_are_counted_limited_and_carry_headers() -> None:
     async with holding(settings={"requests_per_minute": 3}) as served:
         answers = [await served.client.post("/mcp", json=INITIALIZE, headers=ACCEPT) for _ in range(4)]

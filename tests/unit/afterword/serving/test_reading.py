@@ -296,6 +296,7 @@ async def test_a_key_cannot_name_another_owner(asked: dict[str, str]) -> None:
         assert (listed.status_code, recalled.status_code) == (403, 403)
 
 
+@pytest.mark.usefixtures("within_a_minute")
 async def test_too_many_requests_are_told_when_to_come_back() -> None:
     async with serving(requests_per_minute=3) as served:
         answers = [await served.client.get("/v1/conversations/c9") for _ in range(4)]
