@@ -17,7 +17,7 @@ HEADING = """\
 
 Made by `make docs` from `afterword/commands`; do not edit it by hand.
 
-Every command has `--help`, and most have `--json`, which prints JSON for programs. `afterword --version` prints the
+Every command has `--help`, and many have `--json`, which prints JSON for programs. `afterword --version` prints the
 version and the commit it was built from. Results go to standard output, logs and errors to standard error. If standard
 output is not a terminal, tables are printed as tab-separated lines.
 
