@@ -39,7 +39,15 @@ DOCUMENTATION = "\n## Documentation\n"
 """Heading of the README's last section."""
 LOOKED_UP = ("Reference", "Internals", "Project")
 """Sections whose pages rank after the others in a search."""
-LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".yaml": "yaml", ".ts": "typescript", ".sh": "bash"}
+LANGUAGES = {
+    ".py": "python",
+    ".json": "json",
+    ".yml": "yaml",
+    ".yaml": "yaml",
+    ".ts": "typescript",
+    ".js": "javascript",
+    ".sh": "bash",
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
