@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -26,7 +25,7 @@ from afterword.streams.text.visible import many, shown
 from afterword.terminal import print_json
 
 if TYPE_CHECKING:
-    from afterword.operating.erasing.eraser import Eraser, ErasurePlan
+    from afterword.operating.erasing.eraser import Eraser
     from afterword.operating.erasing.receipt import Receipt
 
 Result = TypeVar("Result")
@@ -76,7 +75,7 @@ def erase(
     if dry_run or not yes:
         plan = asyncio.run(_with_eraser(lambda eraser: eraser.plan(*whose)))
         if dry_run and as_json:
-            print_json(asdict(plan))
+            print_json(plan)
         else:
             typer.echo(_plan_line(plan), err=not dry_run)
         if dry_run:
@@ -91,11 +90,11 @@ def erase(
         _print_receipt(made)
 
 
-def _plan_line(plan: "ErasurePlan") -> str:
-    messages, episodes = many(plan.messages, "message", "messages"), many(plan.episodes, "episode", "episodes")
-    conversations = many(plan.conversations, "conversation", "conversations")
-    letters = many(plan.dead_letters, "dead letter", "dead letters")
-    shared = f"others wrote in {f'{plan.shared_conversations:,}' if plan.shared_conversations else 'none'} of them"
+def _plan_line(plan: dict[str, int]) -> str:
+    messages, episodes = many(plan["messages"], "message", "messages"), many(plan["episodes"], "episode", "episodes")
+    conversations = many(plan["conversations"], "conversation", "conversations")
+    letters = many(plan["dead_letters"], "dead letter", "dead letters")
+    shared = f"others wrote in {plan['shared_conversations'] or 'none'} of them"
     return f"{messages} in {conversations}, {shared}; {episodes}, {letters}"
 
 

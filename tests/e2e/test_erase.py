@@ -195,7 +195,7 @@ async def test_who_writes_on_is_found_again(deployment: Deployment) -> None:
         await erasing
         receipt = await eraser.erase("ann", TENANT, timeout_seconds=WAIT_SECONDS)
         plan = await eraser.plan("ann", TENANT)
-    assert plan.messages == plan.conversations == 0
+    assert plan["messages"] == plan["conversations"] == 0
     assert set(erasing.result().conversations | receipt.conversations) == {f"c{number}" for number in range(5)}
     assert not [text for text in await documents(settings) if b"'ann'" in text]
 

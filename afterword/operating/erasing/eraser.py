@@ -51,18 +51,6 @@ class UserNotArchived(AfterwordError):
     first is {first}"""
 
 
-@dataclass(frozen=True)
-class ErasurePlan:
-    """The data that an erasure would find now, excluding messages that are not yet archived."""
-
-    conversations: int = 0
-    shared_conversations: int = 0
-    """Number of those in which others wrote too."""
-    messages: int = 0
-    episodes: int = 0
-    dead_letters: int = 0
-
-
 Report = Callable[[str, int], Awaitable[None]]
 """Called with what an erasure is waiting for, which begins with a plural noun, and how many of them are left."""
 
@@ -133,20 +121,19 @@ class Eraser:
         """Open an eraser with the settings of the environment and the file it names. Raises: ConfigurationError."""
         return cls.from_settings(load_settings())
 
-    async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> ErasurePlan:
-        """Count what an erasure would delete, without changing anything."""
+    async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> dict[str, int]:
+        """Count what an erasure would delete now, without changing anything.
+
+        These are the counts of a receipt, and `shared_conversations`, in which others wrote too. Messages that are not
+        archived yet are not counted.
+        """
         person = person_of(user_id, tenant_id, conversation_id)
         found = {one.conversation_id: one async for page in self._pages(person) for one in page}
         with broker_errors(self._settings.kafka.bootstrap_servers):
             theirs = await self._dead_letters(person, found)
             counts = [await self._queue.count(topic, theirs, "discarded") for topic in await self._queue.topics()]
-        return ErasurePlan(
-            conversations=len(found),
-            shared_conversations=sum(not one.alone for one in found.values()),
-            messages=sum(one.messages for one in found.values()),
-            episodes=sum(one.episodes for one in found.values()),
-            dead_letters=sum(one.resolved for one in counts),
-        )
+        shared = sum(not one.alone for one in found.values())
+        return _counts(found, sum(one.resolved for one in counts)) | {"shared_conversations": shared}
 
     async def erase(
         self,
@@ -293,12 +280,7 @@ class Eraser:
             conversation_id=run.person.conversation_id,
             deleted_conversations=tuple(sorted(name for name, one in found.items() if one.alone)),
             shared_conversations=tuple(sorted(name for name, one in found.items() if not one.alone)),
-            counts={
-                "messages": sum(one.messages for one in found.values()),
-                "conversations": len(found),
-                "episodes": sum(one.episodes for one in found.values()),
-                "dead_letters": discarded,
-            },
+            counts=_counts(found, discarded),
             topics=await self._topic_dates(now),
         )
 
@@ -313,6 +295,15 @@ class Eraser:
             is_ours = topic != kafka.messages_topic
             dates.append(TopicDate(topic=topic, gone_by=gone_by(config, now), ends=ends, ours=is_ours))
         return tuple(dates)
+
+
+def _counts(found: Mapping[str, ErasedConversation], dead_letters: int) -> dict[str, int]:
+    return {
+        "messages": sum(one.messages for one in found.values()),
+        "conversations": len(found),
+        "episodes": sum(one.episodes for one in found.values()),
+        "dead_letters": dead_letters,
+    }
 
 
 async def conversation_pages(stores: Stores, person: Person) -> AsyncIterator[list[str]]:

@@ -198,7 +198,7 @@ def test_an_edit_names_no_user_and_is_theirs_unless_somebody_else_has_the_messag
         await world.say("bobs", "bob")
         letter = replace(dead(conversation, value), headers=headers)
         eraser = ErasesLetters(world, [letter])
-        planned = (await eraser.plan("ann", TENANT)).dead_letters
+        planned = (await eraser.plan("ann", TENANT))["dead_letters"]
         receipt = await eraser.erase("ann", TENANT)
         return eraser.discarded, planned, receipt.counts["dead_letters"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from afterword.operating.erasing.eraser import ErasurePlan, NotErased, UserNotArchived
+from afterword.operating.erasing.eraser import NotErased, UserNotArchived
 from afterword.operating.erasing.receipt import Receipt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.streams.errors import StoreUnavailable
@@ -129,4 +129,4 @@ async def test_again_to_no_effect() -> None:
     assert again.receipt_id != first.receipt_id
     assert set(again.counts.values()) == {0}
     assert len(world.sent) == sent
-    assert await ErasesWithoutBroker(world).plan("ann", TENANT) == ErasurePlan()
+    assert set((await ErasesWithoutBroker(world).plan("ann", TENANT)).values()) == {0}
