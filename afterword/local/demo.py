@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import orjson
 
@@ -16,10 +15,9 @@ from afterword.local.dev import deployment, served_at, until_told_to_stop
 from afterword.reading.memory import Context, Memory
 from afterword.reading.watch import watch
 from afterword.samples import interleaved
-from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode
+from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka.clients import running_consumer
-from afterword.streams.settings import Kafka, Settings
+from afterword.streams.settings import Settings
 from afterword.streams.text.visible import many, shown
 from afterword.terminal import Screen, context_lines
 from afterword.writing.produce import Produced, check_lines, produce
@@ -49,9 +47,6 @@ NEXT = (
     ("docs/tutorial.md", "ten minutes from the first message to its summary"),
     ("README.md", "your own Kafka, stores and LLM"),
 )
-
-
-Arrived = TypeVar("Arrived", EpisodeClosed, SummaryCreated)
 
 
 class DemoIncomplete(AfterwordError):
@@ -152,46 +147,30 @@ async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgre
 
 @dataclass
 class Arrivals:
-    """The episodes and first revisions of summaries that have arrived, and a way to wait for more."""
+    """The first revisions of summaries that have arrived, and a way to wait for more."""
 
     expected: int
     """Number of messages that will be summarized."""
-    episodes: list[EpisodeClosed] = field(default_factory=list)
     summaries: list[SummaryCreated] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    def of(self, conversation_id: str) -> tuple[list[EpisodeClosed], list[SummaryCreated]]:
-        """Return the events of one conversation, in order."""
-        episodes = [event for event in self.episodes if event.conversation_id == conversation_id]
-        summaries = [event for event in self.summaries if event.conversation_id == conversation_id]
-        return episodes, summaries
+    def of_story(self) -> list[SummaryCreated]:
+        return [event for event in self.summaries if event.conversation_id == STORY]
 
     def summarized(self) -> int:
         return sum(event.message_count for event in self.summaries)
 
-    async def collect_episodes(self, kafka: Kafka) -> None:
-        async with running_consumer(kafka, kafka.episodes_topic, auto_offset_reset="earliest") as consumer:
-            async for record in consumer:
-                try:
-                    event = decode_episode(record.key, record.value, record.headers)
-                except InvalidRecord:  # an amendment
-                    continue
-                await self._add(self.episodes, event)
-
-    async def collect_summaries(self, settings: Settings) -> None:
+    async def collect(self, settings: Settings) -> None:
         async with aclosing(watch(settings, from_beginning=True)) as events:
             async for event in events:
                 if isinstance(event, SummaryCreated) and event.revision == 1:
-                    await self._add(self.summaries, event)
+                    async with self._changed:
+                        self.summaries.append(event)
+                        self._changed.notify_all()
 
     async def until(self, fulfilled: Callable[[], bool]) -> None:
         async with self._changed:
             await self._changed.wait_for(fulfilled)
-
-    async def _add(self, known: list[Arrived], event: Arrived) -> None:
-        async with self._changed:
-            known.append(event)
-            self._changed.notify_all()
 
 
 async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, story: Story) -> None:
@@ -200,9 +179,7 @@ async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, 
     others = [line for line, message in zip(lines, messages, strict=True) if message.conversation_id != STORY]
     async with AsyncExitStack() as running:
         memory = await running.enter_async_context(Memory.from_settings(settings))
-        for work in (arrivals.collect_episodes(settings.kafka), arrivals.collect_summaries(settings)):
-            task: asyncio.Task[object] = asyncio.create_task(work)
-            running.callback(task.cancel)
+        running.callback(asyncio.create_task(arrivals.collect(settings)).cancel)
         await _tell(settings, told, arrivals, memory, story)
         replay = asyncio.create_task(
             produce(settings, interleaved(others, CONVERSATIONS_AT_A_TIME), rate=MESSAGES_PER_SECOND, flush=True)
@@ -230,17 +207,15 @@ async def _tell(
         rate=STORY_MESSAGES_PER_SECOND,
         flush=True,
     )
-    story.doing("waiting for the segmenter")
-    await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[0]) >= len(said))
+    story.doing("waiting for segmenter and summarizer")
+    await arrivals.until(lambda: sum(event.message_count for event in arrivals.of_story()) >= len(said))
     story.step("The segmenter closes episodes where the topic shifts")
-    for episode in arrivals.of(STORY)[0]:
+    for episode in arrivals.of_story():
         minutes = f"{episode.started_at:%Y-%m-%d %H:%M:%S} to {episode.ended_at:%H:%M:%S}"
         count = many(episode.message_count, "message", "messages")
         screen.row(f"episode {episode.ordinal}", f"{count}, {minutes}")
-    story.doing("waiting for the summarizer")
-    await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[1]) >= len(said))
     story.step("The summarizer summarizes each episode, here without an LLM: from exchanges of the conversation")
-    for summary in arrivals.of(STORY)[1]:
+    for summary in arrivals.of_story():
         screen.row(f"episode {summary.ordinal}", shown(summary.title), "bold")
         screen.row("", shown(summary.short_summary))
     story.doing("waiting for the archiver")
