@@ -70,9 +70,12 @@ CREATE TABLE amended (partition, offset, conversation, message, change_partition
 -- summary.created, with the hash of the whole event, and summary.deleted
 CREATE TABLE announced (event_id, episode_id, revision, event, message_ids);
 CREATE TABLE announced_deletion (event_id, episode_id);
--- The last record of each key of the compacted topics. name: an episode's id, or a conversation's scope, which has no
--- revision
-CREATE TABLE current (kind, name, is_gone, revision, PRIMARY KEY (kind, name)) WITHOUT ROWID;
+-- The last record of each key in each partition of the compacted topics. name: an episode's id, or a conversation's
+-- scope, which has no revision
+CREATE TABLE compacted (kind, name, partition, is_gone, revision, PRIMARY KEY (kind, name, partition)) WITHOUT ROWID;
+-- The last of these, because a key moves to a higher partition when the number of partitions is doubled
+CREATE VIEW current AS
+SELECT kind, name, is_gone, revision, MAX(partition) FROM compacted GROUP BY kind, name;
 -- Invalid records of messages (kind: message), episode.closed (episode) and the topics of summaries (summary)
 CREATE TABLE invalid (kind, partition, offset);
 

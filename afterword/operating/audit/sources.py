@@ -148,11 +148,11 @@ class TopicReader:
         name, _, revision = (header(record.headers, CE_ID) or "").rpartition(":")
         if not is_offset(revision) or name.encode() != record.key:
             raise InvalidRecord("invalid_header", f"{CE_ID} is not the key and a revision")
-        self._add("current", "episode", name, record.value is None, int(revision))
+        self._add("compacted", "episode", name, record.partition, record.value is None, int(revision))
 
     def _current_conversation(self, record: ConsumerRecord) -> None:
         scope = scope_name(*conversation_of_scope((record.key or b"").decode(errors="replace")))
-        self._add("current", "conversation", scope, record.value is None, None)
+        self._add("compacted", "conversation", scope, record.partition, record.value is None, None)
 
 
 async def read_stores(stores: Stores, evidence: Evidence) -> None:

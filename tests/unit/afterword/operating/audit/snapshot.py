@@ -142,6 +142,7 @@ class Current(NamedTuple):
     name: str
     is_gone: bool
     revision: int | None = None
+    partition: int = 0
 
 
 @dataclass
@@ -193,7 +194,8 @@ class Snapshot(Circumstances):
         yield from (("amended", *one.position, *one[1:3], *one.change) for one in self.amended)
         yield from (announced.row() for announced in self.announced)
         yield from (("announced_deletion", *ended) for ended in self.ended.items())
-        yield from (("current", *current) for current in self.current)
+        for kind, name, is_gone, revision, partition in self.current:
+            yield "compacted", kind, name, partition, is_gone, revision
         for name, stored in self.stored.items():
             yield from stored.rows(name)
         yield from (("deleted_episode", gone, gone in self.expired) for gone in self.gone)

@@ -23,12 +23,12 @@ def files() -> list[Path]:
 
 def test_of_rows_with_the_same_key_the_last_one_stays() -> None:
     with open_evidence() as evidence:
-        evidence.add("current", "episode", "c:1", False, 1)
-        evidence.add("current", "conversation", "c:1", False, None)
-        evidence.add("current", "episode", "c:1", True, 2)
-        assert list(evidence.rows("SELECT * FROM current ORDER BY 1")) == [
-            ("conversation", "c:1", False, None),
-            ("episode", "c:1", True, 2),
+        evidence.add("compacted", "episode", "c:1", 0, False, 1)
+        evidence.add("compacted", "conversation", "c:1", 0, False, None)
+        evidence.add("compacted", "episode", "c:1", 0, True, 2)
+        assert list(evidence.rows("SELECT kind, is_gone, revision FROM compacted ORDER BY 1")) == [
+            ("conversation", False, None),
+            ("episode", True, 2),
         ]
 
 

@@ -450,6 +450,13 @@ def test_compacted_topics_that_say_what_was_announced_last_are_no_finding(snapsh
     assert not kinds(snapshot) & {"not_current", "resurrected"}
 
 
+def test_a_record_that_stayed_behind_when_its_compacted_topic_grew_is_no_finding(snapshot):
+    delete_all_that_is_current(snapshot)
+    snapshot.current = [one._replace(partition=1) for one in snapshot.current]
+    snapshot.current.append(Current("episode", "c:2", False, 1))
+    assert not kinds(snapshot) & {"not_current", "resurrected"}
+
+
 def test_changes_that_everybody_has_followed_are_no_finding(snapshot):
     amend(snapshot, change(1, 30, "new"), change(3, 31))
     report = judged(snapshot)
