@@ -268,7 +268,7 @@ async def laboratory(
 
 
 def said(worker: Process, event: str) -> list[dict[str, Any]]:
-    """Return the worker's log lines of that event."""
+    """Return the log lines of that event, of all workers with the worker's name."""
     return [line for line in _lines(worker) if line.get("event") == event]
 
 

@@ -39,7 +39,7 @@ async def test_deadlines_survive_a_kill_a_lost_disk_and_a_move_to_another_worker
     first.kill()
     lab.wipe("a")
     second = lab.worker("a", static=True)
-    await until(lambda: len(said(second, "recovered")) == lab.partitions, watching=lab)
+    await until(lambda: len(said(second, "recovered")) == 2 * lab.partitions, watching=lab)
     await lab.stop(second)
     lab.worker("b", static=True)
     await until(lambda: len(lab.ticks()) == 4, watching=lab)
