@@ -70,13 +70,10 @@ def _type(field: FieldInfo) -> str:
         return str(field.json_schema_extra["type_name"])
     base = _without_none(field.annotation)
     name = ", ".join(f"`{choice}`" for choice in get_args(base)) if get_origin(base) is Literal else NAMES[base]
-    bounds = [
-        text.format(_number(getattr(bound, kind)))
-        for bound in field.metadata
-        for kind, text in BOUNDS.items()
-        if getattr(bound, kind, None) is not None
-    ]
-    return ", ".join([name, *bounds])
+    bounds = {kind: getattr(bound, kind) for bound in field.metadata for kind in BOUNDS if hasattr(bound, kind)}
+    if "ge" in bounds:
+        bounds.pop("gt", None)
+    return ", ".join([name, *(BOUNDS[kind].format(_number(value)) for kind, value in bounds.items())])
 
 
 def _without_none(annotation: Any) -> Any:
