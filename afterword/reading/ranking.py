@@ -7,7 +7,7 @@ The others are the BM25 of the best message and the best cosine of a message. Ea
 the query, so that scores of different queries are comparable.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,9 +58,18 @@ class Ranked(NamedTuple):
     coverage: float
     """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
     the highest of the best cosine beyond chance, that share squared, and the mean of this square and the cosine."""
-    messages: dict[int, float]
-    """The scores of the messages to show, by position."""
+    message_scores: Sequence[float]
+    """The scores of all its messages, in order."""
     scores: RankingScores
+
+    @property
+    def messages(self) -> dict[int, float]:
+        """The scores of the messages to show, by position."""
+        scores = self.message_scores
+        best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:SHOWN]
+        best = [at for at in best if scores[at] >= SHOWN_SHARE * scores[best[0]]]
+        beside = (at for one in best[:ANSWERED] for at in (one - 1, one + 1) if 0 <= at < len(scores))
+        return {at: scores[at] for at in sorted({*best, *beside})}
 
 
 def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
@@ -95,13 +104,13 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
         by_chance = CHANCE * np.log(max(len(similar) / FEW, 1))
         said = coverage**2  # a few of the words say little
         coverage = np.maximum(best_cosines - by_chance, (said + np.maximum(said, best_cosines)) / 2)
-    shown = texts.shown(of_messages)
+    message_scores = [each.tolist() for each in np.split(of_messages, np.cumsum(texts.message_counts)[:-1])]
     ranked = [
         Ranked(
             candidate,
             float(scores[at]),
             float(coverage[at]),
-            shown[at],
+            message_scores[at],
             RankingScores(
                 episode=float(episodes[at]),
                 passage=float(best_passages[at]),
@@ -119,11 +128,11 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
 def _latest_and_best(ranked: Sequence[Ranked], texts: "_Texts", asked: Collection[int]) -> tuple[int, int]:
     """Find the best candidate, and the latest of those near it whose best message says nearly the same."""
     best = max(range(len(ranked)), key=lambda at: (ranked[at].score, ranked[at].candidate.ended_at))
-    told = texts.beginning(best, ranked[best].messages)
+    told = texts.beginning(best, ranked[best].message_scores)
     same = [best]
     for at, one in enumerate(ranked):
         if one.score >= NEAR * ranked[best].score:
-            words = texts.beginning(at, one.messages)
+            words = texts.beginning(at, one.message_scores)
             is_alike = ALIKE <= len(words & told) / max(len(words | told), 1) < 1
             same += [at] if is_alike and told.intersection(asked) <= words else []
     return max(same, key=lambda at: ranked[at].candidate.ended_at), best
@@ -184,11 +193,11 @@ class _Texts:
         np.add.at(counts, (rows, pieces), 1)
         return counts
 
-    def beginning(self, candidate: int, messages: Mapping[int, float]) -> set[int]:
-        """Return the first words of the best of a candidate's messages, which are given by position with a score."""
-        if not messages:
+    def beginning(self, candidate: int, message_scores: Sequence[float]) -> set[int]:
+        """Return the first words of the best of a candidate's messages, whose scores are given."""
+        if not message_scores:
             return set()
-        text = self.messages[self._begins[candidate] + max(messages, key=messages.__getitem__)]
+        text = self.messages[self._begins[candidate] + int(np.argmax(message_scores))]
         start = self._starts[text]
         return set(self._words[start : min(start + PIECE_WORDS, self._ends[text])].tolist())
 
@@ -201,18 +210,6 @@ class _Texts:
             sums[..., self._until] - sums[..., self._begins],
             sums[..., self._passages_until] - sums[..., self._passages],
         )
-
-    def shown(self, of_messages: Scores) -> list[dict[int, float]]:
-        """Choose the messages of each candidate that a hit shows, by position."""
-        scores = of_messages.tolist()  # a list, because NumPy is slow with so few numbers at a time
-        chosen: list[dict[int, float]] = []
-        for begin, until in zip(self._begins.tolist(), self._until.tolist(), strict=True):
-            best = sorted(range(begin, until), key=scores.__getitem__, reverse=True)[:SHOWN]
-            best = [at for at in best if scores[at] >= SHOWN_SHARE * scores[best[0]]]
-            beside = (at for one in best[:ANSWERED] for at in (one - 1, one + 1) if begin <= at < until)
-            messages = {*best, *beside}
-            chosen.append({at - begin: scores[at] for at in sorted(messages)})
-        return chosen
 
 
 def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_], b: float) -> tuple[Scores, Scores]:

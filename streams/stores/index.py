@@ -23,8 +23,8 @@ MOST_QUERY_CHARACTERS = 2000
 """Maximum number of characters of a query that are searched for, because its words are stemmed in each language it may
 be in."""
 
-DEPTH = 50
-"""Number of candidates that a search finds by words, and also by vectors."""
+DEPTH = 32
+"""Number of candidates that a search finds by words, and also by vectors. More of them find no more answers."""
 
 
 class Query(BaseModel):

@@ -75,7 +75,7 @@ CREATE TABLE points (
 CREATE TABLE finders (
     id INTEGER PRIMARY KEY, point INTEGER NOT NULL, user_id TEXT NOT NULL, tenant_id TEXT, started_at INTEGER);
 CREATE INDEX finders_of_point ON finders (point);
-CREATE INDEX finders_by_user ON finders (user_id, tenant_id, started_at);
+CREATE INDEX finders_by_user ON finders (user_id, tenant_id, started_at, point);
 CREATE TABLE vectors (id INTEGER PRIMARY KEY, model TEXT, size INTEGER NOT NULL, packed BLOB NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
