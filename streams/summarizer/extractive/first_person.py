@@ -23,8 +23,8 @@ PEOPLE = (
 )
 _LEAD_IN = (
     r"(?:(?:well|yes|yeah|yep|no|nope|oh|ok(?:ay)?|and|but|so|also|actually|sorry|hi|hello|hey|btw|by the way|cool|nice"
-    r"|great|true|please|(?:please )?(?:remember|note)(?: that)?|for the record|unfortunately|ja|nein|oui|non|sí|sì|sim"
-    r"|übrigens|bitte|au fait|por cierto|comunque|trouwens)\b[,!.:]*\s+){0,3}"
+    r"|great|true|fyi|please|(?:please )?(?:remember|note)(?: that)?|for the record|unfortunately|ja|nein|oui|non|sí|sì"
+    r"|sim|übrigens|bitte|au fait|por cierto|comunque|trouwens)\b[,!.:]*\s+){0,3}"
 )
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 _NAME = r"[^\W\d_][\w'’-]*"
@@ -37,6 +37,24 @@ _NOT_THINGS = (
     r"|the (?:idea|sound|way|first|second|third|last|former|latter|new|old|other|one))\b)"
 )
 _PLACE = rf"(?:the |a |an )?(?:{_PROPER}|[^\W\d_]{{2,}}\W*$)"
+_CALLED = rf"(?:{_PROPER}|(?!(?:wrong|missing|misspelled|incorrect|invalid)\b){_NAME}\W*$)"
+_END = r"(?=\W*$|[,.;]| (?:and|und|et|y|e|en)\b)"
+_FIRM = (
+    rf"(?:(?:an?|the|my|our|eine?|eine[mnr]|une?|un[ao]|uma?|een) {_NAME}|{_PROPER}"
+    rf"|(?!(?:free|nothing|home|all|now)\b){_NAME}\W*$)"
+)
+_FOOD = (
+    r"(?!(?:nada|niente|nulla|antes|siempre|sempre|mucho|muito|molto|tanto|bem|bien|bene|hoy|hoje|oggi|más|mais|più|da|el|la|o|a|mi"
+    r"|você|tú)\b)\w+"
+)
+_NOT_LIKE = r"(?! (?:une?|una|uma?|een|puedo|posso|siempre|sempre|antes|prima|altijd)\b)"
+"""In the languages in which a job has no article, an article after "as" begins a comparison."""
+_STATE = (
+    r"(?:\d+ (?:jahre|ans|años|anni|anos|jaar)|(?:(?:une?|una|eine?|een|uma) )?(?:all?[eé]rg|ast?h?m|autis|diab"
+    r"|[ée]pile|c[eé]l[ií]a|veg|tot|gestorben|mor[rt]|muert|overleden|dood|schwanger|enceinte|embarazad|incinta|gr[áa]vida"
+    r"|zwanger)\w*)"
+)
+"""What somebody is or has for long. Most other words after these verbs name a mood, or form a tense with them."""
 _THIS = r"(?! (?:it|th(?:is|at|ere|em|ese|ose)|here|you|for|how|on)\b)"
 _THING = rf"(?P<plan>{_NAME}(?: (?!(?:in|on|for|next|this|with|because|and|but)\b){_NAME}){{0,4}})"
 
@@ -60,7 +78,7 @@ _TOLD = (
 """What users tell an assistant to do always or never."""
 _TABLE = rf"""
 # English
-identity   name      (?:my (?:full |first )?name(?: is|['’]s) (?!not\b){_NAME}|(?:call me|{_AM}called|i go by)
+identity   name      (?:my (?:full |first )?name(?: is|['’]s) (?!not\b){_CALLED}|(?:call me|{_AM}called|i go by)
     \s(?:{_PROPER}|{_NAME}\W*$))
 # A correction is valid from then on, like everything said later.
 identity   name      (?:it['’]s|it is|my name is|{_AM})?\s*not {_PROPER},? but {_PROPER}\W*$
@@ -73,13 +91,14 @@ identity   -         (?:i|we) {_OFTEN}live with\b{_THIS}|{_HAVE}(?:speak|drive a
 event      -         {_HAVE}(?:got (?:engaged|married|divorced|promoted|fired|laid off|the job|a new job)
     |accepted an? (?:new )?(?:job|offer|position)|(?:quit|left|lost) my job|broke up with|had a baby|adopted an?
     |bought an? (?:house|flat|apartment|car|dog|cat))\b
-identity   -         {_AM}(?:originally )?from (?:{_PROPER}|the\b)
+identity   -         {_AM}(?:originally )?from (?:the )?(?:{_PROPER}|north|south|east|west)
 identity   age       {_AM}\d{{1,3}}(?:\W*$| years? old)
-identity   employer  i {_OFTEN}work (?:at|for) (?!\d)
+identity   employer  i {_OFTEN}work (?:at|for) (?!the (?:time|moment)\b){_FIRM}
 identity   job       i {_OFTEN}work as (?:an?|the)\b|{_AM}working as\b
 identity   -         i {_OFTEN}(?:work in|work from home|work with|study|teach|own|volunteer)\b{_THIS}
 identity   -         i (?:used to (?:work|live|play|have|own|teach)|grew up|was (?:born|raised)(?! to)|graduated)\b
-identity   -         {_AM}an? (?!(?:bit|little|lot|few|huge|big|fan|new|idiot|mess|wreck|tad|while)\b)
+identity   -         {_AM}an? (?!(?:bit|little|lot|few|huge|big|fan|new|idiot|mess|wreck|tad|while|user|customer
+    |client|subscriber)\b)
 identity   -         {_AM}(?:newly )?(?:married|engaged|divorced|widowed|single|retired|unemployed|self-employed
     |disabled|deaf|blind|diabetic|pregnant|left-handed|colou?r-?blind|in (?:college|(?:high |grad )?school
     |the military))\b(?!-| to)
@@ -90,7 +109,9 @@ identity   birthday  my birthday(?: is|['’]s) (?:on |in )?(?:the )?(?:\d|{_PRO
 identity   job       my job(?: is|['’]s) (?:now )?(?:an?|as|at|in)\b
 identity   -         my (?P<attribute>employer|surname|last name|nationality)(?: is|['’]s) (?:now )?{_PROPER}
 relation   -         (?:my|our) (?:\w+ )?(?:{PEOPLE})(?:-in-law)?(?: (?-i:[A-ZÀ-Þ][a-zß-ÿ])\w*)?(?:['’]s (?:an?|in|at
-    |from|called|named|allergic|\w+ing)\b| (?:is|are|was|were|has|have|works?|lives?|lived|loves?|likes?|died|passed
+    |from|called|named|allergic)\b| (?:(?:is|are|was|were)
+    (?! (?:calling|waiting|asking|coming|going|here|there|on the|the one)\b)|(?:has|have)
+    (?!n['’]?t| not| to| (?:an? )?(?:\w+ )?(?:question|problem|issue))|works?|lives?|lived|loves?|likes?|died|passed
     |used to|teaches|owns?)\b)
 relation   -         {_HAVE}(?:have|got|had)?\s?(?:an?|one|two|three|four|five|six|\d+|no|some|many
     |several)(?: \w+)? (?:{PEOPLE}|brothers|sisters|sons|daughters)
@@ -100,10 +121,10 @@ constraint -         {_AM}(?:severely |very |highly )?(?:allergic to|(?:lactose|
 constraint -         i {_OFTEN}take \d[\d.,]* ?(?:mg|mcg|µg|ml|units?)\b
 constraint -         {_HAVE}(?:have )?(?:an? )?(?:\w+ )?(?:allergy|allergies|diabetes|asthma|epilepsy)\b
 constraint -         i {_OFTEN}(?:do not|don['’]?t|cannot|can['’]?t|never) (?:eat|drink|drive|swim|fly|smoke|cook
-    |have (?:a car|kids|any kids|children|pets))\b{_THIS}(?! traffic)
+    |have (?:a car|kids|any kids|children|pets))\b{_THIS}(?! (?:traffic|the)\b)
 preference -         my (?:\w+ )?(?P<attribute>favou?rite {_NAME}(?: {_NAME})??) (?:is|are)\b
-preference -         (?:i|we) {_OFTEN}(?:love|like|hate|prefer|enjoy|adore|dislike|can['’]?t stand|collect|(?:don['’]?t
-    |do not) like)\s+{_NOT_THINGS}
+preference -         (?:i|we) {_OFTEN}(?:love|like|hate|prefer(?! not\b)|enjoy|adore|dislike|can['’]?t stand|collect
+    |(?:don['’]?t|do not) like)\s+{_NOT_THINGS}
 preference -         (?:i|we) {_OFTEN}(?!(?:have|think|hope|don['’]?t
     |do) ){_NAME} (?:[\w ]{{1,30}} )?every (?:{_DAY})s?\b
 preference -         (?:from now on,? )?(?:always|never) (?:{_TOLD})\b|from now on,? (?:{_TOLD})\b
@@ -114,70 +135,74 @@ plan       -         (?:{_AM}|we(?: are|['’]re) )(?:flying|travell?ing|driving
 plan       -         {_AM}planning (?:an?|my|the|our) {_THING}
 plan       -         (?:i|we)(?: have|['’]ve)? (?:just |already )?(?:cancell?ed|postponed|called off|booked) (?:an?|my
     |the|our) {_THING}
-plan       -         {_AM}(?:planning (?:on|to)|moving to|getting married|expecting a|saving for)\b
+plan       -         {_AM}(?:planning (?:on|to)|moving to (?:an?|my|our)|getting married|expecting a|saving for)\b
     |{_AM}starting (?:a new (?:job|school|business)
     |(?:at )?{_PROPER}|university|college)
 # German
-identity   name      (?:ich hei(?:ß|ss)e|mein name ist|nenn(?:en sie)? mich) {_NAME}
-identity   home_city ich (?:wohne|lebe) (?:jetzt )?in\b|ich bin (?:jetzt )?(?:von \w+ )?nach \w+ (?:um)?gezogen\b
-identity   employer  ich arbeite (?:jetzt )?(?:bei|für)\b
+identity   name      (?:ich hei(?:ß|ss)e|mein name ist) {_CALLED}|nenn(?:en sie)? mich {_PROPER}
+identity   home_city ich (?:wohne|lebe) (?:jetzt )?in (?:{_PROPER}|der (?:schweiz|türkei|ukraine)\b)
+    |ich bin (?:jetzt )?(?:von \w+ )?nach \w+ (?:um)?gezogen\b
+identity   employer  ich arbeite (?:jetzt )?(?:bei|für) (?:der )?{_FIRM}
 identity   job       ich arbeite (?:jetzt )?als (?!erste|nächste)
 identity   age       ich bin \d{{1,3}}(?: jahre alt|\W*$)
 relation   -         meine? (?:frau|mann|tochter|sohn|mutter|vater|bruder|schwester|kinder|hund|katze|freundin
-    |partner(?:in)?) (?:ist|heißt|sind|hat|haben|arbeitet|lebt|wohnt)\b
+    |partner(?:in)?) (?:(?:ist|sind) {_PROPER}|(?:ist|sind|hat|haben) {_STATE}
+    |heißt|arbeitet|lebt|wohnt)\b
 constraint -         ich bin (?:\w+ )?allergisch gegen\b|ich bin (?:vegetarier|veganer|diabetiker)(?:in)?\b
     |ich (?:esse|trinke|vertrage) keine?n?\b
 preference -         meine? (?P<attribute>lieblings\w+) (?:ist|sind)\b
 # French
-identity   name      (?:je m['’]appelle|mon nom est|appelez-moi|appelle-moi) {_NAME}
-identity   home_city j['’]habite (?:maintenant )?(?:à|en|au)\b|je vis (?:à|en|au)\b|j['’]ai déménagé (?:de \w+ )?à\b
-identity   employer  je travaille (?:maintenant )?(?:chez|pour)\b
-identity   job       je travaille (?:maintenant )?comme\b
-identity   age       j['’]ai \d{{1,3}} ans\b(?! d)
+identity   name      (?:je m['’]appelle|mon nom est) {_CALLED}|appel(?:ez|le)-moi {_PROPER}
+identity   home_city (?:j['’]habite|je vis) (?:maintenant )?(?:à|en|aux?) {_PROPER}
+    |j['’]ai déménagé (?:de \w+ )?à {_PROPER}
+identity   employer  je travaille (?:maintenant )?(?:chez|pour) {_FIRM}
+identity   job       je travaille (?:maintenant )?comme\b{_NOT_LIKE}
+identity   age       j['’]ai \d{{1,3}} ans\b{_END}
 relation   -         (?:ma|mon|mes) (?:femme|mari|fille|fils|mère|père|frère|sœur|enfants|chien|chat|copine
-    |copain) (?:est|s['’]appelle|sont|a|ont|travaille|vit|habite)\b
+    |copain) (?:(?:est|sont|a|ont) (?:très )?{_STATE}|s['’]appelle|travaille|vit|habite)\b
 constraint -         je suis (?:très )?allergique (?:à|aux?)\b|je suis (?:végétarien(?:ne)?|végane|diabétique)\b
-    |je ne (?:mange|bois) (?:pas|jamais)\b
+    |je ne (?:mange|bois) (?:pas|jamais) d(?:e |u |['’])
 preference -         (?:mon|ma) (?P<attribute>\w+ préférée?) (?:est|sont)\b
 # Spanish
-identity   name      (?:me llamo|mi nombre es|llámame) {_NAME}
-identity   home_city (?:yo )?(?:ahora )?vivo (?:ahora )?en\b|me (?:he mudado|mudé) (?:de \w+ )?a\b
+identity   name      (?:me llamo|mi nombre es) {_CALLED}|llámame {_PROPER}
+identity   home_city (?:yo )?(?:ahora )?vivo (?:ahora )?en {_PROPER}|me (?:he mudado|mudé) (?:de \w+ )?a {_PROPER}
 identity   employer  (?:yo )?trabajo (?:ahora )?(?:en|para) {_PROPER}
-identity   job       (?:yo )?trabajo (?:ahora )?(?:como|de)\b
-identity   age       tengo \d{{1,3}} años\b(?! de)
+identity   job       (?:yo )?trabajo (?:ahora )?como\b{_NOT_LIKE}
+identity   age       tengo \d{{1,3}} años\b{_END}
 relation   -         mis? (?:mujer|esposa|esposo|marido|hijas?|hijos?|madre|padre|hermano|hermana|perro|gato|novia
-    |novio) (?:es|se llama|son|tienen?|trabajan?|viven?)\b
+    |novio) (?:(?:es|son|está|tienen?|ha) {_STATE}|se llama|trabajan?|viven?)\b
 constraint -         soy (?:muy )?alérgic[oa] al?\b|soy (?:vegetarian|vegan|diabétic|cel[ií]ac)[oa]\b|no (?:como
-    |bebo) (?!nada)\w
+    |bebo) {_FOOD}
 preference -         mi (?P<attribute>\w+ favorit[oa]) (?:es|son)\b
 # Italian
-identity   name      (?:mi chiamo|il mio nome è|chiamami) {_NAME}
-identity   home_city (?:ora )?(?:vivo|abito) (?:ora )?(?:a|in)\b|mi sono trasferit[oa] (?:da \w+ )?a\b
-identity   employer  (?:ora )?lavoro (?:ora )?(?:per|presso)\b
-identity   job       (?:ora )?lavoro (?:ora )?come\b
-identity   age       ho \d{{1,3}} anni\b(?! d)
+identity   name      (?:mi chiamo|il mio nome è) {_CALLED}|chiamami {_PROPER}
+identity   home_city (?:ora )?(?:vivo|abito) (?:ora )?(?:ad?|in) {_PROPER}
+    |mi sono trasferit[oa] (?:da \w+ )?ad? {_PROPER}
+identity   employer  (?:ora )?lavoro (?:ora )?(?:per|presso) {_FIRM}
+identity   job       (?:ora )?lavoro (?:ora )?come\b{_NOT_LIKE}
+identity   age       ho \d{{1,3}} anni\b{_END}
 relation   -         (?:i miei|le mie|il mio|la mia|mi[oa]) (?:moglie|marito|figlia|figlio|figli|madre|padre|fratello
-    |sorella|cane|gatto|ragazza|ragazzo) (?:è|si chiama|sono|ha|hanno|lavora|vive)\b
+    |sorella|cane|gatto|ragazza|ragazzo) (?:(?:è|sono|ha|hanno) {_STATE}|si chiama|lavora|vive)\b
 constraint -         sono (?:molto )?allergic[oa] (?:a|al|alle|ai)\b|sono (?:vegetarian|vegan|celiac|diabetic)[oa]\b
-    |non (?:mangio|bevo) (?!niente|nulla)\w+
+    |non (?:mangio|bevo) {_FOOD}
 # Portuguese
-identity   name      (?:(?:eu )?me chamo|chamo-me|(?:o )?meu nome é) {_NAME}
-identity   home_city (?:eu )?(?:agora )?(?:moro|vivo) (?:agora )?(?:em|no|na)\b|(?:eu )?(?:me mudei
-    |mudei-me) (?:de \w+ )?para\b
-identity   job       (?:eu )?trabalho (?:agora )?como\b
-identity   age       (?:eu )?tenho \d{{1,3}} anos\b(?! de)
+identity   name      (?:(?:eu )?me chamo|chamo-me|(?:o )?meu nome é) {_CALLED}
+identity   home_city (?:eu )?(?:agora )?(?:moro|vivo) (?:agora )?(?:em|no|na) {_PROPER}|(?:eu )?(?:me mudei
+    |mudei-me) (?:de \w+ )?para (?:o |a )?{_PROPER}
+identity   job       (?:eu )?trabalho (?:agora )?como\b{_NOT_LIKE}
+identity   age       (?:eu )?tenho \d{{1,3}} anos\b{_END}
 relation   -         (?:a minha|o meu|minha|meus?) (?:mulher|esposa|marido|filha|filhos?|mãe|pai|irmão|irmã|cachorro
-    |cão|gato|namorada|namorado) (?:é|se chama|são|tem|têm|trabalha|mora|vive)\b
+    |cão|gato|namorada|namorado) (?:(?:é|são|está|tem|têm) {_STATE}|se chama|trabalha|mora|vive)\b
 constraint -         (?:eu )?sou (?:muito )?alérgic[oa] (?:a|ao|à)\b|(?:eu )?sou (?:vegetarian|vegan|celíac
-    |diabétic)[oa]\b|(?:eu )?não (?:como|bebo) (?!nada)\w+
+    |diabétic)[oa]\b|(?:eu )?não (?:como|bebo) {_FOOD}
 # Dutch
-identity   name      (?:ik heet|mijn naam is|noem me) {_NAME}
-identity   home_city ik woon (?:nu )?in\b|ik ben (?:net )?(?:van \w+ )?naar \w+ verhuisd\b
-identity   employer  ik werk (?:nu )?(?:bij|voor)\b
-identity   job       ik werk (?:nu )?als\b
-identity   age       ik ben \d{{1,3}}(?: jaar\b|\W*$)
-relation   -         mijn (?:vrouw|man|dochter|zoon|moeder|vader|broer|zus|kinderen|hond|kat|vriendin|vriend) (?:is
-    |heet|zijn|heeft|hebben|werkt|woont)\b
+identity   name      (?:ik heet|mijn naam is) {_CALLED}|noem me {_PROPER}
+identity   home_city ik woon (?:nu )?in {_PROPER}|ik ben (?:net )?(?:van \w+ )?naar \w+ verhuisd\b
+identity   employer  ik werk (?:nu )?(?:bij|voor) {_FIRM}
+identity   job       ik werk (?:nu )?als\b{_NOT_LIKE}
+identity   age       ik ben \d{{1,3}}(?: jaar(?: oud)?{_END}|\W*$)
+relation   -         mijn (?:vrouw|man|dochter|zoon|moeder|vader|broer|zus|kinderen|hond|kat|vriendin
+    |vriend) (?:(?:is|zijn|heeft|hebben) {_STATE}|heet|werkt|woont)\b
 constraint -         ik ben (?:erg )?allergisch voor\b|ik ben (?:vegetariër|veganist|diabeet)\b|ik (?:eet
     |drink) geen\b
 """
