@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import fastavro
 import orjson
@@ -10,20 +10,9 @@ import orjson
 from afterword.schemas import InvalidRecord
 from afterword.streams.ingest.decoding import MAX_SCHEMA_DEPTH, MAX_VALUES, SchemaRefused
 
-BYTES_OF_PRIMITIVE = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
+PRIMITIVES = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
 UNREADABLE = (EOFError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
 """Errors that fastavro raises for bytes that do not match the schema."""
-
-
-class Expansion(NamedTuple):
-    """Limits on how many values a type's bytes can become: `base`, plus `rate` for each byte.
-
-    `least` is the smallest number of bytes that the type has.
-    """
-
-    least: int
-    base: float
-    rate: float
 
 
 class AvroSchema:
@@ -39,7 +28,7 @@ class AvroSchema:
             for one in references.values():
                 fastavro.parse_schema(_plain(orjson.loads(one)), named_schemas=named)
             self._schema = fastavro.parse_schema(_plain(orjson.loads(schema)), named_schemas=named)
-            self._expansion = _Bounds(named).of(self._schema)
+            self._most_bytes = MAX_VALUES // _depth(self._schema, named, {})
         except SchemaRefused:
             raise
         except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, RecursionError, *UNREADABLE):
@@ -47,8 +36,8 @@ class AvroSchema:
 
     def read(self, data: bytes) -> Any:
         """Read a value. Raises: InvalidRecord."""
-        if self._expansion.base + self._expansion.rate * len(data) > MAX_VALUES:
-            raise InvalidRecord("too_large", f"{len(data)} bytes of this schema may be more than {MAX_VALUES} values")
+        if len(data) > self._most_bytes:
+            raise InvalidRecord("too_large", f"{len(data)} bytes; at most {self._most_bytes} of this schema are read")
         stream = io.BytesIO(data)
         try:
             value = fastavro.schemaless_reader(stream, self._schema, None)
@@ -71,54 +60,30 @@ def _plain(schema: Any, depth: int = 0) -> Any:
     return [_plain(one, depth + 1) for one in schema] if isinstance(schema, list) else schema
 
 
-class _Bounds:
-    """Computes the limits of a parsed schema's types, once for each named type."""
+def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
+    """Return how many values one byte may stand for: how deeply types are nested.
 
-    def __init__(self, named: Mapping[str, Any]) -> None:
-        self._named = named
-        self._known: dict[str, Expansion] = {}
-        self._inside: list[str] = []
-
-    def of(self, schema: Any) -> Expansion:
-        """Raises: SchemaRefused."""
-        if isinstance(schema, list):
-            return self._of_union([self.of(one) for one in schema])
-        kind = schema["type"] if isinstance(schema, dict) else schema
-        if kind in BYTES_OF_PRIMITIVE:
-            least = BYTES_OF_PRIMITIVE[kind]
-            return Expansion(least, 0, 1) if least else Expansion(0, 1, 0)
-        if isinstance(schema, str):
-            return self._of_name(schema)
-        if kind in ("array", "map"):
-            return self._of_elements(self.of(schema["items" if kind == "array" else "values"]), is_map=kind == "map")
-        if kind in ("record", "error"):
-            return self._of_record(schema)
-        if kind == "fixed":
-            return Expansion(max(0, schema["size"]), 1, 0)
-        return Expansion(1, 0, 1) if kind == "enum" else self.of(kind)  # {"type": {"type": "array", …}}
-
-    def _of_name(self, name: str) -> Expansion:
-        if name in self._inside:
-            raise SchemaRefused(f"type {name} contains itself")
-        return self._known[name] if name in self._known else self.of(self._named[name])
-
-    def _of_union(self, each: list[Expansion]) -> Expansion:
-        if not each:
-            raise SchemaRefused("it has a union of no types")
-        return Expansion(1 + min(one.least for one in each), 0, max(max(one.base, one.rate) for one in each))
-
-    def _of_elements(self, element: Expansion, *, is_map: bool) -> Expansion:
-        least = element.least + is_map  # the name's length takes at least one byte
-        if not least:
-            raise SchemaRefused("an array has elements without any bytes: there may be billions of them")
-        return Expansion(1, 1, element.rate + element.base / least + is_map)
-
-    def _of_record(self, schema: Mapping[str, Any]) -> Expansion:
-        name = schema["name"]
-        self._inside.append(name)
-        fields = [self.of(field["type"]) for field in schema["fields"]]
-        self._inside.pop()
-        least, base = sum(one.least for one in fields), 1 + sum(one.base for one in fields)
-        rate = max((one.rate for one in fields), default=0.0)
-        self._known[name] = found = Expansion(least, 0, rate + base / least) if least else Expansion(0, base, rate)
-        return found
+    That holds because every value inside takes at least one byte. `known` has the depths of named types, 0 for those
+    that contain this one. Raises: SchemaRefused for a value without bytes, or a type that contains itself: there may be
+    billions of such values.
+    """
+    if isinstance(schema, list):  # a value of a union begins with the number of its type
+        others = [one for one in schema if one != "null" and not (isinstance(one, dict) and one.get("fields") == [])]
+        return 1 + max((_depth(one, named, known) for one in others), default=0)
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind in PRIMITIVES or kind == "enum" or (kind == "fixed" and schema["size"] > 0):
+        return 1
+    if kind in ("array", "map"):
+        return 1 + _depth(schema["items" if kind == "array" else "values"], named, known)
+    if kind in ("record", "error") and schema["fields"]:
+        known[schema["name"]] = 0
+        inside = max(_depth(field["type"], named, known) for field in schema["fields"])
+        known[schema["name"]] = 1 + inside
+        return 1 + inside
+    if kind in ("null", "fixed", "record", "error"):
+        raise SchemaRefused(f"a {kind} takes no bytes")
+    if isinstance(kind, dict | list):  # {"type": {"type": "array", …}}
+        return _depth(kind, named, known)
+    if known.get(kind) == 0:
+        raise SchemaRefused(f"type {kind} contains itself")
+    return known.get(kind) or _depth(named[kind], named, known)

@@ -13,8 +13,8 @@ from afterword.schemas.decoding import loads
 from afterword.streams.ingest.sources import Format
 
 MAGIC, PREFIX_BYTES = 0, 5
-MAX_VALUES = 1_000_000
-"""Maximum number of values that a record's bytes may turn into, which take some 100 MB of memory."""
+MAX_VALUES = 2_000_000
+"""Maximum number of values that a record's bytes may turn into, which take at most some 400 MB of memory."""
 MAX_SCHEMA_DEPTH = 64
 
 Read = Callable[[bytes], Any]
