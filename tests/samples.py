@@ -103,9 +103,11 @@ def a_cause(offset: int = 0) -> Cause:
     return Cause("episode.closed", 0, offset)
 
 
-def of_user(fact: Fact) -> FactOfUser:
-    """Make a fact as a profile reads it."""
-    return FactOfUser.of(fact.model_dump() | {"message_ids": list(fact.message_ids)})
+def of_user(fact: Fact, ordinal: int = 1, ended_at: datetime = NOON, conversation_id: str = "c1") -> FactOfUser:
+    """Make a fact of an episode as a profile reads it."""
+    own = fact.model_dump(exclude={"user_id"}) | {"message_ids": list(fact.message_ids)}
+    episode = f"{conversation_id}:{ordinal}"
+    return FactOfUser(**own, episode_id=episode, conversation_id=conversation_id, ordinal=ordinal, ended_at=ended_at)
 
 
 def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any) -> StoredEpisode:

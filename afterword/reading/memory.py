@@ -89,8 +89,8 @@ SEARCH = "search_memory"
 
 PROFILE_SHARE = 4
 """A context's profile takes at most 1 / PROFILE_SHARE of the tokens."""
-MOST_PROFILE_EPISODES = 2000
-"""A profile is built from at most this many of the newest episodes with facts."""
+MOST_PROFILE_FACTS = 20_000
+"""A profile is built from at most this many facts, the newest."""
 
 log = structlog.get_logger(__name__)
 
@@ -527,13 +527,13 @@ class Memory:
     async def profile(self, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS) -> Profile:
         """Return what is known about a user, each fact with the messages that state it.
 
-        It is built from the user's last 2,000 episodes with facts. `max_tokens` limits its `as_text`. A `tenant_id` of
+        It is built from the user's last 20,000 facts. `max_tokens` limits its `as_text`. A `tenant_id` of
         None means episodes without a tenant. Raises: OwnerMissing.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
         require_within(0, max_tokens=max_tokens)
-        found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_EPISODES)
+        found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_FACTS)
         # in a thread, because thousands of facts take long enough to delay other requests
         return await asyncio.to_thread(merged_profile, user_id, tenant_id, found, max_tokens)
 

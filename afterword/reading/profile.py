@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
@@ -12,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter
 from afterword.schemas import FactKind
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
-from afterword.streams.stores.episodes import EpisodeFacts, FactOfUser
+from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.text.fences import INDENTATION, quotation
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
@@ -109,7 +110,6 @@ class Said(NamedTuple):
     """A fact as stated in one episode."""
 
     fact: FactOfUser
-    episode: EpisodeFacts
     statement: str
     """The statement, normalized for comparison."""
 
@@ -131,18 +131,16 @@ Key = tuple[str, str]
 
 
 def profile(
-    user_id: str, tenant_id: str | None, episodes: Iterable[EpisodeFacts], max_tokens: int = PROFILE_TOKENS
+    user_id: str, tenant_id: str | None, facts: Iterable[FactOfUser], max_tokens: int = PROFILE_TOKENS
 ) -> Profile:
-    """Merge the facts of a user's episodes.
+    """Merge the facts about a user; those of an episode must be in its order.
 
     Among facts with the same attribute, the last one (by the end of its episode, then by the log) supersedes the
     earlier ones. Equal statements are one fact with several sources. A fact that only an assistant or a tool stated
     does not supersede anything the user said.
     """
-    in_order = sorted(episodes, key=lambda one: (one.ended_at, one.conversation_id, one.ordinal))
-    holding, superseded = merged(
-        [Said(fact, episode, comparable(fact.statement)) for episode in in_order for fact in episode.facts]
-    )
+    in_order = sorted(facts, key=attrgetter("ended_at", "conversation_id", "ordinal"))
+    holding, superseded = merged(Said(fact, comparable(fact.statement)) for fact in in_order)
     holding.sort(key=_last_said, reverse=True)
     holding.sort(key=lambda run: ORDER[run[-1].fact.kind])
     kept: list[KnownFact] = []
@@ -154,13 +152,13 @@ def profile(
         kept.append(fact)
         tokens += cost
     superseded.reverse()  # within one episode, too, the latest change comes first
-    superseded.sort(key=lambda one: (one.end.episode.ended_at, _last_said(one.run)), reverse=True)
+    superseded.sort(key=lambda one: (one.end.fact.ended_at, _last_said(one.run)), reverse=True)
     ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
     return Profile(user_id, tenant_id, tuple(kept), ended, len(holding) - len(kept), tokens if kept else 0)
 
 
 def _last_said(run: Run) -> datetime:
-    return run[-1].episode.ended_at
+    return run[-1].fact.ended_at
 
 
 def comparable(statement: str) -> str:
@@ -193,7 +191,7 @@ def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Superseded]]:
 def _said_by_the_user_later(run: Sequence[Said], by_user: Sequence[Said]) -> Said | None:
     """Return what the user said on the same subject: the same statement at any time, or another value later."""
     same = (said for said in by_user if said.statement == run[-1].statement)
-    later = (said for said in by_user if said.episode.ended_at >= run[-1].episode.ended_at)
+    later = (said for said in by_user if said.fact.ended_at >= run[-1].fact.ended_at)
     return next(same, None) or next(later, None)
 
 
@@ -205,11 +203,9 @@ def _known(run: Run, end: Said | None = None) -> KnownFact:
         attribute=newest.attribute,
         about=newest.about,
         said_by=newest.said_by,
-        sources=tuple(_source(said) for said in run[: -MOST_SOURCES - 1 : -1]),
-        superseded_at=end and end.episode.ended_at,
+        sources=tuple(
+            FactSource(fact.conversation_id, fact.episode_id, tuple(fact.message_ids), fact.ended_at)
+            for fact, _ in run[: -MOST_SOURCES - 1 : -1]
+        ),
+        superseded_at=end and end.fact.ended_at,
     )
-
-
-def _source(said: Said) -> FactSource:
-    episode = said.episode
-    return FactSource(episode.conversation_id, episode.episode_id, tuple(said.fact.message_ids), episode.ended_at)

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -229,31 +228,22 @@ class Totals(NamedTuple):
 
 
 class FactOfUser(NamedTuple):
-    """A stored fact about a user who is known. It is not validated again, because a profile reads thousands."""
+    """A stored fact about a user, and the episode that states it.
+
+    It is not validated again, because a profile reads thousands.
+    """
 
     statement: str
     kind: FactKind
     attribute: str | None
     about: str | None
     said_by: Role
-    message_ids: Sequence[str]
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Self:
-        return cls._make(_OF_USER(fields))
-
-
-_OF_USER = itemgetter(*FactOfUser._fields)
-
-
-class EpisodeFacts(NamedTuple):
-    """An episode's facts about one user."""
-
     episode_id: str
     conversation_id: str
     ordinal: int
+    message_ids: Sequence[str]
     ended_at: datetime
-    facts: tuple[FactOfUser, ...]
+    """End of the episode."""
 
 
 UsageBy = Literal["tenant", "user", "model", "day"]
@@ -392,8 +382,11 @@ class EpisodeQueries(EpisodeStore, Protocol):
         """
         ...
 
-    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
-        """Return facts about exactly this user and tenant from the `limit` last episodes that have any, in no order."""
+    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
+        """Return at most `limit` facts about exactly this user and tenant: those of the episodes that ended last.
+
+        The facts of an episode are in its order; the episodes are in no order.
+        """
         ...
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:

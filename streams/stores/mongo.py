@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from pymongo import ReplaceOne, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
-from afterword.schemas import MessageCreated
+from afterword.schemas import Fact, MessageCreated
 from afterword.schemas.ids import row_id, scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
@@ -30,7 +30,6 @@ from afterword.streams.stores.episodes import (
     STORED,
     Conversation,
     Episode,
-    EpisodeFacts,
     EpisodeVersion,
     FactOfUser,
     RollingRow,
@@ -102,7 +101,12 @@ AGES = {"messages": "sent_at", "episodes": "ended_at"}
 HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
 TEXT_FIELDS = ("source", "role", "author", "sent_at", "user_id", "agent_id")
-FACT_FIELDS = ("conversation_id", "ordinal", "ended_at", "summary.facts")
+FACT_FIELDS = {
+    "_id": 0,
+    "episode_id": "$_id",
+    **{name: f"${name}" for name in ("conversation_id", "ordinal", "ended_at")},
+    **{name: f"$summary.facts.{name}" for name in Fact.model_fields if name != "user_id"},
+}
 
 
 def connect(settings: Mongo) -> MongoDatabase:
@@ -268,14 +272,19 @@ class MongoEpisodes:
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._episodes, "users", user_id, tenant_id, after, limit)
 
-    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
-        wanted = {"tenant_id": {"$eq": tenant_id}, "summary.facts.user_id": {"$eq": user_id}}
-        cursor = self._episodes.find(wanted, FACT_FIELDS, sort=[("ended_at", -1)], limit=limit)
-        found = []
-        async for one in _each(cursor, SCAN_SIZE):
-            facts = tuple(FactOfUser.of(fact) for fact in one["summary"]["facts"] if fact["user_id"] == user_id)
-            found.append(EpisodeFacts(one["_id"], one["conversation_id"], one["ordinal"], one["ended_at"], facts))
-        return found
+    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
+        of_user = {"summary.facts.user_id": {"$eq": user_id}}
+        stages = [
+            {"$match": {"tenant_id": {"$eq": tenant_id}, **of_user}},
+            {"$sort": {"ended_at": -1}},
+            {"$unwind": "$summary.facts"},
+            {"$match": of_user},
+            {"$limit": limit},
+            {"$project": FACT_FIELDS},
+        ]
+        with mongo_errors():
+            found = await self._episodes.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
+        return [FactOfUser(**one) for one in found]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}

@@ -56,9 +56,11 @@ CREATE TABLE episode_messages (
 CREATE TABLE participants (episode_id TEXT, tenant_id TEXT, user_id TEXT, conversation_id TEXT);
 CREATE INDEX participants_of_episode ON participants (episode_id);
 CREATE INDEX participants_by_user ON participants (user_id, tenant_id, conversation_id);
-CREATE TABLE facts (episode_id TEXT, tenant_id TEXT, user_id TEXT, ended_at INTEGER, facts TEXT);
+CREATE TABLE facts (
+    user_id TEXT, tenant_id TEXT, statement TEXT, kind TEXT, attribute TEXT, about TEXT, said_by TEXT, episode_id TEXT,
+    conversation_id TEXT, ordinal INTEGER, message_ids TEXT, ended_at INTEGER);
 CREATE INDEX facts_of_episode ON facts (episode_id);
-CREATE INDEX facts_of_user ON facts (user_id, tenant_id, ended_at);
+CREATE INDEX facts_of_user ON facts (user_id, tenant_id, ended_at DESC);
 CREATE TABLE rolling_rows (
     scope TEXT, row INTEGER, revision INTEGER NOT NULL, last_ordinal INTEGER NOT NULL, document TEXT NOT NULL,
     PRIMARY KEY (scope, row));

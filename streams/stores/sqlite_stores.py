@@ -30,7 +30,6 @@ from afterword.streams.stores.episodes import (
     STORED,
     Conversation,
     Episode,
-    EpisodeFacts,
     EpisodeVersion,
     FactOfUser,
     RollingRow,
@@ -91,10 +90,10 @@ class SqliteEpisodes:
             if isinstance(episode, StoredEpisode):
                 users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in episode.users]
                 connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
-                own = {"episode_id": event.episode_id, "tenant_id": event.tenant_id, "ended_at": row["ended_at"]}
-                for user in dict.fromkeys(fact.user_id for fact in episode.summary.facts):
-                    facts = [[*FactOfUser.of(vars(fact))] for fact in episode.summary.facts if fact.user_id == user]
-                    insert(connection, "facts", {**own, "user_id": user, "facts": _json(facts)})
+                places = ("episode_id", "conversation_id", "ordinal", "tenant_id")
+                own = {name: getattr(event, name) for name in places} | {"ended_at": row["ended_at"]}
+                for fact in episode.summary.facts:
+                    insert(connection, "facts", vars(fact) | {"message_ids": _json(fact.message_ids)} | own)
             return True
 
         return await self._written(write, erases=before is not None)
@@ -181,15 +180,11 @@ class SqliteEpisodes:
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)
 
-    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
-        select = """SELECT id, conversation_id, ordinal, f.ended_at, facts
-            FROM facts AS f JOIN episodes ON id = episode_id
-            WHERE tenant_id IS ? AND user_id = ? ORDER BY f.ended_at DESC LIMIT ?"""
+    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
+        select = f"""SELECT {", ".join(FactOfUser._fields)} FROM facts
+            WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC, rowid LIMIT ?"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, tenant_id, user_id, limit)
-        return [
-            EpisodeFacts(name, conversation, ordinal, _moment(ended), tuple(map(FactOfUser._make, orjson.loads(facts))))
-            for name, conversation, ordinal, ended, facts in found
-        ]
+        return [FactOfUser(*own, orjson.loads(ids), _moment(ended)) for *own, ids, ended in found]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         field = {"tenant": "tenant_id", "user": "user_id", "model": "model", "day": "created_at"}[by]

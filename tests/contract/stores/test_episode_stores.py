@@ -9,7 +9,6 @@ from afterword.schemas import Usage
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.episodes import (
     Cause,
-    EpisodeFacts,
     EpisodeQueries,
     EpisodeVersion,
     Revision,
@@ -64,28 +63,29 @@ async def test_facts_are_found_by_their_user_and_tenant_alone(episodes: EpisodeQ
     await stored(episodes, 1, facts=(hers, his), user_id="u3")
     await stored(episodes, 1, conversation_id="c2", facts=(a_fact("likes tea"),), tenant_id="t2")
     await stored(episodes, 1, conversation_id="c3", facts=())
-    found = await episodes.facts_of("u1", "t1", 10)
-    assert found == [EpisodeFacts("c1:1", "c1", 1, NOON + timedelta(minutes=2), (of_user(hers),))]
-    assert [one.facts for one in await episodes.facts_of("u2", "t1", 10)] == [(of_user(his),)]
+    ended_at = NOON + timedelta(minutes=2)
+    assert await episodes.facts_of("u1", "t1", 10) == [of_user(hers, ended_at=ended_at)]
+    assert await episodes.facts_of("u2", "t1", 10) == [of_user(his, ended_at=ended_at)]
     for user, tenant in (("u3", "t1"), ("u1", None), ("u1", ""), ("", "t1"), ("$user_id", "t1")):
         assert await episodes.facts_of(user, tenant, 10) == []
 
 
 async def test_facts_are_those_of_the_revision_that_is_stored(episodes: EpisodeQueries) -> None:
     first = await stored(episodes, facts=(a_fact(),))
-    second = a_stored_episode(revision=2, facts=(a_fact("lives in Leeds"),))
+    second = a_stored_episode(revision=2, facts=(a_fact("lives in Rome"), a_fact("lives in Leeds")))
     assert await episodes.put(second, first)
     assert not await episodes.put(a_stored_episode(revision=2, facts=(a_fact("is late"),)), first)
-    assert [one.facts for one in await episodes.facts_of("u1", "t1", 10)] == [tuple(map(of_user, second.summary.facts))]
+    assert [one.statement for one in await episodes.facts_of("u1", "t1", 10)] == ["lives in Rome", "lives in Leeds"]
     assert await episodes.put(a_tombstone(1, 3), second)
     assert await episodes.facts_of("u1", "t1", 10) == []
 
 
-async def test_of_many_episodes_with_facts_those_that_ended_last_are_read(episodes: EpisodeQueries) -> None:
+async def test_of_many_facts_those_of_the_episodes_that_ended_last_are_read(episodes: EpisodeQueries) -> None:
     for ordinal in range(1, 6):
-        await stored(episodes, ordinal, facts=(a_fact(),), ended_at=NOON - timedelta(days=ordinal))
+        facts = a_fact(), a_fact("likes tea", user_id="u2"), a_fact("likes tea")
+        await stored(episodes, ordinal, facts=facts, ended_at=NOON - timedelta(days=ordinal))
     await stored(episodes, 6, facts=(), ended_at=NOON)
-    assert sorted(one.ordinal for one in await episodes.facts_of("u1", "t1", 3)) == [1, 2, 3]
+    assert sorted(one.ordinal for one in await episodes.facts_of("u1", "t1", 3)) == [1, 1, 2]
 
 
 async def test_users_are_listed_with_what_they_took_part_in(episodes: EpisodeQueries) -> None:

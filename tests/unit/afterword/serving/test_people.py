@@ -11,7 +11,7 @@ from afterword.reading.profile import profile
 from afterword.schemas import Fact
 from afterword.serving.page.people import changes_of
 from afterword.streams.settings import Llm
-from afterword.streams.stores.episodes import EpisodeFacts
+from afterword.streams.stores.episodes import FactOfUser
 from tests.samples import NOON, a_fact, a_stored_episode, of_user
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_page import HOSTILE, OURS
@@ -159,8 +159,8 @@ async def test_whoever_is_no_admin_names_the_user() -> None:
 
 
 def test_of_several_changes_in_one_episode_each_value_is_followed_by_the_next() -> None:
-    facts = tuple(of_user(a_fact(town, attribute="home_city")) for town in ("Leeds", "Rome", "Oslo", "Porto"))
-    found = changes_of(profile("u1", "t1", [EpisodeFacts("c1:1", "c1", 1, NOON, facts)]))
+    facts = [of_user(a_fact(town, attribute="home_city")) for town in ("Leeds", "Rome", "Oslo", "Porto")]
+    found = changes_of(profile("u1", "t1", facts))
     assert [(change.before.statement, change.after and change.after.statement) for change in found] == [
         ("Oslo", "Porto"),
         ("Rome", "Oslo"),
@@ -169,16 +169,16 @@ def test_of_several_changes_in_one_episode_each_value_is_followed_by_the_next() 
 
 
 def test_each_value_is_followed_by_the_one_that_took_its_place() -> None:
-    def said(day: int, statement: str, **fields: Any) -> EpisodeFacts:
+    def said(day: int, statement: str, **fields: Any) -> FactOfUser:
         fact: Fact = a_fact(statement, attribute="home_city", **fields)
-        return EpisodeFacts("c1", f"c1:{day}", day, NOON + timedelta(days=day), (of_user(fact),))
+        return of_user(fact, day, NOON + timedelta(days=day))
 
-    episodes = [said(1, "Leeds"), said(2, "Rome"), said(3, "Leeds"), said(4, "Oslo", about="Ann"), said(5, "Porto")]
-    found = changes_of(profile("u1", "t1", episodes))
+    facts = [said(1, "Leeds"), said(2, "Rome"), said(3, "Leeds"), said(4, "Oslo", about="Ann"), said(5, "Porto")]
+    found = changes_of(profile("u1", "t1", facts))
     assert [(change.before.statement, change.after and change.after.statement) for change in found] == [
         ("Leeds", "Porto"),
         ("Rome", "Leeds"),
         ("Leeds", "Rome"),
     ]
-    cut = changes_of(profile("u1", "t1", episodes, max_tokens=1))
+    cut = changes_of(profile("u1", "t1", facts, max_tokens=1))
     assert [change.after and change.after.statement for change in cut] == [None, "Leeds", "Rome"]

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from afterword.reading.matches import NOTHING_KNOWN
+from afterword.reading.memory import MOST_PROFILE_FACTS
 from afterword.serving.principal import Principal
 from afterword.serving.requests import MOST_BYTES
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.episodes import EpisodeFacts
+from afterword.streams.stores.episodes import FactOfUser
 from tests.blocking import MOST_SHARE, blocking
 from tests.samples import NOON, a_fact, a_stored_episode, of_user
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
@@ -392,11 +393,13 @@ async def test_a_large_context_stops_no_other_request() -> None:
 
 
 async def test_a_large_profile_stops_no_other_request() -> None:
-    facts = [of_user(a_fact(f"statement {n} of this user")) for n in range(15)]
-    episodes = [EpisodeFacts(f"c{n}:1", f"c{n}", 1, NOON - timedelta(hours=n), tuple(facts)) for n in range(2000)]
+    facts = [
+        of_user(a_fact(f"statement {n % 15} of this user"), ended_at=NOON - timedelta(hours=n // 15))
+        for n in range(MOST_PROFILE_FACTS)
+    ]
 
-    async def facts_of(*_: Any) -> list[EpisodeFacts]:
-        return episodes
+    async def facts_of(*_: Any) -> list[FactOfUser]:
+        return facts
 
     async with serving() as served:
         await served.client.get("/v1/users/u1/profile")
