@@ -133,8 +133,8 @@ Which = Annotated[
     Format,
     typer.Argument(
         metavar="FORMAT",
-        help="chatgpt or claude (conversations.json of their exports), messages (lists in the formats of OpenAI, "
-        "Anthropic and LangGraph), or jsonl (our own).",
+        help="chatgpt or claude (conversations.json of their exports), messages (lists in the formats of OpenAI "
+        "and Anthropic), or jsonl (our own).",
     ),
 ]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="JSON files; - reads standard input.")]

@@ -1,4 +1,4 @@
-"""Message lists in the formats of OpenAI, Anthropic and LangGraph: records whose `messages` have roles and contents."""
+"""Message lists in the formats of OpenAI and Anthropic: records whose `messages` have roles and contents."""
 
 import hashlib
 from collections import Counter
@@ -33,9 +33,7 @@ _TIMES = "sent created create timestamp ts time datetime date at on"
 TIMES = {word: place for place, word in enumerate(_TIMES.split())}
 """Fields whose names consist of these words hold a message's time. Names with the first words come first."""
 ENDS_OF_TIMES = frozenset(["at", "date", "datetime", "ms", "time", "timestamp", "ts", "utc"])
-SAID = frozenset(
-    {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact"}
-)
+SAID = ("content", "parts", "tool_calls", "function_call")
 """Fields of a message that do not identify its user: its text and the arguments and answers of tools may mention
 anyone."""
 ID_DIGITS = 32
@@ -94,7 +92,7 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
         if _role(message) == "user" and named_user(_about(message)) not in (None, user):
             raise Refused("it names another user than its record")
         own_time = _time(mapping(message))
-        if is_alone and own_time is None and identifier(_inner(message).get("id")) is None:
+        if is_alone and own_time is None and identifier(mapping(message).get("id")) is None:
             raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
         time = own_time or time
         common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
@@ -104,9 +102,7 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
 
 
 def _messages(record: Any) -> Sequence[Any] | None:
-    """Return the `messages` of a record, or of the `values` of a LangGraph state."""
-    known = mapping(record)
-    listed = known.get("messages", mapping(known.get("values")).get("messages"))
+    listed = mapping(record).get("messages")
     return listed if isinstance(listed, list) else None
 
 
@@ -127,9 +123,8 @@ def _is_of_a_conversation(message: Any) -> bool:
 
 
 def _about(message: Any) -> dict[str, Any]:
-    """Return the fields that may identify a message's user and conversation, including those in `additional_kwargs`."""
-    fields = {**mapping(_inner(message).get("additional_kwargs")), **_inner(message)}
-    return {name: value for name, value in fields.items() if name not in SAID}
+    """Return the fields that may identify a message's user and conversation."""
+    return {name: value for name, value in mapping(message).items() if name not in SAID}
 
 
 def _users(messages: Sequence[Any], default: str | None) -> list[str]:
@@ -137,7 +132,7 @@ def _users(messages: Sequence[Any], default: str | None) -> list[str]:
 
     A message that names nobody gets the user of the others. Raises: Refused if there are several users, or none.
     """
-    if any(_role(one) == "user" and _inner(one).get("name") for one in messages):
+    if any(_role(one) == "user" and mapping(one).get("name") for one in messages):
         raise Refused("it names its user in a message's name, which is not read; copy the id to user_id")
     # what others say may mention people, such as authors of sources
     named = [(user_of if _role(one) == "user" else named_user)(_about(one)) for one in messages]
@@ -159,35 +154,28 @@ def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dic
     role = _role(message)
     if role is None:
         raise Refused("it has no known role")
-    inner = _inner(message)
-    pieces = flatten_message(inner, is_answer=role == "tool")
+    pieces = flatten_message(message, is_answer=role == "tool")
     same = _digest([*context, role, [tuple(piece) for piece in pieces]])
     repeats[same] += 1
-    fields = said(role, pieces, identifier(inner.get("id")) or f"{same}-{repeats[same]}")
+    fields = said(role, pieces, identifier(message.get("id")) or f"{same}-{repeats[same]}")
     return [{**one, "metadata": {"imported_from": "messages"}} for one in fields]
 
 
-def _inner(message: Any) -> Mapping[str, Any]:
-    known = mapping(message)
-    return mapping(known.get("data")) or mapping(known.get("kwargs")) or known
-
-
 def _role(message: Any) -> str | None:
-    """Return a message's role, or None if it is not a message. LangChain calls the role `type`."""
-    for known in (mapping(message), _inner(message)):
-        if any(name_words(name) in ANSWERED and value for name, value in known.items()):
-            return "tool"  # whatever role it states
-        for name in ("role", "type"):
-            role = known.get(name)
-            if isinstance(role, str) and role.lower() in ROLES:
-                return ROLES[role.lower()]
-    kind = mapping(message).get("type")
+    """Return a message's role, or None if it is not a message."""
+    known = mapping(message)
+    if any(name_words(name) in ANSWERED and value for name, value in known.items()):
+        return "tool"  # whatever role it states
+    for role in (known.get("role"), known.get("type")):
+        if isinstance(role, str) and role.lower() in ROLES:
+            return ROLES[role.lower()]
+    kind = known.get("type")
     return ITEMS.get(name_words(kind)[-1]) if isinstance(kind, str) and name_words(kind) else None
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
     """Return the time in a field with a usual name, else the earliest in fields whose names end like a usual one."""
-    named = [(words, value) for name, value in _inner(fields).items() if (words := name_words(name))]
+    named = [(words, value) for name, value in fields.items() if (words := name_words(name))]
     times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if {*words} <= TIMES.keys()]
     if usual := [time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))]:
         return usual[0]

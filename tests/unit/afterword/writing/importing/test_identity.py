@@ -105,9 +105,11 @@ def test_a_message_of_another_user_than_its_record_is_rejected():
     assert reasons(outcomes) == ["a.json:1: message 1: it names another user than its record"]
 
 
-def test_langchains_additional_fields_name_a_user_but_what_tools_were_asked_does_not():
-    of_bo = {**SAID[0], "additional_kwargs": {"user_id": "bo", "tool_calls": [{"args": {"user_id": "ann"}}]}}
-    assert [m.user_id for m in messages_of(read({"id": "c", "messages": [of_bo]}))] == ["bo"]
+def test_a_user_in_a_nested_field_is_not_overlooked_and_what_tools_were_asked_names_nobody():
+    of_bo = {**SAID[0], "extra": {"user_id": "bo"}}
+    assert messages_of(read({"id": "c", "messages": [of_bo]})) == []
+    asked = {"role": "assistant", "content": "", "tool_calls": [{"name": "find", "args": {"user_id": "ann"}}]}
+    assert [m.user_id for m in messages_of(read({"id": "c", "messages": [SAID[0], asked]}))] == ["admin"] * 2
 
 
 def test_messages_may_name_their_users_and_one_without_has_that_of_the_others():

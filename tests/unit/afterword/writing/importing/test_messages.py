@@ -1,4 +1,4 @@
-"""Message lists in the style of OpenAI's API and of LangGraph → messages."""
+"""Message lists in the styles of OpenAI's and Anthropic's APIs → messages."""
 
 import json
 from datetime import UTC, datetime
@@ -32,7 +32,6 @@ def contents(outcomes: list[ImportOutcome]) -> list[str]:
         {"messages": HELLO, "thread_id": "c"},
         json.dumps({"messages": HELLO, "id": "c"}, indent=2).encode(),
         lines({"conversation_id": "c", "messages": HELLO}),
-        {"thread_id": "c", "values": {"messages": HELLO}},
     ],
 )
 def test_a_conversation_may_be_in_an_array_alone_or_on_a_line(content):
@@ -53,19 +52,6 @@ def test_an_array_of_messages_that_is_too_large_for_one_conversation_is_rejected
     assert reasons(read(HELLO * 2)) == ["history.json:1: too_large: more than 128 MiB in memory"]
 
 
-def test_the_fields_of_langchain_are_read_in_each_of_its_forms():
-    plain = [{"type": "human", "content": "Weather?", "id": "m1"}]
-    plain += [{"type": "ai", "content": "", "id": "m2", "tool_calls": [{"name": "weather", "args": {}, "id": "t"}]}]
-    plain += [{"type": "tool", "content": "Rain", "id": "m3", "tool_call_id": "t"}]
-    data = [{"type": m["type"], "data": m} for m in plain]
-    constructed = [{"lc": 1, "type": "constructor", "id": ["langchain", "schema"], "kwargs": m} for m in plain]
-    for form in (plain, data, constructed):
-        one, two, three = messages_of(read([{"id": "c", "messages": form}]))
-        assert (one.id, one.role, one.content) == ("m1", "user", "Weather?")
-        assert (two.id, two.role, two.content, two.tools) == ("m2", "assistant", "", ("weather",))
-        assert (three.id, three.role, three.content) == ("m3", "tool", "Rain")
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -75,7 +61,6 @@ def test_the_fields_of_langchain_are_read_in_each_of_its_forms():
         },
         {"content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
-        {"content": "", "additional_kwargs": {"tool_calls": [{"function": {"name": "f"}}]}},
     ],
 )
 def test_a_call_of_a_tool_without_a_text_is_kept_with_its_name(call):
