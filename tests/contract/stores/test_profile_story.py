@@ -1,8 +1,10 @@
-"""The profile of one person grows over six conversations: on each store, in Python, over REST and MCP."""
+"""The profile of one person grows over six conversations: on each store, in Python, over REST, MCP and on the page."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import pytest_asyncio
@@ -120,6 +122,11 @@ class Story:
         assert [fact["statement"] for fact in answer["facts"]] == lines
         assert answer["superseded"] == found.as_dict()["superseded"]
         assert all(line in answer["as_text"] and line in tool.text for line in lines)
+        page = (await self.served.client.get("/person", params={"user_id": user, "tenant_id": "t1"})).text
+        shown = re.findall(r'href="/conversation/message[^"]*">([^<]*)</a>', page)
+        assert [unescape(line) for line in shown] == lines
+        ended = [unescape(line) for line in re.findall(r"<del>([^<]*)</del>", page)]
+        assert ended == [fact.statement for fact in found.superseded]
         return lines
 
     async def _check_sources(self, found: Profile) -> None:

@@ -11,6 +11,8 @@ from afterword.schemas import EpisodeClosed
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, Template, json_prompt, long_prompt
 from afterword.streams.summarizer.summary import SummaryRequest, in_zone
 from afterword.streams.text.fences import Messages, unused_prefix
+from afterword.streams.text.tokens import count_tokens
+from benchmarks.data import golden
 from tests.samples import NOON, a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of
 
@@ -127,3 +129,13 @@ def test_times_are_in_the_zone_that_is_set(zone: str, time: str) -> None:
     episode = in_zone(an_episode_of(("user", "Hi."), ("user", "Ho.")), ZoneInfo(zone))
     assert TIME.findall(json_prompt(SummaryRequest(episode, "", 800))[1]["content"]) == [f"== {time} =="]
     assert episode.messages[0].sent_at == NOON
+
+
+def test_asking_for_facts_makes_prompts_longer_by_at_most_15_percent() -> None:
+    whole = without = 0
+    for episode, _ in golden():
+        system, user = (message["content"] for message in json_prompt(SummaryRequest(episode, "", 800)))
+        facts = next(line for line in system.splitlines() if line.startswith('- "facts": '))
+        whole += count_tokens(system) + count_tokens(user)
+        without += count_tokens(system.replace(f"{facts}\n", "")) + count_tokens(user)
+    assert whole <= 1.15 * without
