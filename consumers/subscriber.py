@@ -44,7 +44,6 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
 
     kinds: ClassVar[Any]
     """Classes of the events that it yields."""
-    with_deletions: ClassVar[bool]
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         **options: Any,
     ) -> None:
         self._kafka = Kafka(bootstrap_servers=bootstrap_servers)
-        changes = (topic, deletions_topic) if self.with_deletions else (topic,)
+        changes = (topic, deletions_topic) if SummaryDeleted in self.kinds else (topic,)
         self._topics, self._decode = ((current_topic,), decode_current) if from_state else (changes, decode_revision)
         self._start_from: StartFrom = options.pop("auto_offset_reset", start_from)
         self._options = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
@@ -225,8 +224,7 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
     not deleted, then changes as they come.
     """
 
-    kinds: ClassVar = SummaryCreated
-    with_deletions: ClassVar = False
+    kinds: ClassVar = (SummaryCreated,)
 
 
 class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
@@ -245,7 +243,6 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
     """
 
     kinds: ClassVar = (SummaryCreated, SummaryDeleted)
-    with_deletions: ClassVar = True
 
 
 def decode_revision(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:

@@ -106,15 +106,7 @@ class Profile:
 PROFILE: TypeAdapter[Profile] = TypeAdapter(Profile)
 
 
-class Said(NamedTuple):
-    """A fact as stated in one episode."""
-
-    fact: FactOfUser
-    statement: str
-    """The statement, normalized for comparison."""
-
-
-Run = Sequence[Said]
+Run = Sequence[FactOfUser]
 """What consecutive episodes say in the same words, oldest first."""
 
 
@@ -122,7 +114,7 @@ class Superseded(NamedTuple):
     """A fact that no longer holds."""
 
     run: Run
-    end: Said
+    end: FactOfUser
     """What replaced it."""
 
 
@@ -139,10 +131,9 @@ def profile(
     earlier ones. Equal statements are one fact with several sources. A fact that only an assistant or a tool stated
     does not supersede anything the user said.
     """
-    in_order = sorted(facts, key=attrgetter("ended_at", "conversation_id", "ordinal"))
-    holding, superseded = merged(Said(fact, comparable(fact.statement)) for fact in in_order)
+    holding, superseded = merged(sorted(facts, key=attrgetter("ended_at", "conversation_id", "ordinal")))
     holding.sort(key=_last_said, reverse=True)
-    holding.sort(key=lambda run: ORDER[run[-1].fact.kind])
+    holding.sort(key=lambda run: ORDER[run[-1].kind])
     kept: list[KnownFact] = []
     tokens = FRAME_TOKENS
     for fact in map(_known, holding):  # reads at most one fact more than fits
@@ -152,51 +143,50 @@ def profile(
         kept.append(fact)
         tokens += cost
     superseded.reverse()  # within one episode, too, the latest change comes first
-    superseded.sort(key=lambda one: (one.end.fact.ended_at, _last_said(one.run)), reverse=True)
+    superseded.sort(key=lambda one: (one.end.ended_at, _last_said(one.run)), reverse=True)
     ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
     return Profile(user_id, tenant_id, tuple(kept), ended, len(holding) - len(kept), tokens if kept else 0)
 
 
 def _last_said(run: Run) -> datetime:
-    return run[-1].fact.ended_at
+    return run[-1].ended_at
 
 
-def comparable(statement: str) -> str:
-    """Normalize a statement: equal ones may differ in case, spaces and the final full stop."""
-    return " ".join(statement.casefold().split()).rstrip(" .!…")
+def comparable(fact: FactOfUser) -> str:
+    """Return a fact's statement; equal ones may differ in case, spaces and the final full stop."""
+    return " ".join(fact.statement.casefold().split()).rstrip(" .!…")
 
 
-def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Superseded]]:
+def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]:
     """Return the current facts and the superseded ones. `in_order` lists them as they were said, oldest first."""
-    of_user: defaultdict[Key, list[Said]] = defaultdict(list)
-    of_others: defaultdict[Key, list[Said]] = defaultdict(list)
-    for said in in_order:
-        fact = said.fact
-        key = fact.about.casefold() if fact.about else "", fact.attribute or said.statement
-        (of_user if fact.said_by == "user" else of_others)[key].append(said)
+    of_user: defaultdict[Key, list[FactOfUser]] = defaultdict(list)
+    of_others: defaultdict[Key, list[FactOfUser]] = defaultdict(list)
+    for fact in in_order:
+        key = fact.about.casefold() if fact.about else "", fact.attribute or comparable(fact)
+        (of_user if fact.said_by == "user" else of_others)[key].append(fact)
     holding: list[Run] = []
     superseded: list[Superseded] = []
     for key, group in (*of_user.items(), *of_others.items()):
-        runs = [list(run) for _, run in groupby(group, key=lambda said: said.statement)]
-        ends: list[Said | None] = [run[0] for run in runs[1:]]
-        last = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].fact.said_by != "user" else None
+        runs = [list(run) for _, run in groupby(group, key=comparable)]
+        ends: list[FactOfUser | None] = [run[0] for run in runs[1:]]
+        last = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].said_by != "user" else None
         for run, end in zip(runs, [*ends, last], strict=True):
             if end is None:
                 holding.append(run)
-            elif end.statement != run[-1].statement:  # an equal statement only confirms the fact
+            elif comparable(end) != comparable(run[-1]):  # an equal statement only confirms the fact
                 superseded.append(Superseded(run, end))
     return holding, superseded
 
 
-def _said_by_the_user_later(run: Sequence[Said], by_user: Sequence[Said]) -> Said | None:
+def _said_by_the_user_later(run: Run, by_user: Run) -> FactOfUser | None:
     """Return what the user said on the same subject: the same statement at any time, or another value later."""
-    same = (said for said in by_user if said.statement == run[-1].statement)
-    later = (said for said in by_user if said.fact.ended_at >= run[-1].fact.ended_at)
+    same = (fact for fact in by_user if comparable(fact) == comparable(run[-1]))
+    later = (fact for fact in by_user if fact.ended_at >= run[-1].ended_at)
     return next(same, None) or next(later, None)
 
 
-def _known(run: Run, end: Said | None = None) -> KnownFact:
-    newest = run[-1].fact
+def _known(run: Run, end: FactOfUser | None = None) -> KnownFact:
+    newest = run[-1]
     return KnownFact(
         statement=newest.statement,
         kind=newest.kind,
@@ -205,7 +195,7 @@ def _known(run: Run, end: Said | None = None) -> KnownFact:
         said_by=newest.said_by,
         sources=tuple(
             FactSource(fact.conversation_id, fact.episode_id, tuple(fact.message_ids), fact.ended_at)
-            for fact, _ in run[: -MOST_SOURCES - 1 : -1]
+            for fact in run[: -MOST_SOURCES - 1 : -1]
         ),
-        superseded_at=end and end.fact.ended_at,
+        superseded_at=end and end.ended_at,
     )

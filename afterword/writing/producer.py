@@ -118,9 +118,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
 
     async def send(self, event: InputEvent) -> None:
         """Send an event, and return once the broker has acknowledged it. Raises: BrokerUnavailable."""
-        with broker_errors(self._kafka.bootstrap_servers):
-            delivery = await self._sender.send(to_record(event, datetime.now(UTC), self._source))
-            await asyncio.shield(delivery)  # a caller that gives up cannot take the record back
+        await self.send_all([event])
 
     async def send_all(self, events: Sequence[InputEvent | ProducerRecord]) -> list[WrittenAt]:
         """Send events, keeping each conversation's order. Returns their positions once all are acknowledged.
@@ -130,6 +128,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         """
         with broker_errors(self._kafka.bootstrap_servers):
             deliveries = [await self._sender.send(self._record(event)) for event in events]
+            # shielded, because a caller that gives up cannot take the records back
             await asyncio.shield(asyncio.gather(*deliveries, return_exceptions=True))
             done = [delivery.result() for delivery in deliveries]
         return [WrittenAt(one.partition, one.offset) for one in done]

@@ -184,7 +184,7 @@ class SqliteEpisodes:
         select = f"""SELECT {", ".join(FactOfUser._fields)} FROM facts
             WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC, rowid LIMIT ?"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, tenant_id, user_id, limit)
-        return [FactOfUser(*own, orjson.loads(ids), _moment(ended)) for *own, ids, ended in found]
+        return [FactOfUser._make((*own, orjson.loads(ids), _moment(ended))) for *own, ids, ended in found]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         field = {"tenant": "tenant_id", "user": "user_id", "model": "model", "day": "created_at"}[by]
