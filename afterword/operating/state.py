@@ -100,7 +100,7 @@ class ResumePoints:
     _wanted: dict[bytes, Last] = field(default_factory=dict)
     """Last episodes by the digest of their last message."""
     _found: dict[bytes, Position] = field(default_factory=dict)
-    """Positions of these messages: that which the episode names, or else that of the first record."""
+    """Positions of these messages: the one that the episode names, or else that of the first record."""
     _ends: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     """Conversations, each with the end of a deleted episode according to its tombstone, and the partitions in which
     there is a message of the conversation at that offset."""

@@ -222,7 +222,7 @@ class MessageArchive(Protocol):
         ...
 
     async def changes(self, keys: Sequence[str]) -> dict[str, int]:
-        """Return the offset of the last edit or the deletion of each message; NEVER for one that is as it was sent."""
+        """Return the offset of each message's last edit or its deletion; NEVER for a message that has neither."""
         ...
 
     async def expire(self, before: datetime, limit: int) -> int:

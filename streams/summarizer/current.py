@@ -38,7 +38,7 @@ class Current:
     expired: frozenset[str] = frozenset()
     """Ids of the core messages that the archive no longer has."""
     archived: frozenset[str] = frozenset()
-    """Ids of the messages of an episode that has closed and that the archive has like this, or with a later change."""
+    """Ids of the messages of a newly closed episode that the archive already has, perhaps with a later change."""
 
     @property
     def contents(self) -> dict[str, str]:

@@ -402,7 +402,7 @@ class Reconciler:
     async def _follow(
         self, scope: Scope, mine: Sequence[Reconciled], task: Task
     ) -> tuple[list[RollingRow], Conversation | None]:
-        """Update what follows from episodes: rows and conversation, which are returned, the index and the archive."""
+        """Update rows, conversation, index and archive after these episodes; return the rows and the conversation."""
         first, conversations, cause = mine[0], self._conversations, task.cause
         following: list[Coroutine[Any, Any, Any]]
         if task.closed and first.history and isinstance(first.episode, StoredEpisode):
@@ -419,7 +419,7 @@ class Reconciler:
         return rows, conversation
 
     async def _find(self, made: Reconciled) -> None:
-        """Make an episode findable, or not any more if it has no texts."""
+        """Index an episode, or remove it from the index if it has no texts."""
         episode, texts, embedder, vectors = made.episode, made.now.contents, self._embedder, None
         if not has_texts(episode):
             await self._index.remove(episode.event.episode_id, episode.event.revision)
@@ -440,7 +440,7 @@ class Reconciler:
     # -- reading
 
     async def _closed(self, scope: Scope, closed: EpisodeClosed) -> Current:
-        """Return the messages of an episode that has closed, those with later changes as the archive has them.
+        """Return the messages of a newly closed episode, with later changes from the archive.
 
         There are none if it has expired.
         """

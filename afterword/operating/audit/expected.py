@@ -15,7 +15,7 @@ CLOCKS_APART_MS = 3_600_000
 
 
 class Event(NamedTuple):
-    """A message, or a flush or the deletion of a conversation, which change the active agents."""
+    """A message, or a flush or a conversation's deletion, because these change the active agents."""
 
     kind: str
     id: int
