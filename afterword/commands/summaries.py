@@ -19,8 +19,6 @@ app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
 prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
-PROGRESS_EVERY = 10
-
 File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Prompt template; default: the current prompt.")]
 Size = Annotated[int, typer.Option("--sample", min=1, max=10_000, help="Number of stored summaries.")]
 Model = Annotated[str | None, typer.Option(help="Model to ask; default: the current one.")]
@@ -104,11 +102,9 @@ def try_prompt(
     if file is None and model is None:
         raise typer.BadParameter("give a prompt FILE, --model, or both")
 
-    def progress(done: int) -> None:
-        if done % PROGRESS_EVERY == 0:
-            typer.echo(f"{done} summaries", err=True)
-
-    found = asyncio.run(compare(start_command(), file, model, size, progress))
+    settings = start_command()
+    with counting() as progress:
+        found = asyncio.run(compare(settings, file, model, size, lambda done: progress("summaries", done, size)))
     if as_json:
         print_json({"worse": found.is_worse, **asdict(found)})
     else:

@@ -285,19 +285,6 @@ class Finding:
     examples: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Missing:
-    """The work that was left when the wait timed out."""
-
-    after_seconds: float
-    left: dict[str, int]
-    """Number of records that each worker had not finished."""
-
-    def line(self) -> str:
-        found = ", ".join(f"{count:,} by the {role}" for role, count in self.left.items() if count)
-        return f"records not finished after {self.after_seconds:g} s: {found or 'none left'}"
-
-
 @dataclass
 class Report:
     """Counts of `messages`, `episodes` and `summaries`. Anything in `findings` breaks the promise."""
@@ -307,7 +294,8 @@ class Report:
     summaries: dict[str, int] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    missing: Missing | None = None
+    missing: dict[str, int] | None = None
+    """The number of records that each worker had not finished when the wait timed out."""
 
     @property
     def clean(self) -> bool:
@@ -330,7 +318,8 @@ class Report:
             yield f"{kind}: {finding.count:,}: {FINDINGS[kind].meaning}"
             yield from (shown(f"  {example}") for example in finding.examples)
         if self.missing:
-            yield self.missing.line()
+            left = ", ".join(f"{count:,} by the {role}" for role, count in self.missing.items() if count)
+            yield f"records not finished in time: {left or 'none left'}"
         if self.findings:
             yield "NOT CLEAN"
         elif self.missing:

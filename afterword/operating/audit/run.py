@@ -10,7 +10,7 @@ from functools import partial
 
 from afterword.operating.audit.evidence import Circumstances, Evidence, open_evidence
 from afterword.operating.audit.expected import CLOCKS_APART_MS
-from afterword.operating.audit.judge import Missing, Report, judge
+from afterword.operating.audit.judge import Report, judge
 from afterword.operating.audit.sources import SegmenterState, TopicReader, read_stores
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import broker_errors
@@ -127,10 +127,10 @@ async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress
                 evidence.add("deleted_episode", episode, version.ended == "expired")
 
 
-async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> Missing | None:
+async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> dict[str, int] | None:
     """Wait until the workers have finished what is on their topics.
 
-    Returns what is left after `seconds`, or None if nothing is. Raises: TopicStalled.
+    Returns how many records each has left after `seconds`, or None if all have finished. Raises: TopicStalled.
     """
     deadline, inputs = time.monotonic() + seconds, inputs_of(kafka)
     for role in (*inputs, "summarizer"):  # again, because timers have closed more episodes meanwhile
@@ -140,9 +140,7 @@ async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadP
             most = max(most, left)
             progress(f"waiting for the {role}", most - left, most)
             if time.monotonic() > deadline:
-                return Missing(
-                    seconds, {role: await log.left(*one, await log.ends(one[1])) for role, one in inputs.items()}
-                )
+                return {role: await log.left(*one, await log.ends(one[1])) for role, one in inputs.items()}
             await asyncio.sleep(POLL_SECONDS)
     return None
 

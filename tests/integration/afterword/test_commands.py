@@ -204,7 +204,7 @@ async def test_audit_exits_by_what_it_found(settings):
     assert json.loads(out)["messages"]["not_consumed"] == len(samples.sample_lines())
     code, out, _ = await run(settings, "audit", "--wait", "1", "--json")
     assert code == 2
-    assert json.loads(out)["missing"]["left"]["segmenter"] == len(samples.sample_lines())
+    assert json.loads(out)["missing"]["segmenter"] == len(samples.sample_lines())
     await announce(settings, event(1))
     code, out, _ = await run(settings, "audit", "--wait", "1")
     assert code == 1

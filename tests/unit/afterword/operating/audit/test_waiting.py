@@ -4,7 +4,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from afterword.operating.audit.judge import Finding, Missing, Report
+from afterword.operating.audit.judge import Finding, Report
 from afterword.operating.audit.run import until_finished
 from afterword.streams.settings import Kafka
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
@@ -13,17 +13,16 @@ KAFKA = Kafka()
 
 
 def test_a_report_with_something_missing_is_not_clean_and_says_what() -> None:
-    missing = Missing(60, {"segmenter": 3, "archiver": 0, "summarizer": 1_581})
-    report = Report(missing=missing)
+    report = Report(missing={"segmenter": 3, "archiver": 0, "summarizer": 1_581})
     assert not report.clean
-    assert report.as_dict()["missing"]["left"]["summarizer"] == 1_581
+    assert report.as_dict()["missing"]["summarizer"] == 1_581
     *_, said, last = report.lines()
-    assert said == "records not finished after 60 s: 3 by the segmenter, 1,581 by the summarizer"
+    assert said == "records not finished in time: 3 by the segmenter, 1,581 by the summarizer"
     assert "clean" not in last
 
 
 def test_a_finding_outweighs_what_is_missing() -> None:
-    report = Report(findings={"lost": Finding(1, ["c1:m1"])}, missing=Missing(60, {"summarizer": 1}))
+    report = Report(findings={"lost": Finding(1, ["c1:m1"])}, missing={"summarizer": 1})
     assert list(report.lines())[-1] == "NOT CLEAN"
 
 
@@ -64,4 +63,4 @@ def test_the_summarizer_is_waited_for_last_and_again_for_what_timers_have_closed
 def test_when_the_time_is_up_it_says_what_every_worker_has_left() -> None:
     log: Any = ScriptedLog(segmenter=[0], archiver=[4], summarizer=[3])
     missing = run_in_virtual_time(until_finished(log, KAFKA, 0, lambda *_: None))
-    assert missing == Missing(0, {"segmenter": 0, "archiver": 4, "summarizer": 3})
+    assert missing == {"segmenter": 0, "archiver": 4, "summarizer": 3}
