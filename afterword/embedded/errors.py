@@ -11,10 +11,6 @@ class JarsUnavailable(EmbeddedError):
     """cannot fetch {jar}: {problem}"""
 
 
-class StartCancelled(EmbeddedError):
-    """the start was cancelled"""
-
-
 class DirectoryInUse(EmbeddedError):
     """{directory} is in use by a running stack (process {pid}); stop it, or choose another --data-dir"""
 

@@ -10,7 +10,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from afterword.embedded.claims import DirectoryLock
-from afterword.embedded.errors import StartCancelled
+from afterword.embedded.errors import JarsUnavailable
 from afterword.embedded.java import DownloadProgress, Jar, Java, ignore_progress
 from afterword.embedded.kafka import Broker, Cluster, KafkaServer, Properties, has_brokers
 from afterword.embedded.process import until_ready
@@ -125,5 +125,5 @@ class EmbeddedStack:
 
     def _report(self, name: str, done: int, total: int) -> None:
         if self._stopping.is_set():  # threads cannot be cancelled, so Ctrl-C would otherwise wait for the last jar
-            raise StartCancelled
+            raise JarsUnavailable(jar=name, problem="the start was cancelled")
         self._progress(name, done, total)
