@@ -125,11 +125,13 @@ def verify(
     """
     from afterword.operating.erasing.receipt import Receipt
     from afterword.operating.erasing.verifying import verify as look_again
+    from afterword.schemas.base import rfc3339
 
     whose = user, tenant_of(tenant, no_tenant)
     found = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))
     if as_json:
-        print_json([one._asdict() | {"gone_by": one.gone_by and str(one.gone_by)} for one in found])
+        dates = [rfc3339(one.gone_by) if isinstance(one.gone_by, datetime) else one.gone_by for one in found]
+        print_json([one._asdict() | {"gone_by": date} for one, date in zip(found, dates, strict=True)])
     else:
         typer.echo("\n".join(shown(one.line()) for one in found) or "nothing is left")
     if any(one.late for one in found):
