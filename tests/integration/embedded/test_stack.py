@@ -108,17 +108,6 @@ asyncio.run(main())
 
 
 @pytest.mark.nightly
-async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic: str) -> None:
-    async with EmbeddedStack(tmp_path / "stack", brokers=3) as stack:
-        await create_topic(stack, topic, replication_factor=3)
-        await produce(stack, topic, range(50))
-        stack.kafka.brokers[0].kill()
-        await produce(stack, topic, range(50, 100))
-        assert await consume(stack, topic, 100) == list(range(100))
-        await stack.start_kafka()
-
-
-@pytest.mark.nightly
 async def test_a_broker_that_comes_back_tells_what_groups_have_committed_and_that_others_have_nothing(
     own_stack: EmbeddedStack, topic: str
 ) -> None:

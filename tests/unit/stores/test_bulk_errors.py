@@ -3,7 +3,7 @@ import pytest
 from bson.errors import BSONError
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.mongo import BATCH_SIZE, batches, duplicates, mongo_errors
+from afterword.streams.stores.mongo import duplicates, mongo_errors
 
 
 def details(*codes: int, concern: tuple[int, ...] = ()) -> dict[str, object]:
@@ -22,13 +22,6 @@ def test_duplicates_are_named_by_their_position() -> None:
 def test_any_other_write_error_is_raised_and_never_taken_for_a_duplicate(found: dict[str, object]) -> None:
     with pytest.raises(StoreUnavailable, match="write error"):
         duplicates(found)
-
-
-def test_batches_hold_everything_once_and_no_more_than_the_bound() -> None:
-    items = list(range(2 * BATCH_SIZE + 1))
-    found = list(batches(items))
-    assert [len(batch) for batch in found] == [BATCH_SIZE, BATCH_SIZE, 1]
-    assert [item for batch in found for item in batch] == items
 
 
 @pytest.mark.parametrize("value", [2**70, object(), "\ud800"])

@@ -75,11 +75,6 @@ def test_a_text_that_has_the_usual_code_gets_one_that_nobody_can_know_beforehand
     assert code != fence_of(json_prompt(SummaryRequest(attack, "It was late.", 800))[0]["content"])
 
 
-def test_the_same_episode_makes_the_same_prompt() -> None:
-    episode = a_closed_episode()
-    assert json_prompt(SummaryRequest(episode, "Before.", 800)) == json_prompt(SummaryRequest(episode, "Before.", 800))
-
-
 def test_a_fence_that_the_text_holds_is_made_longer() -> None:
     digest = "0123456789abcdef" * 4
     assert unused_prefix(digest, "nothing of it") == digest[:16]
