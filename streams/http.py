@@ -123,7 +123,8 @@ class HttpClient:
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
-    """Read a body of at most MOST_RESPONSE_BYTES. A longer or compressed one that describes an error counts as empty.
+    """Read a body of at most MOST_RESPONSE_BYTES. If the body of an error response is longer or compressed, it counts
+    as empty.
 
     Raises: ProviderUnavailable.
     """

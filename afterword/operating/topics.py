@@ -270,10 +270,10 @@ async def _existing(admin: AIOKafkaAdminClient) -> dict[str, Topic]:
 async def _create_missing(
     admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float
 ) -> tuple[dict[str, Topic], dict[str, str]]:
-    """Create missing topics. Topics created by others meanwhile are fine.
+    """Create missing topics; some may have been created by others meanwhile.
 
-    Returns the topics that exist when all of these do, except those that were refused, and the reason of each refusal.
-    All are in one answer, because the next broker may not yet know a new topic.
+    Waits until one answer shows all of them, because another broker may not know a new topic yet. Returns the existing
+    topics, and the reason for each refusal.
     """
     existing = await _existing(admin)
     missing = [topic for topic in topics if topic.name not in existing]

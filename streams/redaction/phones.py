@@ -134,7 +134,8 @@ class Phones:
 
 
 def leaning(before: str) -> int:
-    """Return 1 if the last word that counts before a number is like "call", −1 if it is like "order", else 0."""
+    """Return 1 if the last relevant word before a number is like "call", −1 if it is like "order", and 0 if there is
+    none."""
     if not _LETTER.search(before):
         return 0
     called, numbered = (
