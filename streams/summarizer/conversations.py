@@ -221,9 +221,16 @@ class Conversations:
         before = await self._between(scope, max(first, ordinal - MOST_BEFORE), ordinal - 1)
         return History(self._rules, row, tuple(one.summary for one in before), known, is_covered=is_covered)
 
-    async def whole(self, scope: Scope, conversation: Conversation, cause: Cause) -> ConversationUpdated:
-        """Return the conversation with all its rows, or the last ones that fit into a record, as `cause` left it."""
-        return event_of(scope, conversation, last_rows(await self._episodes.rows(scope.id)), cause)
+    async def whole(
+        self, scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause
+    ) -> ConversationUpdated:
+        """Return the conversation with all its rows, or the last ones that fit into a record, as `cause` left it.
+
+        `rows` are those that the record concerned. The first row reaches the last episode if it is the only one.
+        """
+        if not rows or rows[0].row > 1 or rows[0].last_ordinal < conversation.last_ordinal:
+            rows = await self._episodes.rows(scope.id)
+        return event_of(scope, conversation, last_rows(rows), cause)
 
     async def _between(self, scope: Scope, first: int, last: int) -> list[StoredEpisode]:
         """Read the episodes of a range, oldest first."""

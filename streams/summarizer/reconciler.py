@@ -243,7 +243,8 @@ class Reconciler:
             await self._retry_until_success(PUBLISH, lambda: self._publish(event))  # noqa: B023 – awaited here
         if self._keep is not None:
             if conversation:
-                events = [*events[: len(mine)], await self._conversations.whole(scope, conversation, task.cause)]
+                whole = await self._conversations.whole(scope, conversation, rows, task.cause)
+                events = [*events[: len(mine)], whole]
             for event in events:
                 await self._keep(event)
 

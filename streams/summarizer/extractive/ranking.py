@@ -107,7 +107,7 @@ DECISION = re.compile(rf"\b(?:{_one_of(_DECISIONS)})\b|{'|'.join(_DECISIONS_UNSP
 _WEIGHTY = (ABOUT_ONESELF, DECISION)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity, because no two have the same place
 class Sentence:
     """A sentence and its place."""
 
