@@ -441,17 +441,14 @@ class Reconciler:
     # -- reading
 
     async def _closed(self, scope: Scope, closed: EpisodeClosed) -> Current:
-        """Return the messages of a newly closed episode, with later changes from the archive.
-
-        There are none if it has expired.
-        """
+        """Return the messages of a newly closed episode as they are now; none if it has expired."""
         if self._has_expired(closed):
             return Current()
         known = {one.id: one for one in (*closed.messages, *closed.overlap)}
         keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in known}
         changes = {keys[key]: at for key, at in (await self._messages.changes(list(keys))).items()}
-        later = [key for key, one in keys.items() if changes.get(one, NEVER) > changed_at(known[one])]
-        states = await self._messages.states(later) if later else {}
+        others = [key for key, one in keys.items() if changes.get(one, NEVER) != changed_at(known[one])]
+        states = await self._messages.states(others) if others else {}
         core_ids, overlap_ids, _ = identity(None, closed)
         read = current(core_ids, overlap_ids, known, {keys[key]: state for key, state in states.items()})
         return replace(read, archived=frozenset(one for one, at in changes.items() if at >= changed_at(known[one])))

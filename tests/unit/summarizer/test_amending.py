@@ -375,6 +375,15 @@ async def test_an_archive_that_is_behind_the_episode_takes_no_edit_back() -> Non
     assert contents(world.provider.requests[-1].episode) == ["edited", "also", "Text of m2."]
 
 
+async def test_a_deleted_message_that_was_sent_again_and_edited_does_not_come_back() -> None:
+    world = World()
+    await world.messages.put_many(archived(CLOSED[:1]))
+    await archive(world, delete("m0"), 40)
+    edited = CLOSED[0].messages[0].model_copy(update={"content": "edited", "changed": 50})
+    await world.run((CLOSED[0].model_copy(update={"messages": (edited, *CLOSED[0].messages[1:])}),))
+    assert contents(world.provider.requests[0].episode) == ["Text of m1.", "Text of m2."]
+
+
 async def test_revisions_before_the_last_are_named_and_none_of_their_texts_is_kept() -> None:
     world = await a_world()
     for count in range(1, MOST_REVISIONS + 3):
