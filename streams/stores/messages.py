@@ -145,15 +145,15 @@ class MessageArchive(Protocol):
         first = {key_of(archived): archived for archived in reversed(messages)}
         await self._revise(list(first), lambda key, known: when_archived(known, first[key]))
 
-    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage], others: Sequence[str] = ()) -> None:
-        """Set the episode on its core messages, and archive those of `messages` that are missing or older there.
+    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage], keys: Sequence[str] = ()) -> None:
+        """Set the episode on its core messages, and archive those that are missing or older in the archive.
 
-        `others` has the keys of messages that need not be archived.
+        A message that the archive has may be given by its key alone.
         """
         given = {key_of(archived): archived for archived in messages}
         if given:
             await self._revise(list(given), lambda key, known: when_assigned(known, given[key]))
-        await self._label(episode_id, [*given, *others])
+        await self._label(episode_id, list({*given, *keys}))
 
     async def copy(self, states: Mapping[str, ArchivedMessage | DeletedMessage]) -> None:
         """Store messages and tombstones of another archive, by key. A message stays as it is, unless it was deleted."""

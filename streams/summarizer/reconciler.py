@@ -434,8 +434,7 @@ class Reconciler:
         before = self._retention.messages_before(self._clock())
         missing = [one for one in closed.messages if one.id not in now.archived]
         kept = [archived(one, closed) for one in missing if not before or one.sent_at >= before]
-        ids = [one.id for one in closed.messages if one.id in now.archived]
-        keys = [message_key(closed.conversation_id, one, closed.tenant_id) for one in ids]
+        keys = [message_key(closed.conversation_id, one.id, closed.tenant_id) for one in closed.messages]
         await self._messages.assign(closed.episode_id, kept, keys)
 
     # -- reading
