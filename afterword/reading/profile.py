@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class Superseded(NamedTuple):
     """What replaced it."""
 
 
-Key = tuple[str, str]
+Key = tuple[str, str | None, str]
 """The person that facts are about, and their attribute or, without one, their statement."""
 
 
@@ -162,19 +162,20 @@ def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]
     of_user: defaultdict[Key, list[FactOfUser]] = defaultdict(list)
     of_others: defaultdict[Key, list[FactOfUser]] = defaultdict(list)
     for fact in in_order:
-        key = fact.about.casefold() if fact.about else "", fact.attribute or comparable(fact)
+        about = fact.about.casefold() if fact.about else ""
+        key = about, fact.attribute, "" if fact.attribute else comparable(fact)
         (of_user if fact.said_by == "user" else of_others)[key].append(fact)
     holding: list[Run] = []
     superseded: list[Superseded] = []
     for key, group in (*of_user.items(), *of_others.items()):
-        runs = [list(run) for _, run in groupby(group, key=comparable)]
-        ends: list[FactOfUser | None] = [run[0] for run in runs[1:]]
-        last = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].said_by != "user" else None
-        for run, end in zip(runs, [*ends, last], strict=True):
-            if end is None:
-                holding.append(run)
-            elif comparable(end) != comparable(run[-1]):  # an equal statement only confirms the fact
-                superseded.append(Superseded(run, end))
+        # without an attribute, the facts of a group have the same statement
+        runs = [list(run) for _, run in groupby(group, key=comparable)] if key[1] else [group]
+        superseded += [Superseded(run, later[0]) for run, later in pairwise(runs)]
+        end = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].said_by != "user" else None
+        if end is None:
+            holding.append(runs[-1])
+        elif comparable(end) != comparable(runs[-1][-1]):  # an equal statement only confirms the fact
+            superseded.append(Superseded(runs[-1], end))
     return holding, superseded
 
 
