@@ -26,7 +26,7 @@ from afterword.reading.memory import Memory
 from afterword.serving import erasures, events, operating, reading, tools, writing
 from afterword.serving.feed import Feed
 from afterword.serving.page import app as page
-from afterword.serving.page.arriving import RecentMessages
+from afterword.serving.page.finding import RecentMessages
 from afterword.serving.page.live import LagReader
 from afterword.serving.page.visitor import Seal
 from afterword.serving.principal import STREAMS_OF_A_KEY, Authenticator, KeyHolders, Nobody, Rates, Streams

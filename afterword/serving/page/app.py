@@ -7,7 +7,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
 from afterword.serving.page import (
-    arriving,
     changing,
     chat,
     conversation,
@@ -19,7 +18,7 @@ from afterword.serving.page import (
 )
 from afterword.serving.page.rendering import STATIC, PageRoute, static_version
 
-SCREENS = (visitor, live, arriving, conversation, changing, people, chat, finding, operating)
+SCREENS = (visitor, live, conversation, changing, people, chat, finding, operating)
 ONE_YEAR = "public, max-age=31536000, immutable"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
 

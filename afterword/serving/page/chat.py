@@ -14,7 +14,7 @@ from afterword.reading.memory import MAX_TOKENS, Memory
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
-from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of
+from afterword.serving.page.conversation import ConversationQuery, WholeQuery, seen_conversation, thread_of
 from afterword.serving.page.rendering import PageRoute, fragment, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, Submitted, field
 from afterword.serving.reading import Parameters
@@ -40,10 +40,6 @@ class ChatQuery(Parameters):
     """Type of the error that kept the LLM from answering."""
     version: str | None = Field(None, max_length=64)
     """Version of the part that the page is showing, in requests for the part alone."""
-
-
-class TypedQuery(Parameters):
-    id: Id
 
 
 Prompt = list[dict[str, str]]
@@ -75,7 +71,7 @@ async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated
 
 @router.post("/chat")
 async def say(
-    request: Request, _: LocalVisitor, wanted: Annotated[TypedQuery, Query()], fields: Submitted
+    request: Request, _: LocalVisitor, wanted: Annotated[WholeQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
     """Send a message, and the LLM's answer if there is an LLM."""
     services, content = services_of(request), field(fields, "content", MOST_CHARACTERS).strip()
@@ -92,7 +88,7 @@ async def say(
 
 @router.post("/chat/close")
 async def close(
-    request: Request, principal: LocalVisitor, wanted: Annotated[TypedQuery, Query()], fields: Submitted
+    request: Request, principal: LocalVisitor, wanted: Annotated[WholeQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
     """Close the episode, and start another conversation if requested."""
     await flush_conversation(request, principal, wanted.id, FlushBody())

@@ -1,22 +1,17 @@
-"""Conversation screens: a user's list, and one conversation with its messages beside what was made of them."""
+"""Screens of one conversation: its messages beside what was made of them, and the context that an agent loads."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
-from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
 
-from afterword.reading.context import ANYONE
 from afterword.reading.memory import MAX_TOKENS, ConversationDetails
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
-from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.rendering import (
     PageRoute,
     figures_in,
@@ -27,7 +22,7 @@ from afterword.serving.page.rendering import (
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
 from afterword.serving.problems import existing
-from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent, ConversationsQuery
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent
 from afterword.serving.services import services_of
 from afterword.streams.stores.episodes import StoredEpisode
 
@@ -88,21 +83,6 @@ def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode
     return runs
 
 
-@router.get("/conversations")
-async def show_conversations(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationsQuery, Query()]
-) -> HTMLResponse:
-    """List a user's conversations. A visitor whose key is not bound to a user must name one."""
-    user_id = wanted.user_id or (None if principal.user_id is ANYONE else principal.user_id)
-    tenant_id = principal.tenant(wanted.tenant_id or None)
-    page = None
-    if user_id:
-        memory = services_of(request).memory
-        page = await memory.conversations(user_id=principal.user(str(user_id)), tenant_id=tenant_id, after=wanted.after)
-    given: dict[str, Any] = {"user_id": user_id, "tenant_id": tenant_id, "page": page, "wanted_user": wanted.user_id}
-    return html_page(request, "conversations.html", principal, **given)
-
-
 @router.get("/conversation")
 async def show_conversation(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
@@ -140,25 +120,6 @@ async def thread_of(
         next_episodes=min(ordinals) + 1 if ordinals else wanted.episodes_before,
         may_write=may_write and principal.may("write"),
     )
-
-
-@router.get("/conversation/events")
-async def stream_conversation(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
-) -> EventStream:
-    """Tell a conversation's page that something changed. Raises: NotFound, BrokerUnavailable."""
-    await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    feed = services_of(request).feed
-    asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id, key_id=principal.key_id)
-    return EventStream.of(request, principal, _changes(feed, asked))
-
-
-async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
-    yield ServerSentEvent(comment="open")
-    async with aclosing(feed.events(wanted, feed.offsets)) as events:
-        async for event in events:
-            if isinstance(event, Published):
-                yield ServerSentEvent(event.kind, event="changed")
 
 
 @router.get("/conversation/context")

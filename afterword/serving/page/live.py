@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,6 @@ from afterword.streams.settings import Settings
 from afterword.streams.summarizer.summary import EXTRACTIVE
 
 TICK_SECONDS = 1.0
-HISTORY_TICKS = 60
 SHOWN_AT_ONCE = 40
 """Number of events shown per tick. All of them are counted."""
 RECENT_RECORDS = 200
@@ -37,8 +36,6 @@ COUNTED_HOURS = 24
 RECENT_SECONDS = 8.0
 LAG_SECONDS = 4.0
 """The lag is read again once it is this old."""
-OLDEST_SECONDS = 60.0
-"""A rate is computed between two readings that are at most this far apart."""
 READ_SECONDS = 10.0
 MOST_COUNTED = 5000
 """Dead letters are counted one by one up to this many records."""
@@ -48,43 +45,24 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass
-class LiveView:
-    """A visitor's events since the last tick, and the number of events in each earlier tick."""
+class LiveTotals:
+    """What a visitor's events add up to."""
 
-    waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
-    counts: Counter[str] = field(default_factory=Counter)
-    totals: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
     """Counts by kind. Summaries that no LLM wrote also count as `fallback` or `extractive`."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and seconds that the LLM used for all summaries."""
     asked: int = 0
     """Number of summaries for which an LLM was called."""
-    history: dict[str, deque[int]] = field(
-        default_factory=lambda: {kind: deque([0] * HISTORY_TICKS, HISTORY_TICKS) for kind in ALL}
-    )
 
-    def take(self, published: Published) -> None:
-        self.waiting.append(published)
-        self.counts[published.kind] += 1
-        self.count(published)
-
-    def count(self, published: Published) -> None:
-        """Add an event to the totals without showing it as new."""
-        self.totals[published.kind] += 1
-        if isinstance(event := published.event, SummaryCreated):
-            is_fallback = event.quality.source == "fallback"
-            self.totals["extractive" if event.quality.reason == EXTRACTIVE else "fallback"] += is_fallback
-            self.usage += event.usage
-            self.asked += bool(event.usage.prompt_tokens)
-
-    def tick(self) -> list[Published]:
-        """End the tick and return its events, oldest first."""
-        for kind, history in self.history.items():
-            history.append(self.counts[kind])
-        shown = list(self.waiting)
-        self.counts.clear()
-        self.waiting.clear()
-        return shown
+    def count(self, events: Iterable[Published]) -> None:
+        for published in events:
+            self.events[published.kind] += 1
+            if isinstance(event := published.event, SummaryCreated):
+                is_fallback = event.quality.source == "fallback"
+                self.events["extractive" if event.quality.reason == EXTRACTIVE else "fallback"] += is_fallback
+                self.usage += event.usage
+                self.asked += bool(event.usage.prompt_tokens)
 
 
 @router.get("/")
@@ -98,33 +76,32 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     feed = services_of(request).feed
     wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
-    return EventStream.of(request, principal, _parts(feed, wanted))
+    return EventStream.of(request, principal, live_parts(feed, wanted))
 
 
-async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
-    view, here = LiveView(), feed.offsets
+async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the latest events, then every second the totals and the events since. Totals begin 24 hours ago."""
+    totals, here = LiveTotals(), feed.offsets
     past = await recent_events(feed, wanted)
     since = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
-    for published in past:
-        if published.at >= since:
-            view.count(published)
+    totals.count(published for published in past if published.at >= since)
     yield ServerSentEvent(_entries(past[-SHOWN_AT_ONCE:]), event="history")
+    waiting: deque[Published] = deque(maxlen=SHOWN_AT_ONCE)
     async with aclosing(feed.events(wanted, here)) as events:
 
         async def pump() -> None:
             async for event in events:
                 if isinstance(event, Published):
-                    view.take(event)
+                    waiting.append(event)
+                    totals.count([event])
 
         pumping = asyncio.create_task(pump())
         try:
             while not pumping.done():
-                shown_tiles = fragment(
-                    "live_tiles.html", view=view, seconds=HISTORY_TICKS * TICK_SECONDS, away=not feed.running
-                )
-                yield ServerSentEvent(shown_tiles, event="tiles")
+                yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
                 await asyncio.wait([pumping], timeout=TICK_SECONDS)
-                if shown := view.tick():
+                if shown := [*waiting]:
+                    waiting.clear()
                     yield ServerSentEvent(_entries(shown), event="entries")
         finally:
             pumping.cancel()
@@ -162,28 +139,24 @@ class LagReader:
     async def read(self) -> dict[str, Any]:
         """Return how many records each worker has yet to read, how many messages there are, and how many dead letters.
 
-        It may be LAG_SECONDS old. `messages_per_second` is None at the first reading and after a pause, `dead_letters`
-        if there are too many records to count. Raises: BrokerUnavailable, KafkaError, TopicMissing.
+        It may be LAG_SECONDS old. `dead_letters` is None if there are too many records to count. Raises:
+        BrokerUnavailable, KafkaError, TopicMissing.
         """
         async with self._reading:
             if self._last is None or self._clock() - self._at >= LAG_SECONDS:
                 self._last = await in_time(self._kafka, READ_SECONDS, self._read())
+                self._at = self._clock()
             return self._last
 
     async def _read(self) -> dict[str, Any]:
         kafka = self._kafka
         async with open_log(kafka) as reading:
             messages, episodes = await reading.ends(kafka.messages_topic), await reading.ends(kafka.episodes_topic)
-            total, now = sum(messages.values()), self._clock()
-            seconds = now - self._at
-            is_known = self._last is not None and 0 < seconds <= OLDEST_SECONDS
-            self._at = now
             return {
                 "segmenter": await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
                 "archiver": await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
                 "summarizer": await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
-                "messages": total,
-                "messages_per_second": (total - self._last["messages"]) / seconds if self._last and is_known else None,
+                "messages": sum(messages.values()),
                 "dead_letters": await self._dead_letters(reading),
             }
 

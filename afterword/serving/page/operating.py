@@ -1,10 +1,9 @@
 """Screens for operators: health, and dead letters to inspect, replay or discard."""
 
 from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue
@@ -13,7 +12,6 @@ from afterword.serving.operating import database_answers
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
 from afterword.serving.problems import NotFound, RequestInvalid
-from afterword.serving.reading import Parameters
 from afterword.serving.services import in_time, services_of
 from afterword.streams.stores.episodes import UsageBy
 from afterword.version import running_version
@@ -59,21 +57,14 @@ async def run_checks(request: Request, principal: OperatingVisitor, _: Submitted
     return html_page(request, "health_checks.html", principal, results=await check_all(services_of(request).settings))
 
 
-class LettersQuery(Parameters):
-    done: Literal["replayed", "discarded"] | None = None
-    """Outcome of the submitted form."""
-    count: int = Field(0, ge=0)
-
-
-class LetterQuery(Parameters):
-    address: str = Field(max_length=400)
-
-
 @router.get("/dead-letters")
 async def show_dead_letters(
-    request: Request, principal: OperatingVisitor, wanted: Annotated[LettersQuery, Query()]
+    request: Request, principal: OperatingVisitor, done: Action | None = None, count: Annotated[int, Query(ge=0)] = 0
 ) -> HTMLResponse:
-    """List the first dead letters that were neither replayed nor discarded."""
+    """List the first dead letters that were neither replayed nor discarded.
+
+    `done` and `count` are the outcome of the form that was just sent.
+    """
     settings = services_of(request).settings
 
     async def listed() -> list[DeadLetter]:
@@ -88,13 +79,13 @@ async def show_dead_letters(
         return found
 
     letters = await in_time(settings.kafka, WORK_SECONDS, listed())
-    given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "wanted": wanted}
-    return html_page(request, "dead_letters.html", principal, listed=LISTED, **given)
+    given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "done": done}
+    return html_page(request, "dead_letters.html", principal, listed=LISTED, count=count, **given)
 
 
 @router.get("/dead-letter")
 async def show_dead_letter(
-    request: Request, principal: OperatingVisitor, wanted: Annotated[LetterQuery, Query()]
+    request: Request, principal: OperatingVisitor, address: Annotated[str, Query(max_length=400)]
 ) -> HTMLResponse:
     """Show a dead letter: why it was rejected, its headers, and the beginning of its value."""
     settings = services_of(request).settings
@@ -102,7 +93,7 @@ async def show_dead_letter(
     async def read() -> DeadLetter:
         async with open_queue(settings) as queue:
             try:
-                return await queue.find(wanted.address)
+                return await queue.find(address)
             except NoSuchDeadLetter:
                 raise NotFound(what="dead letter") from None
 

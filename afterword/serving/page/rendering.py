@@ -149,12 +149,6 @@ def fewer(share: float) -> str:
     return f"{share:.0%} fewer" if share >= 0 else f"{-share:.0%} more"
 
 
-def sparkline(numbers: Sequence[int]) -> str:
-    """Return the points of an SVG polyline that is 60 wide and 20 high."""
-    highest, steps = max(1, *numbers), max(1, len(numbers) - 1)
-    return " ".join(f"{60 * at / steps:.1f},{19 - 18 * number / highest:.1f}" for at, number in enumerate(numbers))
-
-
 def revised(summary: SummaryCreated | Revision) -> str:
     """Say why an episode has this revision."""
     return "first summary" if summary.revision == 1 else REASONS[summary.reason]
@@ -192,7 +186,6 @@ def templates() -> Environment:
         tokens=count_tokens,
         evidence=with_evidence,
         marked=with_words,
-        spark=sparkline,
     )
     made.globals.update(
         link=address,

@@ -35,26 +35,19 @@
     say("");
   });
 
-  // A browser opens at most six connections to a server, so a hidden page closes its stream.
-  const streams = new Set();
+  // A browser opens at most six connections to a server, so a hidden page closes the live stream.
+  let stream = null;
   let waking = false;
   htmx.createEventSource = (address) => {
-    streams.forEach((one) => one.readyState === EventSource.CLOSED && streams.delete(one));
-    const stream = new EventSource(address, { withCredentials: true });
-    streams.add(stream);
+    stream = new EventSource(address, { withCredentials: true });
     if (document.hidden) stream.close();
     return stream;
   };
   document.addEventListener("visibilitychange", () => {
-    const all = Array.from(streams);
-    streams.clear();
-    if (document.hidden) {
-      all.forEach((one) => one.close());
-      all.forEach((one) => streams.add(one));
-    } else {
-      waking = all.length > 0;
-      all.forEach((one) => one.onerror && one.onerror(new Event("error"))); // makes the extension reconnect
-    }
+    if (!stream) return;
+    waking = !document.hidden;
+    if (document.hidden) stream.close();
+    else if (stream.onerror) stream.onerror(new Event("error")); // makes the extension reconnect
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.successful) say("");
@@ -163,11 +156,11 @@
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
     if (isPaused()) event.preventDefault();
   });
-  // the list of latest messages is not refreshed while somebody uses it or the page is hidden
+  // nothing is refreshed while the page is hidden, nor the list of latest messages while somebody uses it
   document.addEventListener("htmx:beforeRequest", (event) => {
     const part = event.detail.elt;
-    if (part.id !== "recent" || !part.querySelector(".cards")) return;
-    if (isPaused() || document.hidden || part.contains(document.activeElement)) event.preventDefault();
+    const isUsed = part.id === "recent" && part.querySelector(".cards") && (isPaused() || part.contains(document.activeElement));
+    if (isUsed || (document.hidden && part.matches("[hx-trigger*='every']"))) event.preventDefault();
   });
   document.addEventListener("htmx:sseMessage", () => {
     const list = byId("entries");

@@ -3,7 +3,10 @@
 import random
 import re
 import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +17,13 @@ from pydantic import SecretStr
 from starlette.requests import Request
 
 from afterword.operating.erasing.receipt import Receipt
+from afterword.reading.context import Owner
 from afterword.schemas import Usage
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.serving.feed import Published
+from afterword.serving.events import ALL
+from afterword.serving.feed import Published, StreamFilter
 from afterword.serving.page import app as page
-from afterword.serving.page.live import LiveView
+from afterword.serving.page.live import LiveTotals, live_parts
 from afterword.serving.page.rendering import (
     address,
     anchor,
@@ -283,7 +288,6 @@ async def test_foreign_text_is_escaped_wherever_it_is() -> None:
         "/conversation?id=c1",
         "/conversation?id=c1&version=x",
         "/conversation/context?id=c1",
-        "/conversation/events?id=c1",
         "/conversation/message?id=c1&message_id=m0",
         "/conversation/edit?id=c1&message_id=m0",
         "/dead-letters",
@@ -489,21 +493,51 @@ def test_marking_takes_any_text() -> None:
     assert figures_in([a_message(content=text.replace("\ud800", ""))])
 
 
+class OneToCome:
+    """A feed with past events, and one that is still to come."""
+
+    running = True
+
+    def __init__(self, past: list[Published], coming: Published) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self._past = past
+        self._coming = coming
+
+    async def recent(self, *_: object) -> list[Published]:
+        return self._past
+
+    async def events(self, *_: object) -> AsyncIterator[Published]:
+        yield self._coming
+        await asyncio.Event().wait()
+
+
+async def test_live_counts_24_hours_shows_what_was_before_and_goes_on() -> None:
+    now = datetime.now(UTC)
+    past = [summarized(1, created_at=now - timedelta(hours=25)), summarized(2, created_at=now - timedelta(hours=23))]
+    feed: Any = OneToCome(past, summarized(3, created_at=now))
+    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)))) as parts:
+        history, tiles, coming, later = [await anext(parts) for _ in range(4)]
+    assert re.findall(r"Title \d", str(history.data)) == ["Title 2", "Title 1"]
+    assert re.findall(r"Title \d", str(coming.data)) == ["Title 3"]
+    counted = r'Summaries</span>\s*<span class="number">(\d+)'
+    assert [re.findall(counted, str(part.data)) for part in (tiles, later)] == [["1"], ["2"]]
+
+
 def test_live_counts_what_the_llm_took() -> None:
-    view = LiveView()
-    nothing = fragment("live_tiles.html", view=view, seconds=60, away=False)
+    totals = LiveTotals()
+    nothing = fragment("live_tiles.html", totals=totals, away=False)
     assert ">–<" in nothing
     assert "cannot be reached" not in nothing
-    for ordinal, usage in enumerate([Usage(prompt_tokens=1000, completion_tokens=50, seconds=1.5), Usage()], 1):
-        view.take(summarized(ordinal, usage))
-    view.take(summarized(3, Usage(prompt_tokens=500, completion_tokens=50, seconds=3.5)))
-    shown = fragment("live_tiles.html", view=view, seconds=60, away=True)
+    used = Usage(prompt_tokens=1000, completion_tokens=50, seconds=1.5), Usage()
+    totals.count(summarized(ordinal, usage=usage) for ordinal, usage in enumerate(used, 1))
+    totals.count([summarized(3, usage=Usage(prompt_tokens=500, completion_tokens=50, seconds=3.5))])
+    shown = fragment("live_tiles.html", totals=totals, away=True)
     for text in (">2.5 s<", "5 s in total", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
         assert text in shown, text
 
 
-def summarized(ordinal: int, usage: Usage) -> Published:
-    summary = a_summary(ordinal, usage=usage)
+def summarized(ordinal: int, **fields: Any) -> Published:
+    summary = a_summary(ordinal, **fields)
     where = TopicPartition("summary.created", 0)
     return Published("p", SUMMARY_CREATED, summary, summary.model_dump_json(), where, ordinal)
 
