@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from afterword.schemas.base import PartyId
 from afterword.serving.feed import MOST_CHARACTERS, Feed, Reached, StreamFilter, offsets_of, position_id
-from afterword.serving.principal import MayRead, Principal, Streams, is_still_admitted
+from afterword.serving.principal import MayRead, Principal, is_still_admitted
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
 from afterword.serving.writing import require_own
@@ -47,29 +47,17 @@ class EventsQuery(Parameters):
 class EventStream(EventSourceResponse):
     """One of the limited number of streams that a key may have open.
 
-    It ends quietly when a client stops reading, or when `is_admitted` says that its key is no longer valid.
+    It ends quietly when a client stops reading or its key is no longer valid.
     """
 
-    def __init__(
-        self,
-        content: AsyncGenerator[ServerSentEvent, None],
-        streams: Streams,
-        key_id: str,
-        is_admitted: Callable[[], Awaitable[bool]],
-    ) -> None:
-        """Open the stream. Raises: TooManyStreams."""
-        streams.require_room(key_id)
-        super().__init__(_while(is_admitted, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
-        self._streams, self._key_id = streams, key_id
-
-    @classmethod
-    def of(
-        cls, request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent, None]
-    ) -> "EventStream":
-        """Open a principal's stream. Raises: TooManyStreams; BrokerUnavailable if the feed has not started."""
+    def __init__(self, request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent, None]) -> None:
+        """Open the stream. Raises: TooManyStreams; BrokerUnavailable if the feed has not started."""
         services = services_of(request)
         services.feed.require_running()
-        return cls(content, services.streams, principal.key_id, partial(is_still_admitted, request, principal))
+        services.streams.require_room(principal.key_id)
+        content = _while(partial(is_still_admitted, request, principal), content)
+        super().__init__(content, ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+        self._streams, self._key_id = services.streams, principal.key_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -136,7 +124,7 @@ async def stream_events(
     asked = StreamFilter(
         principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id, principal.key_id
     )
-    return EventStream.of(request, principal, _lines(feed, asked, since))
+    return EventStream(request, principal, _lines(feed, asked, since))
 
 
 async def _lines(

@@ -9,7 +9,6 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from importlib import import_module
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -24,7 +23,6 @@ from afterword.reading.memory import (
     MOST_PAGE_CONVERSATIONS,
     NEIGHBOURS,
     PAGE_CONVERSATIONS,
-    PAGE_EPISODES,
     ConversationPage,
     Memory,
     MessageInContext,
@@ -98,12 +96,6 @@ class ConversationsArguments(Parameters):
     """Maximum number of conversations."""
 
 
-class EpisodesArguments(Parameters):
-    conversation_id: ConversationName
-    before: int | None = Field(None, ge=1, le=2**53)
-    """`next_before` of the page before: only smaller ordinals."""
-
-
 class EpisodeArguments(Parameters):
     episode_id: Annotated[str, Field(min_length=1, max_length=MOST_EPISODE_ID_CHARACTERS)]
     """Id of the episode, as the other tools show it."""
@@ -126,38 +118,11 @@ class ForgetArguments(Parameters):
     message_id: MessageName
 
 
-class EpisodeHeading(Model):
-    """An episode in a list."""
-
-    episode_id: str
-    ordinal: int
-    """Position in its conversation, starting with 1."""
-    title: str
-    short_summary: str
-    message_count: int
-    started_at: Time
-    ended_at: Time
-
-
-class EpisodeHeadings(Model):
-    """Episodes of a conversation, newest first."""
-
-    episodes: tuple[EpisodeHeading, ...]
-    next_before: int | None
-    """`before` for the next page; null if this is the last page."""
-
-
-class ConversationFlushed(Model):
-    """A flush that Kafka acknowledged."""
-
-    conversation_id: str
-
-
-class MessageChanged(Model):
+class ChangeAccepted(Model):
     """A change that Kafka acknowledged."""
 
     conversation_id: str
-    message_id: str
+    message_id: str | None = None
 
 
 class ToolAnswer(NamedTuple):
@@ -187,12 +152,11 @@ class Toolbox:
         """
         hits = await self.memory.recall(
             given.query,
-            user_id=self.principal.user(None),
-            tenant_id=self.principal.tenant(None),
             k=given.k,
             started_after=given.since,
             ended_before=given.until,
             min_coverage=given.min_coverage,
+            **self._owner,
         )
         lines: list[str] = []
         for hit in hits:
@@ -206,8 +170,7 @@ class Toolbox:
 
         Use it at the beginning of a conversation. The structured answer includes the messages that state each fact.
         """
-        user_id, tenant_id = self.principal.user(None), self.principal.tenant(None)
-        found = await self.memory.profile(user_id, tenant_id, given.max_tokens)
+        found = await self.memory.profile(max_tokens=given.max_tokens, **self._owner)
         return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible)))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
@@ -228,8 +191,7 @@ class Toolbox:
 
     async def list_conversations(self, given: ConversationsArguments) -> ToolAnswer:
         """List this user's conversations, the most recently summarized first."""
-        user_id, tenant_id = self.principal.user(None), self.principal.tenant(None)
-        page = await self.memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=given.limit)
+        page = await self.memory.conversations(limit=given.limit, **self._owner)
         lines = (
             f"conversation {id_shown(one.conversation_id)} ({one.message_count} messages in "
             f"{one.episode_count} episodes, summarized {one.summarized_at:%Y-%m-%d %H:%M} UTC): {said(one.title)}"
@@ -237,23 +199,11 @@ class Toolbox:
         )
         return ToolAnswer(page, quoted(lines))
 
-    async def list_episodes(self, given: EpisodesArguments) -> ToolAnswer:
-        """List the episodes of a conversation, newest first. An episode is a section of it about one subject."""
-        await require_own(self.memory, self.principal, {given.conversation_id})
-        page = await self.memory.episodes(given.conversation_id, PAGE_EPISODES, given.before, **self._owner)
-        headings = tuple(
-            EpisodeHeading.model_construct(**{name: getattr(one.summary, name) for name in EpisodeHeading.model_fields})
-            for one in page.episodes
-        )
-        lines = [_episode_line(h.episode_id, h.started_at, h.ended_at, h.title, h.short_summary) for h in headings]
-        if page.next_before:
-            lines.append(f"(for older episodes: before = {page.next_before})")
-        return ToolAnswer(EpisodeHeadings(episodes=headings, next_before=page.next_before), quoted(lines))
-
     async def get_episode(self, given: EpisodeArguments) -> ToolAnswer:
-        """Show an episode: its title, its long summary, and when it took place."""
+        """Show an episode, a section of a conversation about one subject: its title, long summary and times."""
         one = EpisodeDocument.of(existing("episode", await self.memory.episode(given.episode_id, **self._owner)))
-        line = _episode_line(one.episode_id, one.started_at, one.ended_at, one.title, one.long_summary)
+        times = f"{one.started_at:%Y-%m-%d %H:%M} to {one.ended_at:%Y-%m-%d %H:%M} UTC"
+        line = f"episode {id_shown(one.episode_id)} ({times}): {said(f'{one.title}. {one.long_summary}')}"
         return ToolAnswer(one, quoted([line]))
 
     async def remember(self, given: RememberArguments) -> ToolAnswer:
@@ -266,13 +216,13 @@ class Toolbox:
         await require_own(self.memory, self.principal, {given.conversation_id}, new=True)
         await write_events(self.outbox, [message])
         text = f"Kept as message {message.id}."
-        return ToolAnswer(MessageChanged(conversation_id=given.conversation_id, message_id=message.id), text)
+        return ToolAnswer(ChangeAccepted(conversation_id=given.conversation_id, message_id=message.id), text)
 
     async def flush(self, given: FlushArguments) -> ToolAnswer:
         """Close the conversation's current episode, so that it is summarized now and can be recalled shortly."""
         event = ConversationFlush(conversation_id=given.conversation_id, tenant_id=self.principal.tenant(None))
         await write_change(self.memory, self.outbox, self.principal, event)
-        answer = ConversationFlushed(conversation_id=given.conversation_id)
+        answer = ChangeAccepted(conversation_id=given.conversation_id)
         return ToolAnswer(answer, "The flush was accepted. The summary will be ready in a moment.")
 
     async def forget_message(self, given: ForgetArguments) -> ToolAnswer:
@@ -281,7 +231,7 @@ class Toolbox:
         event = MessageDeleted(id=given.message_id, conversation_id=given.conversation_id, tenant_id=tenant_id)
         await write_change(self.memory, self.outbox, self.principal, event)
         text = "The deletion was accepted. The message will be gone in a moment."
-        return ToolAnswer(MessageChanged(**given.model_dump()), text)
+        return ToolAnswer(ChangeAccepted(**given.model_dump()), text)
 
 
 G = TypeVar("G", bound=Parameters)
@@ -313,11 +263,10 @@ TOOLS: tuple[AgentTool[Any], ...] = (
     AgentTool("Load a conversation", Toolbox.get_context, ContextArguments, TypeAdapter(ContextAnswer)),
     AgentTool("Read a message", Toolbox.get_message, MessageArguments, TypeAdapter(MessageInContext)),
     AgentTool("List conversations", Toolbox.list_conversations, ConversationsArguments, TypeAdapter(ConversationPage)),
-    AgentTool("List episodes", Toolbox.list_episodes, EpisodesArguments, TypeAdapter(EpisodeHeadings)),
     AgentTool("Show an episode", Toolbox.get_episode, EpisodeArguments, TypeAdapter(EpisodeDocument)),
-    AgentTool("Remember a message", Toolbox.remember, RememberArguments, TypeAdapter(MessageChanged), "write"),
-    AgentTool("Summarize now", Toolbox.flush, FlushArguments, TypeAdapter(ConversationFlushed), "write"),
-    AgentTool("Forget a message", Toolbox.forget_message, ForgetArguments, TypeAdapter(MessageChanged), "write", True),
+    AgentTool("Remember a message", Toolbox.remember, RememberArguments, TypeAdapter(ChangeAccepted), "write"),
+    AgentTool("Summarize now", Toolbox.flush, FlushArguments, TypeAdapter(ChangeAccepted), "write"),
+    AgentTool("Forget a message", Toolbox.forget_message, ForgetArguments, TypeAdapter(ChangeAccepted), "write", True),
 )
 
 
@@ -387,8 +336,3 @@ def _visible(text: str) -> str:
 def id_shown(name: str) -> str:
     """Return a foreign id on one line. The structured content has it unchanged."""
     return shown(cleaned(name))
-
-
-def _episode_line(episode_id: str, started_at: datetime, ended_at: datetime, *texts: str) -> str:
-    times = f"{started_at:%Y-%m-%d %H:%M} to {ended_at:%Y-%m-%d %H:%M} UTC"
-    return f"episode {id_shown(episode_id)} ({times}): {said('. '.join(text for text in texts if text))}"

@@ -46,12 +46,19 @@ def message(conversation: str, number: int, user: str, content: str, **fields: A
     return MessageCreated(id=f"m{number}", conversation_id=conversation, user_id=user, content=content, **given)
 
 
-async def afterword(settings: Settings, directory: Path, *arguments: str) -> tuple[int, str, str]:
+async def afterword(settings: Settings, directory: Path, *arguments: str, typed: str = "") -> tuple[int, str, str]:
     """Run the command, and return exit code, output and errors."""
     command = [sys.executable, "-m", "afterword", *arguments]
     environment = {**os.environ, **environment_of(settings)}
     done = await asyncio.to_thread(
-        subprocess.run, command, cwd=directory, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS
+        subprocess.run,
+        command,
+        cwd=directory,
+        env=environment,
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -87,6 +94,9 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     assert (code, json.loads(said)) == (0, {
         "conversations": 2, "shared_conversations": 1, "messages": 6, "episodes": 2, "dead_letters": 1,
     }), errors  # fmt: skip
+    code, said, errors = await afterword(settings, tmp_path, "erase", *person, typed="n\n")
+    assert (code, said) == (1, "")
+    assert errors.endswith("Aborted.\n")
 
     receipts = tmp_path / "receipts"
     arguments = ("erase", *person, "--yes", "--by", "the data protection officer", "--receipt")

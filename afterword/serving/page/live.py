@@ -76,7 +76,7 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     feed = services_of(request).feed
     wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
-    return EventStream.of(request, principal, live_parts(feed, wanted))
+    return EventStream(request, principal, live_parts(feed, wanted))
 
 
 async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:

@@ -237,6 +237,14 @@ def test_whoever_reads_only_the_beginning_of_an_output_is_no_failure() -> None:
     assert (process.returncode, said) == (0, "")
 
 
+def test_ctrl_c_while_the_command_line_is_loading_ends_it_silently(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-m", "afterword", "config", "show"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 async def test_context_of_the_sqlite_file_imports_only_what_it_needs(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "afterword.sqlite")
     await SqliteMessages(file).put_many([ArchivedMessage(a_message(content="Two seats for Tuesday."), 0, 0)])

@@ -254,28 +254,40 @@ async def test_records_that_are_no_events_are_passed_over() -> None:
     assert feeding.feed._offsets[TopicPartition("summary.created", 0)] == 8
 
 
-async def admitted() -> bool:
-    return True
+class Revocable:
+    """An authenticator that knows one principal until it is revoked."""
+
+    def __init__(self, key_id: str) -> None:
+        self.holder = Principal(key_id, frozenset({"read"}))
+        self.is_revoked = False
+
+    async def principal(self, _: str | None) -> Principal:
+        if self.is_revoked:
+            raise Unauthenticated
+        return self.holder
+
+
+def a_stream(streams: Streams, keys: Revocable) -> EventStream:
+    services = SimpleNamespace(feed=Feeding().feed, streams=streams, authenticator=keys)
+    state = SimpleNamespace(services=services)
+    request: Any = SimpleNamespace(app=SimpleNamespace(state=state), state=SimpleNamespace(token="secret"))
+    return EventStream(request, keys.holder, endless())
 
 
 async def test_a_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CACHED_SECONDS + CHECK_SECONDS < 5
     monkeypatch.setattr("afterword.serving.events.CHECK_SECONDS", 0.05)
-    is_valid, sent = True, []
-
-    async def is_admitted() -> bool:
-        return is_valid
+    keys, sent = Revocable("a"), []
 
     async def receive() -> dict[str, Any]:
         await asyncio.Event().wait()
         raise AssertionError
 
     async def send(message: Any) -> None:
-        nonlocal is_valid
         sent.append(message)
-        is_valid = False
+        keys.is_revoked = True
 
-    await asyncio.wait_for(EventStream(endless(), Streams(1), "a", is_admitted)(SCOPE, receive, send), 60)
+    await asyncio.wait_for(a_stream(Streams(1), keys)(SCOPE, receive, send), 60)
     assert sent[-1]["more_body"] is False
 
 
@@ -312,6 +324,7 @@ async def endless() -> AsyncGenerator[ServerSentEvent, None]:
 
 async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
     streams, begun, silence = Streams(2), asyncio.Event(), asyncio.Event()
+    a, b = Revocable("a"), Revocable("b")
 
     async def receive() -> dict[str, Any]:
         await silence.wait()
@@ -324,14 +337,14 @@ async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
     opened = []
     for _ in range(2):
         begun.clear()
-        opened.append(asyncio.create_task(EventStream(endless(), streams, "a", admitted)(SCOPE, receive, send)))
+        opened.append(asyncio.create_task(a_stream(streams, a)(SCOPE, receive, send)))
         await begun.wait()
     with pytest.raises(TooManyStreams):
-        EventStream(endless(), streams, "a", admitted)
-    EventStream(endless(), streams, "b", admitted)
+        a_stream(streams, a)
+    a_stream(streams, b)
     silence.set()
     await asyncio.gather(*opened)
-    EventStream(endless(), streams, "a", admitted)
+    a_stream(streams, a)
     assert not streams._open, "nothing is kept of keys that have none"
 
 

@@ -24,7 +24,7 @@ from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 from tests.unit.afterword.serving.test_writing import sent
 
-READS = ["recall", "get_profile", "get_context", "get_message", "list_conversations", "list_episodes", "get_episode"]
+READS = ["recall", "get_profile", "get_context", "get_message", "list_conversations", "get_episode"]
 WRITES = ["remember", "flush", "forget_message"]
 MODES = ["auto", "legacy"]
 """The protocol of 2026, which has no handshake, and the ones before."""
@@ -46,7 +46,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "get_context": {"conversation_id": "c1"},
     "get_message": {"conversation_id": "c1", "message_id": "m1"},
     "list_conversations": {},
-    "list_episodes": {"conversation_id": "c1"},
     "get_episode": {"episode_id": "c1:1"},
     "remember": {"conversation_id": "c1", "role": "user", "content": "Hello."},
     "flush": {"conversation_id": "c1"},
@@ -135,8 +134,6 @@ async def test_what_is_found_is_what_memory_knows() -> None:
             assert "\nassistant: A flight to Rome on day 5." in text_of(context)
             listed = await client.call_tool("list_conversations", {"limit": 1})
             assert listed.structured_content["conversations"][0]["conversation_id"] == "c1"
-            page = await client.call_tool("list_episodes", {"conversation_id": "c1", "before": 2})
-            assert [one["ordinal"] for one in page.structured_content["episodes"]] == [1]
             episode = await client.call_tool("get_episode", {"episode_id": "c1:2"})
             assert episode.structured_content["message_ids"] == ["m2", "m3"]
 
@@ -198,7 +195,7 @@ async def test_what_is_somebody_elses_is_not_found(fields: dict[str, Any]) -> No
         await a_conversation(served)
         async with over_http(served) as http, over_streams(served, **fields) as streams:
             for client in (http, streams):
-                for name in ("get_context", "list_episodes", "get_episode", *WRITES):
+                for name in ("get_context", "get_episode", *WRITES):
                     answer = await client.call_tool(name, CALLS[name])
                     assert error_of(answer) == "not_found"
                     assert "Rome" not in text_of(answer)
