@@ -37,7 +37,7 @@ SCREENSHOTS = "PAGE_SCREENSHOTS"
 WAIT_MS = 120_000
 SCREENS = {
     "live": "/",
-    "conversations": "/conversations?user_id=u1",
+    "conversations": "/conversations",
     "conversation": "/conversation?id=trip",
     "edit": "/conversation/edit?id=trip&message_id=m1",
     "people": "/people",
@@ -391,7 +391,7 @@ async def test_search_marks_words_and_a_deletion_disappears_everywhere(world: Wo
         await world.deployment.finished()
         await search(page, "flights to rome", "u-gone")
         await expect(page.get_by_text("Nothing is known")).to_be_visible()
-        await page.goto(address("/conversations", user_id="u-gone"))
+        await page.goto(address("/person", user_id="u-gone"))
         await expect(page.get_by_text("No conversation has a summary yet")).to_be_visible()
         await page.goto(address("/conversation", id="gone"))
         await expect(page.get_by_role("heading", name="Not Found")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Screens that find conversations: a user's, those with the latest messages, and by a search."""
+"""Screens that find conversations: those with the latest messages, and by a search."""
 
 import asyncio
 import time
@@ -16,7 +16,6 @@ from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.serving.page.rendering import PageRoute, html_page, see_other, word_finder
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, field, seal_of
-from afterword.serving.reading import ConversationsQuery
 from afterword.serving.services import in_time, services_of
 from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
@@ -43,18 +42,9 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 @router.get("/conversations")
-async def show_conversations(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationsQuery, Query()]
-) -> HTMLResponse:
-    """List a user's conversations. A visitor whose key is not bound to a user must name one."""
-    user_id = wanted.user_id or (None if principal.user_id is ANYONE else principal.user_id)
-    tenant_id = principal.tenant(wanted.tenant_id or None)
-    page = None
-    if user_id:
-        memory = services_of(request).memory
-        page = await memory.conversations(user_id=principal.user(str(user_id)), tenant_id=tenant_id, after=wanted.after)
-    given: dict[str, Any] = {"user_id": user_id, "tenant_id": tenant_id, "page": page, "wanted_user": wanted.user_id}
-    return html_page(request, "conversations.html", principal, **given)
+async def show_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show a search form, and the conversations with the latest messages."""
+    return html_page(request, "conversations.html", principal, user_id="", tenant_id="")
 
 
 class RecentMessages:

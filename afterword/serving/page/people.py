@@ -42,6 +42,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 class PersonQuery(OwnedParameters):
+    after: str | None = Field(None, max_length=2000)
     sent: bool = False
     """Whether a change was just sent."""
 
@@ -87,7 +88,7 @@ async def show_person(
     memory = services_of(request).memory
     profile, page = await asyncio.gather(
         memory.profile(user_id, tenant_id, KNOWN_TOKENS),
-        memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=CONVERSATIONS),
+        memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=CONVERSATIONS, after=wanted.after),
     )
     given: dict[str, Any] = {
         "profile": profile,

@@ -259,7 +259,7 @@ async def test_foreign_text_is_escaped_wherever_it_is() -> None:
         await served.remembered.summarise(said[:2])
         owner = {"user_id": HOSTILE, "tenant_id": "t1"}
         pages = [
-            await served.client.get("/conversations", params=owner),
+            await served.client.get("/person", params=owner),
             await served.client.get("/conversation", params={"id": HOSTILE}),
             await served.client.get("/conversation/context", params={"id": HOSTILE}),
             await served.client.get("/conversation/message", params={"id": HOSTILE, "message_id": "m0"}),

@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 import pytest
@@ -62,6 +63,20 @@ async def test_a_person_is_shown_by_kind_with_the_messages_that_say_it_and_what_
         loaded = (await served.client.get("/person/context", params={**OWNER, "max_tokens": 500})).text
         assert "lives in Porto" in loaded
         assert "Leeds" not in loaded
+
+
+async def test_all_conversations_of_a_person_are_listed_page_by_page() -> None:
+    async with serving() as served:
+        for n in range(12):
+            said = await served.remembered.say("A flight to Rome.", "Booked.", conversation_id=f"c{n}")
+            await served.remembered.summarise(said)
+        found, path = [], f"/person?{urlencode(OWNER)}"
+        while path:
+            page = (await served.client.get(path)).text
+            found.append(len(re.findall(r'href="/conversation\?id=c\d+"', page)))
+            older = re.search(r'href="([^"]+)">Older conversations', page)
+            path = older[1].replace("&amp;", "&") if older else ""
+        assert found == [10, 2]
 
 
 async def test_forgetting_shows_all_messages_that_say_it_and_deletes_those_that_are_chosen() -> None:
