@@ -100,7 +100,7 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
         try:
             tool, answer = await call_tool(toolbox, params.name, params.arguments or {})
         except AfterwordError as error:  # for the model to read
-            _, detail = explained(error)
+            detail = explained(error)[1]
             if isinstance(error, RequestInvalid):
                 detail = "; ".join(f"{name}: {problem}" for name, problem in error.problems)
             content = [TextContent(type="text", text=f"{error.error_type}: {detail}")]
