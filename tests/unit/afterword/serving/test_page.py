@@ -1,5 +1,6 @@
 """The page shows what the principal may see, escaped, and accepts only its own forms."""
 
+import asyncio
 import random
 import re
 import time
