@@ -218,13 +218,14 @@ def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_
     Returns each text's BM25, as a share of the maximum that a text could have, and its share of the query's total
     inverse document frequency.
     """
-    having = np.count_nonzero(counts, axis=1)
+    is_there = counts > 0
+    having = is_there.sum(axis=1)
     weights = np.log(1 + (BACKGROUND + counts.shape[1] - having + 0.5) / (having + 0.5))
     weights[is_common & (having == 0)] = 0
     total = weights.sum() or 1.0
     average = lengths.sum() / max(np.count_nonzero(lengths), 1)
     norms = K1 * (1 - b + b * np.maximum(lengths, 1) / max(average, 1))
-    return weights @ (counts / (counts + norms)) / total, weights @ (counts > 0) / total
+    return weights @ (counts / (counts + norms)) / total, weights @ is_there / total
 
 
 def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:

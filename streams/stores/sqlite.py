@@ -73,7 +73,7 @@ CREATE TABLE api_keys (digest TEXT PRIMARY KEY, key_id TEXT NOT NULL, document T
 CREATE TABLE erasures (key TEXT UNIQUE, id TEXT NOT NULL UNIQUE, document TEXT NOT NULL);
 CREATE TABLE points (
     id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
-    agent_id TEXT, conversation_id TEXT, ended_at INTEGER, model TEXT, message_ids TEXT, packed BLOB);
+    agent_id TEXT, conversation_id TEXT, ended_at INTEGER, model TEXT, signs BLOB, message_ids TEXT, packed BLOB);
 CREATE TABLE finders (
     id INTEGER PRIMARY KEY, point INTEGER NOT NULL, user_id TEXT NOT NULL, tenant_id TEXT, started_at INTEGER);
 CREATE INDEX finders_of_point ON finders (point);
@@ -83,8 +83,9 @@ CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 """
 """`points` has the indexed episodes, with times in microseconds. The row that keeps a removed episode out has no
-`message_ids`. `model` made the vectors, and `packed` has the words for the ranking. `words` has those for the search,
-see `sqlite_index.py`. `vectors` has those of the messages, with their model and dimension."""
+`message_ids`. `model` made the vectors, `signs` has the signs of their coordinates, and `packed` has the words for the
+ranking. `words` has those for the search, see `sqlite_index.py`. `vectors` has those of the messages, with their model
+and dimension."""
 
 T = TypeVar("T")
 

@@ -1,7 +1,10 @@
-"""The search index in the SQLite file: FTS5 finds words with `bm25()`, and NumPy finds vectors by cosine.
+"""The search index in the SQLite file: FTS5 finds words with `bm25()`, and NumPy finds vectors by their signs.
 
 FTS5 gets an episode's words once for each user who finds it: as numbers, prefixed with a digest of the user. So a
 search reads only its user's words, and a word is as rare as it is among the user's episodes.
+
+The more coordinates of two vectors have the same sign, the higher their cosine tends to be. Signs take an eighth of the
+space and time, and find as many answers.
 """
 
 import asyncio
@@ -15,12 +18,13 @@ from typing import Any, NamedTuple
 import apsw
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from afterword.schemas.base import EPOCH
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
-from afterword.streams.stores.packing import END, cosines, packed_texts, packed_words
+from afterword.streams.stores.packing import COORDINATE, END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.search_words import hashed, query_words
 
@@ -107,6 +111,8 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
     finder = {"tenant_id": summary.tenant_id, "started_at": _microseconds(summary.started_at)}
     numbers = packed_words(words)
     size = len(next(iter(vectors.values()))) if vectors else 0
+    if packed:
+        row["signs"] = _signs(np.frombuffer(packed, COORDINATE).reshape(-1, size)).tobytes()
     finders = [{**finder, "user_id": user} for user in episode.finders]
     return Point(row, finders, numbers[numbers != END].tolist(), packed, size)
 
@@ -123,8 +129,7 @@ def _put(connection: apsw.Connection, point: Point) -> bool:
         connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (finder_row, words))
     if point.vectors:
         model = point.row["model"]
-        for (kept_size,) in rows(connection, "SELECT size FROM vectors WHERE model IS ? LIMIT 1", (model,)):
-            _require_size(kept_size, point.size)
+        _require_size(connection, model, point.size)
         insert(connection, "vectors", {"id": row, "model": model, "size": point.size, "packed": point.vectors})
     return is_replaced
 
@@ -194,18 +199,20 @@ def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
 def _by_vector(
     connection: apsw.Connection, query: Query, model: str | None, dense: Dense, allowed: Allowed
 ) -> list[int]:
-    """Among the newest allowed episodes, find those with the best cosine of a message."""
-    source = "finders" if allowed.is_every else POINTS
-    select = f"""SELECT finders.id, size, vectors.packed FROM {source} JOIN vectors ON vectors.id = point
-        WHERE {allowed.condition} AND vectors.model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted
+    """Among the newest allowed episodes, find those with the most similar signs of a message."""
+    select = f"""SELECT finders.id, signs FROM {POINTS}
+        WHERE {allowed.condition} AND model IS :model AND signs IS NOT NULL ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted
     found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
     if not found:
         return []
-    ids, sizes, packed = zip(*found, strict=True)
-    _require_size(sizes[0], len(dense))
-    lengths = np.fromiter(map(len, packed), np.intp) // len(dense)
-    best = np.maximum.reduceat(cosines(b"".join(packed), dense), np.cumsum(lengths) - lengths)
-    return [ids[at] for at in np.argsort(-best, kind="stable")[: max(DEPTH, query.k)].tolist()]
+    _require_size(connection, model, len(dense))
+    ids, packed = zip(*found, strict=True)
+    asked = _signs(np.asarray(dense))
+    signs = np.frombuffer(b"".join(packed), np.uint8).reshape(-1, len(asked))
+    messages = np.fromiter(map(len, packed), np.intp) // len(asked)
+    different = np.bitwise_count(signs ^ asked).sum(axis=1)
+    least = np.minimum.reduceat(different, np.cumsum(messages) - messages)
+    return [ids[at] for at in np.argsort(least, kind="stable")[: max(DEPTH, query.k)].tolist()]
 
 
 def _allowed(query: Query) -> Allowed:
@@ -221,10 +228,15 @@ def _allowed(query: Query) -> Allowed:
     return Allowed(" AND ".join(given), {part.rpartition(":")[2]: v for part, v in given.items()}, len(given) == USER)
 
 
-def _require_size(kept: int, size: int) -> None:
-    if kept != size:
-        problem = f"the index has vectors of dimension {kept}, the embedder's have {size}"
-        raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
+def _require_size(connection: apsw.Connection, model: str | None, size: int) -> None:
+    for (kept,) in rows(connection, "SELECT size FROM vectors WHERE model IS ? LIMIT 1", (model,)):
+        if kept != size:
+            problem = f"the index has vectors of dimension {kept}, the embedder's have {size}"
+            raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
+
+
+def _signs(vectors: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.packbits(vectors > 0, axis=-1)
 
 
 def _tokens(numbers: Iterable[int], user: str) -> list[str]:

@@ -164,7 +164,7 @@ async def test_a_search_may_be_kept_to_an_agent_or_a_conversation(index: Episode
 
 
 async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: EpisodeIndex) -> None:
-    for ordinal, vectors in ((1, [[0.0, -1.0], [1.0, 0.0]]), (2, [[0.0, 1.0], [0.0, 0.9]])):
+    for ordinal, vectors in ((1, [[0.0, -1.0], [1.0, 0.1]]), (2, [[-0.1, 1.0], [0.0, 0.9]])):
         summary = a_summary(ordinal)
         ids = summary.message_ids[:2]
         texts = dict.fromkeys(ids, "An invoice." if ordinal == 2 else "A flight.")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
-from afterword.streams.stores.index import Query
+from afterword.streams.stores.index import DEPTH, Query
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import MATCHED, SqliteIndex
 from tests.indexing import put
@@ -191,6 +191,19 @@ async def test_vectors_of_one_model_have_one_dimension_and_another_model_s_are_n
     await put(renewed, plain(1), RAW_TEXT, [1.0, 0.0, 0.0])
     assert await renewed.revisions(["c1:1"]) == {"c1:1": 1}
     await file.close()
+
+
+async def test_of_many_episodes_those_with_similar_vectors_are_candidates() -> None:
+    chance, index = random.Random(1), SqliteIndex(SqliteFile(None), "v1")
+    vectors = [[chance.gauss() for _ in range(64)] for _ in range(3 * DEPTH)]
+    for ordinal, vector in enumerate(vectors):
+        await put(index, plain(ordinal + 1), RAW_TEXT, vector)
+    query = Query(text="plane", user_id="u1", tenant_id="t1")
+    for ordinal, vector in enumerate(vectors[::10]):
+        similar = [coordinate + chance.gauss() for coordinate in vector]
+        found = [one.episode_id for one in await index.search(query, similar)]
+        assert len(found) == DEPTH
+        assert f"c1:{10 * ordinal + 1}" in found
 
 
 STEPS = st.lists(
