@@ -1,10 +1,13 @@
 """A Faust app on the engine."""
 
-from collections.abc import Callable, Mapping
+import shutil
+import time
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import faust
+import structlog
 from aiokafka import AIOKafkaConsumer
 from prometheus_client import CollectorRegistry
 
@@ -16,6 +19,8 @@ from faust_eos.metrics import EngineMetrics
 from faust_eos.options import LIFE_CYCLE, Options
 from faust_eos.store import Table, TableManager
 from faust_eos.watchdog import stalls_before
+
+log = structlog.get_logger()
 
 SCHEME = "eos"
 MAX_POLL_INTERVAL_SECONDS = 14 * 86400.0
@@ -69,10 +74,15 @@ class App(faust.App):
         )
 
     async def on_first_start(self) -> None:
-        """Create the data directory and its parents, because Faust creates only the last one. Raises: StoreFailed."""
+        """Create the data directory and its parents, because Faust creates only the last one, and remove old state.
+
+        Raises: StoreFailed.
+        """
         path = self.conf.datadir
         try:
             private_directory(path)
+            topics = {name for agent in self.agents.values() for name in agent.channel.topics}
+            remove_old_state(self.conf.tabledir, topics, time.time() - self.engine.stale_seconds)
         except OSError as error:
             raise StoreFailed(path=path, cause=error.strerror) from error
         self.engine_metrics.stalled(stalls_before(self.stalls_file))
@@ -88,3 +98,16 @@ class App(faust.App):
         stream = super().stream(*args, **kwargs)
         stream.add_processor(take_batch)
         return stream
+
+
+def remove_old_state(directory: Path, topics: Collection[str], before: float) -> None:
+    """Delete local state of these topics that was last written before that Unix time: it is too old to be used.
+
+    Other workers have had its partitions since. Raises: OSError.
+    """
+    for path in directory.glob("*-[0-9]*"):
+        # what a killed process leaves of such a directory is still too old
+        written = max((file.stat().st_mtime for file in path.iterdir()), default=0.0)
+        if path.name.rpartition("-")[0] in topics and written < before:
+            shutil.rmtree(path)
+            log.info("old_state_removed", stage="state", path=str(path))

@@ -69,11 +69,6 @@ class Options:
     """Interval at which the ids and partition counts of the source topics are compared with those of the state."""
     sources_may_grow: bool = False
     """True if the sources may get more partitions: without state, it does not matter which keys a partition has."""
-    moved_look_seconds: float = 300.0
-    """Interval at which a worker looks for state of partitions that have moved to others."""
-    moved_grace_seconds: float = 3600.0
-    """Such state is kept at least this long after its last use, and at least for a session timeout, because the
-    partition may come back."""
     clock: Callable[[], int] = wall_clock_ms
     tracer: Tracer = NO_TRACER
     """Gets a span for each commit whose outputs carry a trace."""

@@ -2,18 +2,13 @@
 
 import asyncio
 import os
-import re
-import shutil
 import signal
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import structlog
-from aiokafka import TopicPartition
 
 from faust_eos.app import App
 from faust_eos.errors import Stalled
@@ -32,10 +27,6 @@ START_SECONDS = 60.0
 """Generous, because connecting has its own timeout."""
 STOP_SECONDS = 4.0
 """Time after the drain to leave the group and close connections, whether or not the broker answers."""
-STATE = re.compile(r"(.+)-(\d+)")
-"""The directory of a partition's local state is named by topic and partition."""
-REMOVED = ".removed"
-"""Suffix of a directory that is being removed."""
 
 
 async def run(app: App, readiness: Readiness | None = None) -> None:
@@ -94,8 +85,7 @@ async def _run_until(
             spare_the_collector()
             return_freed_memory()
             watches = (_show(app, condition, readiness), _guard(app, agents_wait), measure_regularly(app))
-            others = (watch_sources(app), _clean(app))
-            watchers = [asyncio.create_task(watch) for watch in (*watches, *others)]
+            watchers = [asyncio.create_task(watch) for watch in (*watches, watch_sources(app))]
             watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
             try:
                 await app.wait_first(ended)
@@ -180,41 +170,3 @@ async def _guard(app: App, agents_wait: Callable[[], bool]) -> None:
             failure = type(unwritten).__name__
             log.warning("stall_not_remembered", app=app.conf.id, stage="watchdog", error_type=failure)
         await app.crash(error)
-
-
-async def _clean(app: Any) -> None:
-    while True:
-        await asyncio.sleep(app.engine.moved_look_seconds)
-        try:
-            await remove_moved_state(app)
-        except OSError as error:
-            log.warning("moved_state_kept", stage="state", error_type=type(error).__name__)
-
-
-async def remove_moved_state(app: Any) -> None:
-    """Delete the local state of partitions that have moved to other workers. Raises: OSError.
-
-    The state is a cache of the changelogs, but it stays on the disk of every worker that ever had the partition. It is
-    kept for `moved_grace_seconds` after its last use, because a partition that comes back soon need not be rebuilt.
-    """
-    consumer, directory = app.consumer, app.conf.tabledir
-    if consumer.joined:  # nothing is awaited in this block, so no partition is assigned and opened in between
-        assigned = {*consumer.kafka.assignment(), *consumer.partitions}
-        topics = consumer.kafka.subscription()
-        for path in _unused_state(directory, topics, assigned, time.time() - app.engine.moved_grace_seconds):
-            path.rename(path.with_name(path.name + REMOVED))
-            log.info("moved_state_removed", stage="state", path=str(path))
-    for removed in directory.glob(f"*{REMOVED}"):  # the last run may have left some too
-        await asyncio.to_thread(shutil.rmtree, removed, ignore_errors=True)
-
-
-def _unused_state(
-    directory: Path, topics: Collection[str], assigned: Collection[TopicPartition], before: float
-) -> Iterator[Path]:
-    """Yield the state of these topics' partitions that are not assigned and were last used before that Unix time."""
-    for path in sorted(directory.glob("*")):
-        name = STATE.fullmatch(path.name)
-        if not name or name[1] not in topics or TopicPartition(name[1], int(name[2])) in assigned or path.is_file():
-            continue
-        if max((file.stat().st_mtime for file in path.iterdir()), default=0.0) < before:
-            yield path

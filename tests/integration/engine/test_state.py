@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faust_eos.database import Database
-from tests.integration.engine.lab import Lab, said, until
+from tests.integration.engine.lab import Lab, said
 
 RECORDS = [(number % 4, {}) for number in range(40)]
 
@@ -74,27 +74,6 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
     worker = lab.worker(static=True)
     assert await lab.exit_code(worker) > 0
     assert "SourceRecreated" in worker.tail()
-
-
-@pytest.mark.nightly
-async def test_state_of_a_partition_that_has_moved_is_removed(lab: Lab) -> None:
-    """It is rebuilt when the partition comes back."""
-    options = {"moved_look_seconds": 0.5, "moved_grace_seconds": 0.0}
-    await lab.produce(RECORDS)
-    lab.worker("a", options=options)
-    await lab.all_counted()
-    assert len(lab.databases("a")) == 2
-    other = lab.worker("b", options=options)
-    await until(lambda: len(lab.databases("b")) == 1, watching=lab)
-    async with lab.loaded():
-        await until(lambda: len(lab.databases("a")) == 1, 60, watching=lab)
-    [moved], [kept] = lab.databases("b"), lab.databases("a")
-    assert moved.name != kept.name
-    await lab.all_counted()
-    await lab.stop(other)
-    await lab.produce(RECORDS)
-    await lab.all_counted()
-    assert len(lab.databases("a")) == 2
 
 
 @pytest.mark.nightly
