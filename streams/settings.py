@@ -688,12 +688,6 @@ class Retention(Section):
         return _days_before(now, self.episodes_days)
 
     @property
-    def expires(self) -> frozenset[str]:
-        """The collections whose documents expire."""
-        days = {"messages": self.messages_days, "episodes": self.episodes_days}
-        return frozenset(name for name, number in days.items() if number)
-
-    @property
     def shortest_days(self) -> float:
         """Days until something expires; 0 if nothing does."""
         return min(filter(None, (self.messages_days, self.episodes_days)), default=0)

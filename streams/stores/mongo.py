@@ -7,7 +7,7 @@ Filters compare with `$eq` or `$in`, so that no id is ever taken for an operator
 """
 
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -81,22 +81,22 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
         (("conversation_id", 1), ("source.offset", 1)),
         (("conversation_id", 1), ("episode_id", 1), ("source.offset", 1)),
         (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
+        (("sent_at", 1),),
     ),
     "episodes": (
         (("scope", 1), ("ordinal", 1)),
         (("conversation_id", 1), ("core_ids", 1)),
         (("conversation_id", 1), ("overlap_ids", 1)),
         (("due_at", 1),),
+        (("ended_at", 1),),
         (("tenant_id", 1), ("users", 1), ("conversation_id", 1)),
         (("tenant_id", 1), ("summary.facts.user_id", 1), ("ended_at", -1)),
     ),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
 }
-"""Indexes for reading a conversation, and for finding those of a user. Uniqueness relies on `_id` alone."""
-
-AGES = {"messages": "sent_at", "episodes": "ended_at"}
-"""The field by which a document expires. Workers delete them page by page: see `streams/summarizer/retention.py`."""
+"""Indexes for reading a conversation, and for finding those of a user, what is due, and what has expired. Uniqueness
+relies on `_id` alone."""
 
 HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
@@ -158,14 +158,9 @@ async def check(database: MongoDatabase) -> str:
     return f"database {database.name}"
 
 
-async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset()) -> None:
-    """Create the missing indexes; may be repeated.
-
-    `expires` are the collections whose documents expire; they need an index by age. Raises: StoreUnavailable.
-    """
+async def ensure_indexes(database: MongoDatabase) -> None:
+    """Create the missing indexes; may be repeated. Raises: StoreUnavailable."""
     with mongo_errors():
-        for name in expires:
-            await database[name].create_index(AGES[name])
         for name, indexes in INDEXES.items():
             for keys in indexes:
                 await database[name].create_index(list(keys))

@@ -114,7 +114,7 @@ def _on_servers(settings: Settings) -> Stores:
         open_index=open_index,
         checks={mongo.STORE: partial(mongo.check, database), "qdrant": check_index},
         ping_database=partial(mongo.ping, database),
-        prepare_database=partial(mongo.ensure_indexes, database, settings.retention.expires),
+        prepare_database=partial(mongo.ensure_indexes, database),
     )
     stores.closing.push_async_callback(mongo.close, database)
     return stores

@@ -57,7 +57,7 @@ class RetentionSweep:
 
     async def run(self) -> None:
         """Sweep at intervals until cancelled; return at once if nothing expires."""
-        while self._retention.expires:
+        while self._retention.shortest_days:
             try:
                 await self.sweep()
             except (StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError) as error:
