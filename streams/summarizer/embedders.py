@@ -23,7 +23,7 @@ from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.summarizer.llm.refusals import PromptRefusals
-from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
+from afterword.streams.summarizer.llm.retrying import retrying
 from afterword.streams.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class HttpEmbedder:
 
     async def embed(self, text: str) -> Vector | None:
         try:
-            answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RetryBudget(RETRY_BUDGET_SECONDS))
+            answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RETRY_BUDGET_SECONDS)
         except (PromptRefused, ContextExceeded) as error:
             log.warning("text_not_embedded", stage=STAGE, error_type=error.error_type, problem=error.problem)
             return None

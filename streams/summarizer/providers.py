@@ -18,7 +18,6 @@ from afterword.streams.summarizer.extractive.first_person import first_person
 from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm.chat import ChatRequest
 from afterword.streams.summarizer.llm.client import STAGE, Asking, LlmClient, make_client
-from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import (
     EPISODIC,
     FIELDS,
@@ -190,8 +189,7 @@ class LlmProvider:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers are usable. Raises: ProviderError with the `usage` of all calls."""
-        budget = RetryBudget(self._llm.retry_budget_seconds, request.deadline)
-        asking = Asking(self._client, budget)
+        asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline)
         answer = await self._questions.ask(request, asking)
         # in a thread, because it reads the messages; without facts of the LLM, people's own statements are used
         read = first_person if answer.facts is None else partial(grounded, answer.facts)

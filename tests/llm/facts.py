@@ -18,7 +18,6 @@ from afterword.streams.settings import Llm, load_settings
 from afterword.streams.summarizer.answer import Limits, StatedFact, read_answer
 from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm.client import Asking, make_client
-from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import EPISODIC, FIELDS
 from afterword.streams.summarizer.providers import StructuredQuestions
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -74,7 +73,7 @@ async def measured(llm: Llm) -> Measured:
         )
         [question] = questions.longest(request)
         try:
-            answer = await client.answer(question, read, Asking(client, RetryBudget(llm.retry_budget_seconds)))
+            answer = await client.answer(question, read, Asking(client, llm.retry_budget_seconds))
         except AnswerInvalid:
             return
         found.add(answer.facts or (), request, [is_fact for is_fact, _ in some])

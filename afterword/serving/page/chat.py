@@ -110,7 +110,7 @@ async def _answer(services: Services, conversation_id: str, content: str) -> str
     # imported here because a server has no other use for the LLM's client
     from afterword.streams.summarizer.llm.chat import ChatRequest
     from afterword.streams.summarizer.llm.client import Asking, make_client
-    from afterword.streams.summarizer.llm.retrying import Deadline, RetryBudget
+    from afterword.streams.summarizer.llm.retrying import Deadline
 
     asked = await with_memory(services.memory, conversation_id, content)
     question = {"role": "user", "content": content}
@@ -119,7 +119,7 @@ async def _answer(services: Services, conversation_id: str, content: str) -> str
     llm = services.settings.llm
     client, deadline = make_client(llm, services.metrics, NoOpTracer()), Deadline(llm.timeout_seconds)
     try:
-        asking = Asking(client, RetryBudget(llm.timeout_seconds, deadline))
+        asking = Asking(client, llm.timeout_seconds, deadline)
         with deadline.running():
             return await asking.until_usable(lambda _: ChatRequest(asked, ANSWER_TOKENS), str)
     finally:

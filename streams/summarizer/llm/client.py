@@ -23,7 +23,7 @@ from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest
 from afterword.streams.summarizer.llm.protocols import Ollama, OpenAi
 from afterword.streams.summarizer.llm.refusals import Refusals, harmless
-from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
+from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, Deadline, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
 
@@ -78,7 +78,7 @@ class LlmClient:
 
     async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
         """Return what `read` makes of the answer. Raises: ProviderError."""
-        deadline = asking.budget.deadline
+        deadline = asking.deadline
         async with deadline.hold(self._calls):
             model = request.model or self.llm.model
             began = time.monotonic()
@@ -127,10 +127,12 @@ class LlmClient:
 
 @dataclass
 class Asking:
-    """Asks the questions of one request. They share their time, and `used` has the tokens of all calls so far."""
+    """Asks the questions of one request. They share a deadline, and `used` has the tokens of all calls so far."""
 
     client: LlmClient
-    budget: RetryBudget
+    retry_seconds: float
+    """Time for the retries of a question."""
+    deadline: Deadline = field(default_factory=Deadline)
     used: Usage = field(default_factory=Usage)
 
     async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
@@ -153,7 +155,9 @@ class Asking:
 
         llm = self.client.llm
         try:
-            return await retrying(STAGE, once, llm.attempts, self.budget, self.client.metrics, ANSWERS)
+            return await retrying(
+                STAGE, once, llm.attempts, self.retry_seconds, self.deadline, self.client.metrics, ANSWERS
+            )
         except ProviderError as error:
             error.usage = self.used
             if last and await self._is_of_one_request(error, *last):
@@ -163,7 +167,7 @@ class Asking:
     async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:
         """Return whether the server fails at this request but answers others. A refusal was judged when it came."""
         fails = isinstance(error, ProviderUnavailable) and error.has_response and not error.retry_after
-        if not fails or isinstance(error, ProviderMisconfigured) or self.budget.deadline.left <= 0:
+        if not fails or isinstance(error, ProviderMisconfigured) or self.deadline.left <= 0:
             return False
         return await self.client.refusals.concern_one_request(request, asked_at)
 

@@ -1,4 +1,4 @@
-"""Retries calls to a server, within a time budget and the deadline of a summary.
+"""Retries calls to a server, within a time for retries and the deadline of a summary.
 
 It needs no telemetry, because agents' embedders use it too.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 BUDGET_SHARE = 0.05
-"""Largest fraction of a retry budget that one wait takes, so that a small budget still allows several attempts."""
+"""Largest fraction of the time for retries that one wait takes, so that a short time still allows several attempts."""
 AT_ONCE = 0.0
 TIME_IS_UP = "it took longer than a summary may take"
 
@@ -70,66 +70,50 @@ class Deadline:
         self._running += questions
 
 
-class RetryBudget:
-    """The time for retrying some questions. It runs from the first failure, except while waiting for a free call."""
-
-    def __init__(self, seconds: float, deadline: Deadline | None = None) -> None:
-        """`deadline` is the whole summary's deadline."""
-        self.seconds = seconds
-        self.deadline = deadline or Deadline()
-        self._ends: float | None = None
-
-    @property
-    def longest_wait(self) -> float:
-        return min(LONGEST_WAIT_SECONDS, self.seconds * BUDGET_SHARE)
-
-    def wait(self, error: Exception) -> bool | float:
-        """Tell stamina whether to try again, or how many seconds to wait first. No attempt begins after the end.
-
-        If a server asks for a longer wait than is left, there is no retry: an earlier one would only be refused again.
-        """
-        if not isinstance(error, ProviderUnavailable):
-            return False
-        now = _now()
-        self._ends = now + self.seconds if self._ends is None else self._ends
-        left = min(self._ends - now, self.deadline.left) - self.longest_wait
-        asked = error.retry_after
-        if asked == 0:
-            return left > 0
-        jitter = random.uniform(0, self.longest_wait)  # noqa: S311 – spreads callers that were all given the same time
-        return asked + jitter if asked < left else False
-
-
 async def retrying(
     stage: str,
     call: Callable[[], Awaitable[T]],
     attempts: int,
-    budget: RetryBudget,
+    seconds: float,
+    deadline: Deadline | None = None,
     metrics: "Metrics | None" = None,
     answers: int = 1,
 ) -> T:
     """Return the call's result, calling up to `attempts` times per answer.
 
-    It asks for up to `answers` answers until one is usable. `stage` is for the log. `metrics` counts each retry by the
-    error before it. Raises: whatever the last call raised.
+    It asks for up to `answers` answers until one is usable. No retry begins later than `seconds` after the first
+    failure, or after the whole summary's `deadline`. If a server asks for a longer wait than is left, there is no
+    retry: an earlier one would only be refused again. `stage` is for the log. `metrics` counts each retry by the error
+    before it. Raises: whatever the last call raised.
     """
+    deadline = deadline or Deadline()
+    longest = min(LONGEST_WAIT_SECONDS, seconds * BUDGET_SHARE)
     calls = unusable = 0
+    ends: float | None = None
     failed = ""
 
     def wait(error: Exception) -> bool | float:
-        nonlocal calls, unusable
-        if not isinstance(error, AnswerInvalid):
-            calls += 1
-            return calls < attempts and budget.wait(error)
-        calls, unusable = 0, unusable + 1
-        return AT_ONCE if unusable < answers and budget.deadline.left > 0 else False
+        """Tell stamina whether to try again, or how many seconds to wait first."""
+        nonlocal calls, unusable, ends
+        if isinstance(error, AnswerInvalid):
+            calls, unusable = 0, unusable + 1
+            return AT_ONCE if unusable < answers and deadline.left > 0 else False
+        calls += 1
+        if calls == attempts or not isinstance(error, ProviderUnavailable):
+            return False
+        ends = _now() + seconds if ends is None else ends
+        left = min(ends - _now(), deadline.left) - longest
+        asked = error.retry_after
+        if asked == 0:
+            return left > 0
+        jitter = random.uniform(0, longest)  # noqa: S311 – spreads callers that were all given the same time
+        return asked + jitter if asked < left else False
 
-    longest = budget.longest_wait
     first = min(FIRST_WAIT_SECONDS, longest / 4)
     context = stamina.retry_context(
         on=wait, attempts=None, timeout=None, wait_initial=first, wait_max=longest, wait_jitter=first
     )
-    with structlog.contextvars.bound_contextvars(stage=stage), budget.deadline.running():
+    with structlog.contextvars.bound_contextvars(stage=stage), deadline.running():
         async for attempt in context:
             with attempt:
                 if failed and metrics:

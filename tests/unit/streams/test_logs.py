@@ -10,14 +10,14 @@ import asyncio
 from afterword.streams.errors import ProviderRateLimited
 from afterword.streams.logs import configure
 from afterword.streams.settings import Logs
-from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
+from afterword.streams.summarizer.llm.retrying import retrying
 
 async def call():
     raise ProviderRateLimited(retry_after=0)
 
 async def main():
     try:
-        await retrying("summarize", call, 2, RetryBudget(0.1))
+        await retrying("summarize", call, 2, 0.1)
     except ProviderRateLimited:
         pass
 

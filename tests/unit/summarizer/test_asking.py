@@ -8,7 +8,6 @@ from afterword.schemas import Usage
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.llm.client import Asking
-from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import EPISODIC
 from afterword.streams.summarizer.providers import StructuredQuestions
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -41,7 +40,7 @@ class Recording:
 
 async def asked(request: SummaryRequest, *texts: str) -> list[ChatRequest]:
     recording = Recording(*texts)
-    await StructuredQuestions(EPISODIC, LLM).ask(request, Asking(a_client(recording, LLM), RetryBudget(60)))
+    await StructuredQuestions(EPISODIC, LLM).ask(request, Asking(a_client(recording, LLM), 60))
     return recording.questions
 
 

@@ -7,7 +7,6 @@ from afterword.streams.errors import AnswerInvalid, PromptRefused, ProviderMisco
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.llm.client import Asking
-from afterword.streams.summarizer.llm.retrying import RetryBudget
 from tests.doubles.llm import a_client
 
 LLM = Llm(provider="openai", model="m", attempts=2)
@@ -44,7 +43,7 @@ async def ask(server: Server, *prompts: str) -> list[str | BaseException]:
         return ChatRequest([{"role": "user", "content": prompt}], 10)
 
     async def answer(prompt: str) -> str:
-        return await Asking(client, RetryBudget(0.1)).until_usable(lambda _: question(prompt), lambda text: text)
+        return await Asking(client, 0.1).until_usable(lambda _: question(prompt), lambda text: text)
 
     return await asyncio.gather(*map(answer, prompts), return_exceptions=True)
 

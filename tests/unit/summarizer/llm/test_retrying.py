@@ -1,6 +1,8 @@
 """Retries of calls: which, how often, and how long."""
 
+import asyncio
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -19,7 +21,7 @@ from afterword.streams.http import failure, retry_after_seconds
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest
 from afterword.streams.summarizer.llm.protocols import context_tokens
-from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
+from afterword.streams.summarizer.llm.retrying import retrying
 from tests.doubles.llm import a_provider
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
@@ -131,19 +133,30 @@ def test_another_refusal_is_not_about_the_length(error: dict[str, object]) -> No
     assert type(failed(httpx.Response(400, json={"error": error}))) is not ContextExceeded
 
 
+async def calls_until_given_up(error: Exception, seconds: float) -> list[float]:
+    """Return the loop's times of all calls, each of which fails with this error."""
+    times: list[float] = []
+
+    async def call() -> None:
+        times.append(asyncio.get_running_loop().time())
+        raise error
+
+    with pytest.raises(type(error)):
+        await retrying("summarize", call, 3, seconds)
+    return times
+
+
 async def test_only_what_may_pass_by_itself_is_tried_again() -> None:
-    budget = RetryBudget(60)
-    assert budget.wait(ProviderUnavailable(problem="x")) is True
-    for error in (PromptRefused(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x")):
-        assert budget.wait(error) is False
-    assert budget.wait(ValueError()) is False
+    assert len(await calls_until_given_up(ProviderUnavailable(problem="x"), 1)) == 3
+    for error in (PromptRefused(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x"), ValueError()):
+        assert len(await calls_until_given_up(error, 1)) == 1
 
 
-async def test_the_asked_wait_is_kept_and_never_longer_than_the_budget() -> None:
-    budget = RetryBudget(60)
-    wait = budget.wait(ProviderRateLimited(retry_after=5))
-    assert 5 <= wait <= 5 + budget.longest_wait
-    assert budget.wait(ProviderRateLimited(retry_after=59)) is False
+async def test_the_asked_wait_is_kept_and_never_longer_than_the_time_for_retries() -> None:
+    times = await calls_until_given_up(ProviderRateLimited(retry_after=0.05), 1)
+    assert len(times) == 3
+    assert min(later - earlier for earlier, later in pairwise(times)) >= 0.05
+    assert len(await calls_until_given_up(ProviderRateLimited(retry_after=59), 60)) == 1
 
 
 async def test_the_last_error_is_what_the_caller_sees() -> None:
@@ -155,7 +168,7 @@ async def test_the_last_error_is_what_the_caller_sees() -> None:
         raise ProviderUnavailable(problem=f"call {calls}")
 
     with pytest.raises(ProviderUnavailable, match="call 3"):
-        await retrying("summarize", call, 3, RetryBudget(1))
+        await retrying("summarize", call, 3, 1)
 
 
 @pytest.mark.parametrize("url", ["not an address", "ftp://x", "http://", "127.0.0.1:80"])

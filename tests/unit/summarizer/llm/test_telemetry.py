@@ -10,7 +10,7 @@ from afterword.streams.errors import AnswerInvalid, ProviderRateLimited, Provide
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.llm.client import ANSWERS, Asking, LlmClient
-from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
+from afterword.streams.summarizer.llm.retrying import retrying
 from afterword.streams.telemetry import Metrics
 
 QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
@@ -19,7 +19,7 @@ SECRET = "hunter2"
 
 
 async def ask(client: LlmClient) -> str:
-    return await Asking(client, RetryBudget(60)).until_usable(lambda _: QUESTION, str)
+    return await Asking(client, 60).until_usable(lambda _: QUESTION, str)
 
 
 class Protocol:
@@ -71,7 +71,7 @@ async def test_a_retry_is_counted_when_the_question_is_put_again_and_not_when_it
         raise failures.pop()
 
     with pytest.raises(ProviderRateLimited):
-        await retrying("summarize", call, 3, RetryBudget(0.2), metrics)
+        await retrying("summarize", call, 3, 0.2, metrics=metrics)
     labels = {"error_type": "provider_rate_limited"}
     assert metrics.registry.get_sample_value("afterword_llm_retries_total", labels) == 2 - len(failures)
 
