@@ -6,7 +6,7 @@ digest of its id. No two conversations or messages share a key, whatever charact
 
 import struct
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -305,17 +305,6 @@ class Scope(NamedTuple):
         return self.agent_id or None
 
 
-class Key(NamedTuple):
-    """A parsed key of the table of messages."""
-
-    scope: Scope
-    kind: Literal["body", "seen"]
-    seq: int | None
-    """The number of the message, if this is the key of a body."""
-    digest: bytes | None
-    """The digest of the id, if this is the key of an id that was seen."""
-
-
 def record_key(conversation_id: str) -> bytes:
     """Return the key of a conversation's records on both topics."""
     return conversation_id.encode()
@@ -363,14 +352,17 @@ def decode_seq(value: bytes) -> int:
     return int.from_bytes(value)
 
 
-def parse_key(key: bytes) -> Key:
-    """Parse a key of the table of messages. Raises: RowUnreadable."""
+def parse_key(key: bytes) -> tuple[Scope, int | None]:
+    """Return the scope of a row of messages, and the number of its message; None for the row of an id that was seen.
+
+    Raises: RowUnreadable.
+    """
     end = LENGTH_BYTES + int.from_bytes(key[:LENGTH_BYTES])
     name, kind, rest = key[LENGTH_BYTES:end], key[end : end + 1], key[end + 1 :]
     if kind == BODY_KIND and len(rest) == SEQ_BYTES:
-        return Key(parse_scope(name), "body", int.from_bytes(rest), None)
+        return parse_scope(name), decode_seq(rest)
     if kind == SEEN_KIND and len(rest) == DIGEST_BYTES:
-        return Key(parse_scope(name), "seen", None, rest)
+        return parse_scope(name), None
     raise RowUnreadable(problem="a row of the messages has a key of the wrong form")
 
 

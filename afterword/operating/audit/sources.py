@@ -203,9 +203,9 @@ class SegmenterState:
         if record.value is None or len(record.value) == DIGEST_BYTES:  # its message is in an episode
             return
         try:
-            key = parse_key(record.key)
-            if key.seq is not None and (body := decode_body(record.value)) and not body.is_gone:
-                self._bodies[record.key] = key.scope, key.seq, record.partition, body.offset
+            scope, seq = parse_key(record.key)
+            if seq is not None and (body := decode_body(record.value)) and not body.is_gone:
+                self._bodies[record.key] = scope, seq, record.partition, body.offset
         except RowUnreadable as error:
             self._damage[record.key] = _damage(MESSAGES, record, error)
 
@@ -234,7 +234,7 @@ class SegmenterState:
 
 def _damage(table: str, record: ConsumerRecord, error: RowUnreadable) -> Row:
     try:
-        scope = parse_scope(record.key) if table == CONVERSATIONS else parse_key(record.key).scope
+        scope = parse_scope(record.key) if table == CONVERSATIONS else parse_key(record.key)[0]
     except RowUnreadable:
         return None, record.partition, error.problem
     return scope.conversation_id, record.partition, error.problem

@@ -161,10 +161,10 @@ class Records(NamedTuple):
         if not record.value:
             return False
         try:
-            key = parse_key(record.key)
-            body = decode_body(record.value) if key.kind == "body" else None
+            scope, seq = parse_key(record.key)
+            body = None if seq is None else decode_body(record.value)
         except (RowUnreadable, StateUnreadable):
             return orjson.dumps(self.person.user_id) in record.value
-        if body is None or body.is_gone or key.scope.conversation_id not in self.receipt.conversations:
+        if body is None or body.is_gone or scope.conversation_id not in self.receipt.conversations:
             return False
         return bool(orjson.loads(body.json).get("user_id") == self.person.user_id)

@@ -75,11 +75,11 @@ def pending_ids(chat: Chat) -> dict[Name, list[str]]:
     """Return the ids of pending messages in the rows, in order."""
     found = defaultdict(list)
     for raw, value in sorted(chat.messages.items()):
-        key = parse_key(raw)
-        if key.kind == "body" and key.seq >= state_of(chat, key.scope).first_pending:
+        scope, seq = parse_key(raw)
+        if seq is not None and seq >= state_of(chat, scope).first_pending:
             body = decode_body(value)
             if not body.is_gone:
-                found[tuple(key.scope)].append(orjson.loads(body.json)["id"])
+                found[tuple(scope)].append(orjson.loads(body.json)["id"])
     return found
 
 
@@ -174,18 +174,18 @@ def test_rows_are_bounded_and_none_is_orphaned(limits, pending, happening):
     replay(chat, happening)
     seen, bodies = 0, 0
     for raw, value in chat.messages.items():
-        key = parse_key(raw)
-        state = state_of(chat, key.scope)
-        if key.kind == "seen":
+        scope, seq = parse_key(raw)
+        state = state_of(chat, scope)
+        if seq is None:
             seen += 1
-            assert key.scope.agent_id is None
+            assert scope.agent_id is None
             assert state.window_first <= int.from_bytes(value) < state.next_seq
         else:
-            assert state.window_first <= key.seq < state.next_seq
-            assert (decode_body(value) is None) == (key.seq < state.overlap_first)
-            if key.scope.agent_id is None:
+            assert state.window_first <= seq < state.next_seq
+            assert (decode_body(value) is None) == (seq < state.overlap_first)
+            if scope.agent_id is None:
                 bodies += 1
-                assert chat.messages[seen_key(prefix_of(key.scope), digest_of(value))] >= key.seq.to_bytes(8)
+                assert chat.messages[seen_key(prefix_of(scope), digest_of(value))] >= seq.to_bytes(8)
     assert seen <= bodies
     for key, row in chat.conversations.items():
         state = decode_state(row)
