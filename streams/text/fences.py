@@ -62,16 +62,10 @@ def code_for(text: str, characters: int) -> str:
     The code is nearly always the same, because a server's prompt cache only helps with equal prompts. If the text
     contains the usual code, nobody can predict the other one, which depends on the whole text.
     """
-    usual = USUAL_CODE[:characters]
-    if usual not in text:
-        return usual
-    return unused_prefix(hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(), text, characters)
-
-
-def unused_prefix(digest: str, text: str, least: int = FENCE_CHARACTERS) -> str:
-    """Find the shortest prefix of the digest, of at least `least` characters, that the text does not contain."""
-    endless = digest * (len(text) // len(digest) + 2)
-    return next(endless[:n] for n in range(least, len(endless) + 1) if endless[:n] not in text)
+    code = USUAL_CODE[:characters]
+    while code in text:
+        code = hashlib.sha256((code + text).encode(errors="surrogatepass")).hexdigest()[:characters]
+    return code
 
 
 def quotation(text: str, label: str = "Quoted") -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from afterword.schemas import EpisodeClosed
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, Template, json_prompt, long_prompt
 from afterword.streams.summarizer.summary import SummaryRequest, in_zone
-from afterword.streams.text.fences import Messages, unused_prefix
+from afterword.streams.text.fences import Messages, code_for
 from afterword.streams.text.tokens import count_tokens
 from benchmarks.data import golden
 from tests.samples import NOON, a_closed_episode, an_episode_message
@@ -75,11 +75,12 @@ def test_a_text_that_has_the_usual_code_gets_one_that_nobody_can_know_beforehand
     assert code != fence_of(json_prompt(SummaryRequest(attack, "It was late.", 800))[0]["content"])
 
 
-def test_a_fence_that_the_text_holds_is_made_longer() -> None:
-    digest = "0123456789abcdef" * 4
-    assert unused_prefix(digest, "nothing of it") == digest[:16]
-    assert unused_prefix(digest, f"so {digest[:20]} it") == digest[:21]
-    assert unused_prefix(digest, digest * 3) not in digest * 3
+def test_no_text_holds_its_fence() -> None:
+    text = ""
+    for _ in range(5):  # whoever knows the last code writes it into the text
+        code = code_for(text, 16)
+        assert (len(code), code in text) == (16, False)
+        text += code
 
 
 def times_of(*minutes: int) -> list[str]:
