@@ -39,7 +39,7 @@ from pydantic_settings import (
 from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.redaction.entities import check_patterns, entities_in
-from afterword.streams.triggers import Node, TriggerPreset, parse_trigger, preset_of, read_trigger
+from afterword.streams.triggers import DEFAULT, TRIGGER_PRESETS, Node, TriggerPreset, parse_trigger, read_trigger
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.records import RecordRedaction
@@ -399,7 +399,7 @@ class Episodes(Section):
     @property
     def preset(self) -> TriggerPreset:
         """The preset that `trigger` names, or the default one, which has values for what is not set."""
-        return preset_of(self.trigger)
+        return TRIGGER_PRESETS.get(self.trigger, DEFAULT) if isinstance(self.trigger, str) else DEFAULT
 
 
 class Llm(Section):

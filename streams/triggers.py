@@ -106,11 +106,6 @@ def compile_trigger(node: Node) -> Fires:
 NESTED: Mapping[str, Callable[[Iterable[bool]], bool]] = {"any": any, "all": all}
 
 
-def preset_of(trigger: Any) -> TriggerPreset:
-    """Return the preset that a trigger names, or the default one."""
-    return TRIGGER_PRESETS.get(trigger, DEFAULT) if isinstance(trigger, str) else DEFAULT
-
-
 def _node(written: Any, where: str, depth: int) -> Node:
     if not isinstance(written, Mapping):
         raise TriggerInvalid(where, "must be a table with a condition, any or all")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from afterword.reading.profile import KNOWN, Profile
 from afterword.schemas import MessageCreated
 from afterword.streams.stores.episodes import Conversation, EpisodeStore
-from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
 from afterword.streams.text.cutting import groups, water_level, without_middle
 from afterword.streams.text.fences import INDENTATION, NAMED, indented, one_name, quotation, speaker_of
 from afterword.streams.text.tokens import count_tokens
@@ -332,7 +332,8 @@ async def _window(
     latest = await _newest(archive, replace(uncovered, unsummarised=False), max(recent, len(loaded)))
     last = {one.message.id for one in latest[:recent]}
     by_id = {one.message.id: one for one in (*latest, *loaded)}
-    messages = [one.message for one in sorted(by_id.values(), key=sort_key)]
+    # in log order, because producers' clocks differ
+    messages = [one.message for one in sorted(by_id.values(), key=lambda archived: archived.offset)]
     window = await asyncio.to_thread(fit, messages, pending | last, max_tokens)
     shown = {message.id for message in window.messages}
     skipped = counted.skipped if uncovered.unsummarised else 0

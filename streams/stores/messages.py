@@ -109,11 +109,6 @@ class Counted:
     """The number of `messages` with `skip_summarization`."""
 
 
-def sort_key(archived: ArchivedMessage) -> int:
-    """Return the key by which a conversation's messages are sorted: log order, because producers' clocks differ."""
-    return archived.offset
-
-
 def key_of(archived: ArchivedMessage) -> str:
     """Return the message's `message_key`."""
     message = archived.message

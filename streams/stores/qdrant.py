@@ -110,11 +110,6 @@ class HttpConnection:
         await self._client.close()
 
 
-def server_name(settings: Qdrant) -> str:
-    """Return the server's name for errors, without a password."""
-    return f"{STORE} at {without_credentials(settings.url or DEFAULT_URL)}"
-
-
 def rest_address(settings: Qdrant) -> str:
     """Return the URL that the client uses, with a scheme and a port but without a user. Raises: ConfigurationError."""
     url = settings.url or DEFAULT_URL
@@ -137,7 +132,8 @@ def connect_qdrant(settings: Qdrant) -> HttpConnection:
         check_compatibility=False,  # the check would block on the server at once; `require_supported` checks later
         verify=verifying_context(),
     )
-    return HttpConnection(client, server_name(settings), settings.answer_seconds)
+    name = f"{STORE} at {without_credentials(settings.url or DEFAULT_URL)}"
+    return HttpConnection(client, name, settings.answer_seconds)
 
 
 REFUSALS = {

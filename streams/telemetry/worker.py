@@ -44,21 +44,17 @@ async def worker_telemetry(
     metrics.watch_readiness(lambda: readiness.reasons, PARTITIONS)
     if idle_seconds is not None:
         metrics.watch_pending(idle_seconds, wall_clock_ms)
-    async with tracer_from(os.environ, role, running_version(), LAST_EXPORT_SECONDS) as tracer:
-        yield WorkerTelemetry(metrics, tracer, worker_views(metrics, readiness, shown_as_dict(settings)))
-
-
-def worker_views(metrics: Metrics, readiness: Readiness, settings: Mapping[str, Any]) -> Mapping[str, View]:
-    """Make the handlers, by path. They show what the worker knows, without asking another server."""
+    shown = shown_as_dict(settings)
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def show_status(_: web.Request) -> web.Response:
-        body = orjson.dumps(status(metrics, readiness.reasons, settings))
+        body = orjson.dumps(status(metrics, readiness.reasons, shown))
         return web.Response(body=body, content_type="application/json")
 
-    return {"/metrics": show_metrics, "/status": show_status}
+    async with tracer_from(os.environ, role, running_version(), LAST_EXPORT_SECONDS) as tracer:
+        yield WorkerTelemetry(metrics, tracer, {"/metrics": show_metrics, "/status": show_status})
 
 
 def status(metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:

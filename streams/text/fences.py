@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage
@@ -117,7 +117,11 @@ def message_lines(number: int, message: EpisodeMessage, *, dated: bool) -> str:
     Nobody can forge a time: a message's first line begins with its number, and its other lines are indented.
     """
     line = f"[{number}] {speaker_of(message.role, message.author)}: {indented(cleaned(message.content))}"
-    return f"{time_line(message.sent_at)}\n{line}" if dated else line
+    if not dated:
+        return line
+    at = message.sent_at
+    time = f"== {at:%A}, {at.day} {at:%B} {at.year}, {at:%H:%M} {at.tzname() or ''} ==".replace("  ", " ")
+    return f"{time}\n{line}"
 
 
 NAMED = r"(?: \([^:\n]{1,256}\))?: "
@@ -132,11 +136,6 @@ def speaker_of(role: str, name: str | None) -> str:
 def one_name(name: str | None) -> str:
     """Put a display name on one line without a colon, so that it cannot pass for a role."""
     return " ".join(cleaned(name or "").replace(":", " ").split())
-
-
-def time_line(at: datetime) -> str:
-    """Write weekday, date and minute in the time's own zone."""
-    return f"== {at:%A}, {at.day} {at:%B} {at.year}, {at:%H:%M} {at.tzname() or ''} ==".replace("  ", " ")
 
 
 def _transcript(messages: Sequence[EpisodeMessage]) -> str:
