@@ -364,7 +364,9 @@ class EpisodeQueries(EpisodeStore, Protocol):
 
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
         """Find the versions of episodes, including deleted ones, by their ids."""
-        ...
+        found = (await self.lookup(episode_ids)).items()
+        ends = {name: None if isinstance(one, StoredEpisode) else one.deletion.reason for name, one in found}
+        return {name: EpisodeVersion(one.version[0], ends[name]) for name, one in found}
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None

@@ -30,7 +30,7 @@ from afterword.streams.stores.episodes import (
     STORED,
     Conversation,
     Episode,
-    EpisodeVersion,
+    EpisodeQueries,
     FactOfUser,
     RollingRow,
     StoredEpisode,
@@ -167,7 +167,7 @@ async def ensure_indexes(database: MongoDatabase) -> None:
         await database["budgets"].create_index("expires_at", expireAfterSeconds=0)
 
 
-class MongoEpisodes:
+class MongoEpisodes(EpisodeQueries):
     """The EpisodeQueries of MongoDB: one document per episode, row and conversation.
 
     An episode's document has the `queried_fields` beside the record.
@@ -241,15 +241,6 @@ class MongoEpisodes:
         }
         found = await _grouped(self._episodes, _in_scope(conversation_id, agent_id), None, sums)
         return Totals(**{name: found[0][name] for name in Totals._fields}) if found else Totals()
-
-    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
-        found: dict[str, EpisodeVersion] = {}
-        for batch in batches(episode_ids):
-            cursor = self._episodes.find({"_id": {"$in": list(batch)}}, ("revision", "deletion.reason"))
-            async for document in _each(cursor, BATCH_SIZE):
-                ended = document.get("deletion", {}).get("reason")
-                found[document["_id"]] = EpisodeVersion(document["revision"], ended)
-        return found
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None

@@ -30,7 +30,7 @@ from afterword.streams.stores.episodes import (
     STORED,
     Conversation,
     Episode,
-    EpisodeVersion,
+    EpisodeQueries,
     FactOfUser,
     RollingRow,
     StoredEpisode,
@@ -65,7 +65,7 @@ LISTED = "(SELECT value FROM json_each(?))"
 """Selects the values of a JSON array."""
 
 
-class SqliteEpisodes:
+class SqliteEpisodes(EpisodeQueries):
     """The EpisodeQueries of SQLite."""
 
     def __init__(self, file: SqliteFile) -> None:
@@ -158,12 +158,6 @@ class SqliteEpisodes:
             FROM episodes WHERE scope = ? AND NOT deleted"""
         [found] = await self._file.select(select, scope_id(conversation_id, agent_id))
         return Totals(*found) if found[0] else Totals()
-
-    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
-        select = f"""SELECT id, revision, iif(deleted, document ->> '$.deletion.reason', NULL) FROM episodes
-            WHERE id IN {LISTED}"""  # noqa: S608 – only our own names are inserted
-        found = await self._file.select(select, _json(episode_ids))
-        return {name: EpisodeVersion(revision, ended) for name, revision, ended in found}
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
