@@ -81,7 +81,7 @@ class App(faust.App):
         path = self.conf.datadir
         try:
             private_directory(path)
-            topics = {name for agent in self.agents.values() for name in agent.channel.topics}
+            topics = {name for agent in self.agents.values() for name in getattr(agent.channel, "topics", ())}
             remove_old_state(self.conf.tabledir, topics, time.time() - self.engine.stale_seconds)
         except OSError as error:
             raise StoreFailed(path=path, cause=error.strerror) from error
@@ -106,8 +106,9 @@ def remove_old_state(directory: Path, topics: Collection[str], before: float) ->
     Other workers have had its partitions since. Raises: OSError.
     """
     for path in directory.glob("*-[0-9]*"):
+        if path.name.rpartition("-")[0] not in topics:
+            continue
         # what a killed process leaves of such a directory is still too old
-        written = max((file.stat().st_mtime for file in path.iterdir()), default=0.0)
-        if path.name.rpartition("-")[0] in topics and written < before:
+        if max((file.stat().st_mtime for file in path.iterdir()), default=0.0) < before:
             shutil.rmtree(path)
             log.info("old_state_removed", stage="state", path=str(path))
