@@ -15,6 +15,7 @@ from distributions.engine.tests.simulation.network import Call
 from distributions.engine.tests.simulation.process import AGENT
 from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least
 from tests.model.summarizing import (
+    AWAY,
     CHANGING,
     CONVERSATIONS,
     CURRENT,
@@ -70,7 +71,7 @@ class SummarizerMachine(FaultMachine):
             return error()
         if call.name in KAFKA_CALLS:
             return KafkaConnectionError()
-        return StoreUnavailable(store=call.name, problem="away")
+        return AWAY if call.name == "summarize" else StoreUnavailable(store=call.name, problem="away")
 
     # -- the outside
 
