@@ -226,7 +226,8 @@ class Conversations:
     ) -> ConversationUpdated:
         """Return the conversation with all its rows, or the last ones that fit into a record, as `cause` left it.
 
-        `rows` are those that the record concerned. The first row reaches the last episode if it is the only one.
+        `rows` are the rows that the record concerned. If the first row reaches the last episode, it is the only row,
+        and nothing is read.
         """
         if not rows or rows[0].row > 1 or rows[0].last_ordinal < conversation.last_ordinal:
             rows = await self._episodes.rows(scope.id)
