@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 class BoundedHttp(H11Protocol):
     """Closes a connection if the head of a request, or the rest of one already answered, does not arrive in time.
 
-    The timer that uvicorn starts with an answer ends with the next byte.
+    uvicorn's own timer, which starts after an answer, stops at the next byte.
     """
 
     _head_timer: asyncio.TimerHandle | None = None

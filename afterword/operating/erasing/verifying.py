@@ -1,4 +1,4 @@
-"""Checks, any time after an erasure, what is left of the person and whether its date has passed.
+"""Checks at any time after an erasure what is left of the person, and whether its date has passed.
 
 Stores must have nothing. Topics keep their records until their dates. Whatever came after the receipt does not count.
 """

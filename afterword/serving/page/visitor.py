@@ -60,7 +60,7 @@ class Seal:
             return None
 
     def revoke(self, cookie: str | None) -> None:
-        """Refuse a cookie from now on. Beyond MOST_REVOKED, the oldest are forgotten."""
+        """Refuse this cookie from now on. Beyond MOST_REVOKED, the oldest are forgotten."""
         if self.opened(cookie) is not None:
             self._revoked.add(_digest(cookie))
 
