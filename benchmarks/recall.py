@@ -70,7 +70,8 @@ from tools.topic_model import Turn
 DEPTH = 10
 ROLLING_TOKENS = 800
 EPISODE_MESSAGES, EPISODE_TOKENS, TRIGGER_MESSAGES = 20, 4000, 10
-"""The size at which the default settings close an episode."""
+PAUSE = timedelta(seconds=300)
+"""The sizes and the pause at which the default settings close an episode."""
 SESSION_DIALOGUES, USER_SESSIONS = 3, 27
 SEED = 15
 WARM_UP = "What was said on 1 May 2024?"
@@ -169,14 +170,14 @@ def sessions_corpus() -> Corpus:
 
 
 def beam_corpus(folder: Path) -> Corpus:
-    """Read BEAM's chats from a folder, cut into episodes by the default settings."""
+    """Read BEAM's chats from a folder, cut into episodes by the default settings. Each batch of turns has a day."""
     episodes, questions = [], []
     for chat in sorted(path.parent for path in folder.glob("*/chat.json")):
         name, turns = chat.name, json.loads((chat / "chat.json").read_text(encoding="utf-8"))
-        told = [message for batch in turns for turn in batch["turns"] for message in turn]
         messages = [
-            message_of(str(one["id"]), one["role"], one["content"], STARTED_AT + timedelta(seconds=at), name)
-            for at, one in enumerate(told)
+            message_of(str(one["id"]), one["role"], one["content"], STARTED_AT + timedelta(days=day, seconds=at), name)
+            for day, batch in enumerate(turns)
+            for at, one in enumerate(chain.from_iterable(batch["turns"]))
         ]
         made = [closed_episode(name, n, part, name) for n, part in enumerate(_cut(messages), 1)]
         episodes += made
@@ -202,11 +203,11 @@ def _numbers(found: Any) -> Iterator[int]:
 
 
 def _cut(messages: Sequence[EpisodeMessage]) -> Iterator[list[EpisodeMessage]]:
-    """Cut a conversation as the segmenter does by default, without flags and pauses."""
+    """Cut a conversation as the segmenter does by default, without flags."""
     held, tokens = list[EpisodeMessage](), 0
     for message in messages:
         adds = count_tokens(message.content)
-        if held and tokens + adds > EPISODE_TOKENS:
+        if held and (tokens + adds > EPISODE_TOKENS or message.sent_at - held[-1].sent_at >= PAUSE):
             yield held
             held, tokens = [], 0
         held, tokens = [*held, message], tokens + adds

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from heapq import nlargest
 from typing import Any, NamedTuple
 
 from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
@@ -95,9 +94,10 @@ class EpisodeSearch:
         found = {
             name for name, one in matching.items() if asked.meets(one.candidate.started_at, one.candidate.ended_at)
         }
-        others = {name: _named(one) for name, one in matching.items() if name not in found}
         best = [
-            (matching[name].candidate, nlargest(1, scores, key=scores.__getitem__)) for name, scores in others.items()
+            (one.candidate, [one.candidate.message_ids[one.message_scores.index(max(one.message_scores))]])
+            for name, one in matching.items()
+            if name not in found and one.message_scores
         ]
         texts = await self._texts(query, best, NAMED_CHARACTERS)
         return found.union(
