@@ -10,9 +10,10 @@ worker is to blame for
 
 A worker that starts is measured from its first readiness on: before that nobody waits for it.
 
-A thread of the measuring process that only sleeps notices when the whole machine stood still. Another one works for a
-moment now and then, and so knows the machine's pace: the share of a processor that a process gets. Longer times are
-measured with a clock that goes at that pace.
+A thread of the measuring process that only sleeps notices when the whole machine stood still. Another one does a fixed
+piece of work now and then, and so knows the speed of a processor, and the machine's pace: the share of a processor that
+a process gets, times its speed. Longer times are measured with a clock that goes at that pace. The speed of the machine
+for which the bounds were set is 1, and no machine counts as faster.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ HOST = "127.0.0.1"
 PAUSE_SECONDS = 0.1
 BEAT_SECONDS = 0.02
 ANSWER_SECONDS = 60.0
-WORK_SECONDS = 0.01
+WORK_STEPS, WORK_SECONDS = 300_000, 0.01
+"""The fixed piece of work, and the CPU time that it takes at a speed of 1."""
 PACE_SECONDS = 0.25
 TOLD_SECONDS = 0.1
 """Faster answers are not reported."""
@@ -46,7 +48,7 @@ class Loops:
         self.latest = 0.0
         """Seconds of the slowest answer, whatever the cause."""
         self._began = time.monotonic()
-        self._pace = 1.0
+        self._pace = self._speed = 1.0
         self._lap: dict[str, float] = {}
         self._clock = (0.0, self._began)
 
@@ -62,13 +64,13 @@ class Loops:
         """Return the mean share of a processor that a process got."""
         return self.clock() / (time.monotonic() - self._began)
 
-    def keep(self, pace: float) -> None:
+    def keep(self, pace: float, speed: float) -> None:
         self.clock()
-        self._pace = pace
+        self._pace, self._speed = pace, speed
 
     def see(self, name: str, seconds: float, own: float) -> None:
         """Note a late answer. `own` is the part of `seconds` that the worker is to blame for."""
-        self._lap[name] = max(self._lap.get(name, 0.0), own)
+        self._lap[name] = max(self._lap.get(name, 0.0), own * self._speed)
         self.latest = max(self.latest, seconds)
 
     def lap(self) -> tuple[float, str]:
@@ -195,12 +197,12 @@ def threads(pid: int) -> dict[str, Times]:
 
 
 def keep_pace() -> None:
-    """Work for a moment, and return the share of a processor that was available."""
+    """Do the fixed piece of work again and again, and report pace and speed."""
     while True:
         began, worked = time.monotonic(), time.thread_time()
-        while time.thread_time() - worked < WORK_SECONDS:
-            pass
-        tell(pace=min(1.0, (time.thread_time() - worked) / (time.monotonic() - began)))
+        sum(n * n for n in range(WORK_STEPS))
+        ran, seconds = time.thread_time() - worked, time.monotonic() - began
+        tell(pace=min(1.0, WORK_SECONDS / seconds), speed=min(1.0, WORK_SECONDS / ran))
         time.sleep(PACE_SECONDS)
 
 
