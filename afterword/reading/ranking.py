@@ -104,7 +104,7 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
         by_chance = CHANCE * np.log(max(len(similar) / FEW, 1))
         said = coverage**2  # a few of the words say little
         coverage = np.maximum(best_cosines - by_chance, (said + np.maximum(said, best_cosines)) / 2)
-    message_scores = [each.tolist() for each in np.split(of_messages, np.cumsum(texts.message_counts)[:-1])]
+    message_scores = texts.by_candidate(of_messages)
     ranked = [
         Ranked(
             candidate,
@@ -197,7 +197,7 @@ class _Texts:
         """Return the first words of the best of a candidate's messages, whose scores are given."""
         if not message_scores:
             return set()
-        text = self.messages[self._begins[candidate] + int(np.argmax(message_scores))]
+        text = self.messages[self._begins[candidate] + message_scores.index(max(message_scores))]
         start = self._starts[text]
         return set(self._words[start : min(start + PIECE_WORDS, self._ends[text])].tolist())
 
@@ -210,6 +210,10 @@ class _Texts:
             sums[..., self._until] - sums[..., self._begins],
             sums[..., self._passages_until] - sums[..., self._passages],
         )
+
+    def by_candidate(self, of_messages: Scores) -> list[list[float]]:
+        scores = of_messages.tolist()  # lists, because NumPy is slow with so few numbers at a time
+        return [scores[begin:until] for begin, until in zip(self._begins.tolist(), self._until.tolist(), strict=True)]
 
 
 def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_], b: float) -> tuple[Scores, Scores]:
