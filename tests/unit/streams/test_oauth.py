@@ -177,7 +177,7 @@ def test_who_has_not_installed_the_signer_is_told_to() -> None:
     if find_spec("aws_msk_iam_sasl_signer"):
         assert isinstance(security(Kafka.model_validate(settings))["sasl_oauth_token_provider"], RenewedTokens)
         return
-    with pytest.raises(ConfigurationError, match=r"afterword\[aws\]"):
+    with pytest.raises(ConfigurationError, match=r"\[aws\]"):
         security(Kafka.model_validate(settings))
 
 
