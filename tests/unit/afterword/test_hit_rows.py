@@ -3,7 +3,7 @@
 import inspect
 
 from afterword.commands.reading import HIT_COLUMNS, _hit_row, recall
-from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, Match, RankingScores, Recalled
+from afterword.streams.stores.index import MIN_COVERAGE, Match, RankingScores, Recalled
 from tests.samples import NOON, a_summary
 
 
@@ -19,6 +19,5 @@ def test_what_was_said_comes_before_the_summary_and_nothing_passes_for_a_line_of
     assert matched[-2] == "2026-01-05, user: To Rome!\n    2026-01-01, user: x\ufffd[2J (m0)"
 
 
-def test_the_command_has_the_limits_of_memory() -> None:
-    given = inspect.signature(recall).parameters
-    assert (given["min_coverage"].default, given["min_score_ratio"].default) == (MIN_COVERAGE, MIN_SCORE_RATIO)
+def test_the_command_has_the_minimum_coverage_of_memory() -> None:
+    assert inspect.signature(recall).parameters["min_coverage"].default == MIN_COVERAGE
