@@ -7,6 +7,7 @@ overwrites deleted text only from 3.42 on.
 import asyncio
 import fcntl
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from afterword.streams.private import OWNER_FILE, private_directory
 
 STORE = "sqlite"
 TIMEOUT_SECONDS = 10.0
+LOOK_SECONDS = 0.01
 CACHE_KIB = 16 * 1024
 """Maximum memory for the file's pages, in each process."""
 PRAGMAS = (
@@ -149,7 +151,9 @@ class SqliteFile:
         if self.path is None:
             return
         if self._emptying is None or self._emptying.done():
-            self._emptying = asyncio.ensure_future(self._run(_empty_log, NO_TRANSACTION))
+            self._emptying = asyncio.ensure_future(
+                self._run(lambda connection: _empty_log(connection, self._timeout_seconds), NO_TRANSACTION)
+            )
         await asyncio.shield(self._emptying)
 
     async def close(self) -> None:
@@ -259,10 +263,12 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _empty_log(connection: apsw.Connection) -> None:
-    [(busy, _, _)] = rows(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
-    if busy:
-        raise StoreUnavailable(store=STORE, problem="a reader keeps its log from being emptied")
+def _empty_log(connection: apsw.Connection, timeout_seconds: float) -> None:
+    until = time.monotonic() + timeout_seconds
+    while rows(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0]:
+        if time.monotonic() >= until:
+            raise StoreUnavailable(store=STORE, problem="a reader keeps its log from being emptied")
+        time.sleep(LOOK_SECONDS)  # SQLite waits for readers itself, but not for another process that empties the log
 
 
 @contextmanager

@@ -37,6 +37,15 @@ async def write():
 
 asyncio.run(write())
 """
+EMPTIER = """
+import fcntl, sys
+
+CHECKPOINT = 121  # the byte that SQLite locks; see https://www.sqlite.org/walformat.html
+with open(sys.argv[1] + "-shm", "r+b") as shared:
+    fcntl.lockf(shared, fcntl.LOCK_EX, 1, CHECKPOINT)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
 ROWS = 20
 EPISODES = 300
 WRITERS = 16
@@ -133,6 +142,25 @@ async def test_writers_that_wait_at_the_same_time_share_one_emptying_of_the_log(
 
     await asyncio.gather(*map(change, range(WRITERS)))
     assert 1 <= emptied < WRITERS
+    assert (tmp_path / "file.sqlite-wal").stat().st_size == 0
+    await file.close()
+
+
+async def test_a_log_that_another_process_empties_is_waited_for(tmp_path: Path) -> None:
+    """SQLite says at once that it is busy, whatever its timeout."""
+    file = SqliteFile(tmp_path / "file.sqlite")
+    await file.write(partial(put_number, number=1))
+    command = (sys.executable, "-c", EMPTIER, str(file.path))
+    other = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdin is not None
+    assert other.stdout is not None
+    assert await other.stdout.readline() == b"locked\n"
+    emptying = asyncio.create_task(file.empty_log())
+    done, _ = await asyncio.wait([emptying], timeout=0.2)
+    assert not done
+    other.stdin.close()
+    await emptying
+    await other.wait()
     assert (tmp_path / "file.sqlite-wal").stat().st_size == 0
     await file.close()
 
