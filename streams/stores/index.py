@@ -24,7 +24,7 @@ MOST_QUERY_CHARACTERS = 2000
 be in."""
 
 DEPTH = 32
-"""Number of candidates that a search finds by words, and also by vectors. More of them would find hardly more answers."""
+"""Number of candidates that a search finds by words, and also by vectors. More would find hardly more answers."""
 
 
 class Query(BaseModel):
