@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Tracer
 
 from afterword import Memory
-from afterword.reading.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS
+from afterword.reading.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS, NOTHING_KNOWN, hits_as_text
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled
@@ -18,7 +18,10 @@ from afterword.streams.stores.messages import ArchiveChange
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.text.tokens import count_tokens
 from tests.unit.afterword.reading.remembered import (
+    NEWCOMERS_QUESTIONS,
+    UNKNOWN_TO_NEWCOMERS,
     Remembered,
+    newcomers_conversation,
 )
 
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
@@ -245,6 +248,16 @@ async def test_what_an_answer_shows_is_bounded_and_each_hit_has_its_best_message
     assert all("blue" in content for content in shown), "no hit has a second message where others have none"
     few = await world.memory.recall("blue boat", **OWNER, k=3)
     assert [len(hit.matches) for hit in few] == [3, 3, 3]
+
+
+async def test_a_newcomers_bot_is_given_every_answer(world: Remembered) -> None:
+    await newcomers_conversation(world)
+    for question, answer in NEWCOMERS_QUESTIONS.items():
+        hits = await world.memory.recall(question, **OWNER)
+        assert any(answer in match.content for match in hits[0].matches), question
+        assert answer in hits_as_text(hits)
+    hits = await world.memory.recall(UNKNOWN_TO_NEWCOMERS, **OWNER)
+    assert hits_as_text(hits) == NOTHING_KNOWN
 
 
 def ids(hit: Recalled) -> set[str]:
