@@ -21,7 +21,8 @@ FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start, because these servers run for a test or an afternoon; by default the heap would begin with a
 # 64th of the machine's memory, and all of that would be used before the first collection
-FLAGS = ("-Xms32m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+HEAP = ("-Xms32m", "-Xmx384m", "-XX:MinHeapFreeRatio=15", "-XX:MaxHeapFreeRatio=30")
+FLAGS = (*HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
 """Flags of JEP 483 and 514. Java ignores an archive that it cannot use."""
 
