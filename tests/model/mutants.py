@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.model.profiles import EXAMPLES
-
 ROOT = Path(__file__).parents[2]
+MOST_HISTORIES = 1_200
+"""A mutant that this many histories do not find was not found."""
 COPIED = ("afterword", "consumers", "distributions", "schemas", "streams", "tests", "pyproject.toml")
 
 
@@ -364,7 +364,7 @@ MUTANTS = (
     ),
     Mutant(
         "whether a row is complete is up to the settings of the worker that reads it",
-        "tests/unit/summarizer/test_rolling_rows.py",
+        "tests/unit/summarizer/test_rolling.py",
         CONVERSATIONS,
         "        return None if self.row is None or self.row.is_complete else self.row\n",
         "        limit = self.rules.rolling_max_tokens\n"
@@ -454,7 +454,7 @@ def found(mutant: Mutant) -> bool:
         if mutant.machine.endswith(".py"):
             options = ["pytest", "-x", "-q", "--tb=no", mutant.machine]
         else:
-            options = ["tests.model", mutant.machine, "--raw", "--histories", str(EXAMPLES["short"])]
+            options = ["tests.model", mutant.machine, "--raw", "--histories", str(MOST_HISTORIES)]
         command = [sys.executable, "-m", *options]
         environment = os.environ | {"PYTHONPATH": str((tree / ENGINE).parent)}
         ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)

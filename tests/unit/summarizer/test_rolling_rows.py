@@ -15,8 +15,8 @@ from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.text.tokens import count_tokens
-from tests.samples import NOON, a_closed_episode
-from tests.summarizer_world import Slowly, Worded, World
+from tests.samples import NOON, a_cause, a_closed_episode
+from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 MAX_TOKENS = 800
@@ -24,6 +24,8 @@ FIRST: list[Turn] = [
     ("user", "Hi, my name is Ada Lovelace and I am allergic to peanuts."),
     ("assistant", "Thank you, I noted it."),
 ]
+CALLS = 8
+"""Calls that a reconciler makes at least for one episode, those of the provider apart."""
 OPTIONS: dict[str, Any] = {"rules": SummaryRules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
 
@@ -68,6 +70,18 @@ async def test_every_row_is_about_its_own_episodes_and_the_first_keeps_the_begin
         assert [ordinal for ordinal, _ in row.inputs] == list(range(row.first_ordinal, row.last_ordinal + 1))
 
 
+async def test_crashes_leave_rows_that_cover_the_same(conversation: tuple[EpisodeClosed, ...]) -> None:
+    disturbed = World()
+    for place, episode in enumerate(conversation):
+        at, after = episode.ordinal % CALLS + 1, episode.ordinal % 2 == 0
+        with pytest.raises(Crash):
+            await disturbed.reconciler(Faults(at, after, crash), **OPTIONS).handle(episode, a_cause(place))
+        await disturbed.reconciler(**OPTIONS).handle(episode, a_cause(place))
+    rows = rows_of(disturbed)
+    assert [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, 61))
+    assert all(MAX_TOKENS <= count_tokens(row.content) <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
+
+
 EPISODES = tuple(a_closed_episode(ordinal) for ordinal in range(1, 6))
 
 
@@ -110,6 +124,24 @@ async def test_every_episode_goes_into_the_rolling_summary_once_and_in_order(num
     rows = rows_of(world)
     ranges = [ordinal for row in rows for ordinal in range(row.first_ordinal, row.last_ordinal + 1)]
     assert ranges == [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, number + 1))
+
+
+async def count_calls() -> int:
+    faults = Faults(0, after=False, fault=crash)
+    await World().run(EPISODES, faults)
+    return faults.calls
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the effect", "after the effect"])
+@pytest.mark.parametrize("fault", [crash, cancelled])
+async def test_a_crash_at_any_call_changes_nothing_of_what_was_taken_in(fault: Fault, late: bool) -> None:
+    for at in range(1, await count_calls() + 1):
+        world = World()
+        with pytest.raises((Crash, asyncio.CancelledError)):
+            await world.run(EPISODES, Faults(at, late, fault))
+        await world.run(EPISODES)
+        assert [ordinal for row in rows_of(world) for ordinal, _ in row.inputs] == [1, 2, 3, 4, 5]
+        assert world.episodes.known["c1"].episode_count == 5
 
 
 TURNS = st.lists(st.integers(0, 6), max_size=60)
