@@ -12,7 +12,7 @@ from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.operating.redo import RedoCounts, RedoPlan
-    from afterword.operating.trial import Comparison, TrialSummary
+    from afterword.operating.trial import TrialSummary
     from afterword.streams.stores.episodes import UsageTotals
 
 app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
@@ -106,40 +106,24 @@ def try_prompt(
     with counting() as progress:
         found = asyncio.run(compare(settings, file, model, size, lambda done: progress("summaries", done, size)))
     if as_json:
-        print_json({"worse": found.is_worse, **asdict(found)})
+        print_json({"worse": found.is_worse, "measures": found.measures, **asdict(found)})
     else:
-        _print(found, show)
+        rows = [(name, f"{before:.3f}", f"{after:.3f}") for name, (before, after) in found.measures.items()]
+        print_table((f"mean of {len(found.trials):,}", "stored", "candidate"), rows)
+        texts = [(one.episode_id, _text(one.stored), _text(one.candidate)) for one in found.trials[:show]]
+        if texts:
+            typer.echo("")
+            print_table(("episode", "stored", "candidate"), texts)
+        if found.not_archived:
+            typer.echo(f"{found.not_archived:,} sampled episodes have messages that are not in the archive", err=True)
+        typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")
     if found.is_worse:
         raise typer.Exit(1)
 
 
-def _print(found: "Comparison", show: int) -> None:
-    both = found.stored, found.candidate
-    rows = [
-        ("model", *(side.model for side in both)),
-        ("prompt", *(side.prompt_version or "" for side in both)),
-        ("summaries", *(f"{side.summaries:,}" for side in both)),
-        ("refused by the gate", *(f"{side.refused:,}" for side in both)),
-        ("grounding", *(f"{side.grounding:.3f}" for side in both)),
-        ("unsupported, each", *(f"{side.unsupported:.2f}" for side in both)),
-        ("tokens of the long summary", *(f"{side.long_tokens:.0f}" for side in both)),
-        ("tokens of the short summary", *(f"{side.short_tokens:.0f}" for side in both)),
-        ("tokens of prompts, each", *(f"{side.prompt_tokens:.0f}" for side in both)),
-        ("tokens of answers, each", *(f"{side.answer_tokens:.0f}" for side in both)),
-    ]
-    print_table(("", "stored", "candidate"), rows)
-    texts = [(t.episode_id, _text(t.stored), _text(t.candidate)) for t in found.trials[:show]]
-    if texts:
-        typer.echo("")
-        print_table(("episode", "stored", "candidate"), texts)
-    if found.not_archived:
-        typer.echo(f"{found.not_archived:,} sampled episodes have messages that are not in the archive", err=True)
-    typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")
-
-
 def _text(made: "TrialSummary") -> str:
     refused = f" ({made.refused})" if made.refused else ""
-    return f"[{made.grounding:.2f}{refused}] {made.long_summary}"
+    return f"[{made.grounding:.2f}{refused}, {made.model}] {made.long_summary}"
 
 
 def usage(by: By = "model", as_json: Json = False) -> None:

@@ -1,20 +1,20 @@
 """Compares a candidate prompt or model with the stored summaries, through the summarizer's path but without storing."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Final
 
 from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
 from afterword.operating.redo import as_archived, today_of
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
-from afterword.streams.settings import Budget, QualitySettings, Settings, SummarizerSettings
+from afterword.streams.settings import Budget, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -22,10 +22,10 @@ from afterword.streams.summarizer.checking import source_of, texts_of
 from afterword.streams.summarizer.conversations import Conversations, Scope
 from afterword.streams.summarizer.current import of_stored
 from afterword.streams.summarizer.fallbacks import TRANSIENT
-from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.quality.assess import Assessment, assess
+from afterword.streams.summarizer.providers import maker_of
+from afterword.streams.summarizer.quality.assess import assess
 from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
-from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer_app import summary_rules
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
@@ -48,15 +48,27 @@ class TrialSummary:
 
     model: str
     prompt_version: str | None
-    title: str
-    short_summary: str
-    long_summary: str
-    prompt_tokens: int
-    answer_tokens: int
-    grounding: float
-    unsupported: tuple[str, ...]
-    refused: str | None
+    short_summary: str = ""
+    long_summary: str = ""
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    grounding: float = 0.0
+    unsupported: tuple[str, ...] = ()
+    """Names, numbers and dates that are not in the messages."""
+    refused: str | None = None
     """Why the gate refuses it, or why there is none; None if it is good."""
+
+
+MEASURES: Final[Mapping[str, Callable[[TrialSummary], float | None]]] = {
+    "refused": lambda made: made.refused is not None,
+    "grounding": lambda made: made.grounding if made.long_summary else None,
+    "unsupported": lambda made: len(made.unsupported) if made.long_summary else None,
+    "tokens of long summaries": lambda made: count_tokens(made.long_summary) or None,
+    "tokens of short summaries": lambda made: count_tokens(made.short_summary) or None,
+    "tokens of prompts": lambda made: made.prompt_tokens or None,
+    "tokens of answers": lambda made: made.answer_tokens if made.prompt_tokens else None,
+}
+"""What is compared: each is a mean over the summaries for which it is not None."""
 
 
 @dataclass(frozen=True)
@@ -69,60 +81,27 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Measures:
-    """One side of the comparison, over all episodes."""
-
-    model: str
-    prompt_version: str | None
-    summaries: int
-    refused: int
-    grounding: float
-    """Mean grounding, 0 to 1."""
-    unsupported: float
-    """Mean number of names, numbers and dates per summary that are not in the source."""
-    long_tokens: float
-    """Mean number of tokens in the long summary."""
-    short_tokens: float
-    prompt_tokens: float
-    """Mean number of prompt tokens per summary."""
-    answer_tokens: float
-
-
-@dataclass(frozen=True)
 class Comparison:
     trials: Sequence[Trial]
     """The trials, worst first."""
-    stored: Measures
-    candidate: Measures
     not_archived: int = 0
     """Number of sampled episodes whose messages are no longer in the archive."""
 
     @property
+    def measures(self) -> dict[str, tuple[float, float]]:
+        """The means of the stored summaries and of the candidate's, by the names in MEASURES."""
+        return {
+            name: (
+                fmean([v for one in self.trials if (v := measure(one.stored)) is not None] or [0.0]),
+                fmean([v for one in self.trials if (v := measure(one.candidate)) is not None] or [0.0]),
+            )
+            for name, measure in MEASURES.items()
+        }
+
+    @property
     def is_worse(self) -> bool:
-        more_refused = (self.candidate.refused - self.stored.refused) / len(self.trials)
-        return more_refused > TOLERANCE or self.stored.grounding - self.candidate.grounding > TOLERANCE
-
-
-def measures(summaries: Sequence[TrialSummary], maker: Maker) -> Measures:
-    """Compute the means over the summaries. Failed ones have no text or grounding to include."""
-    there = [made for made in summaries if made.long_summary]
-    asked = [made for made in summaries if made.prompt_tokens]
-    return Measures(
-        *maker,
-        summaries=len(summaries),
-        refused=sum(made.refused is not None for made in summaries),
-        grounding=_mean(made.grounding for made in there),
-        unsupported=_mean(len(made.unsupported) for made in there),
-        long_tokens=_mean(count_tokens(made.long_summary) for made in there),
-        short_tokens=_mean(count_tokens(made.short_summary) for made in there),
-        prompt_tokens=_mean(made.prompt_tokens for made in asked),
-        answer_tokens=_mean(made.answer_tokens for made in asked),
-    )
-
-
-def _mean(numbers: Any) -> float:
-    found = [float(number) for number in numbers]
-    return fmean(found) if found else 0.0
+        refused, grounding = self.measures["refused"], self.measures["grounding"]
+        return refused[1] - refused[0] > TOLERANCE or grounding[0] - grounding[1] > TOLERANCE
 
 
 async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
@@ -137,73 +116,29 @@ async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
     return [found[name] for name in chosen if name in found]
 
 
-@dataclass(frozen=True)
-class TrialRun:
-    """Summarizes stored episodes with a candidate, as the summarizer would, and judges both texts by the same gate."""
+async def summarize_again(
+    settings: Settings,
+    episodes: EpisodeStore,
+    messages: MessageArchive,
+    summarizer: Summarizer,
+    chosen: Sequence[StoredEpisode],
+    progress: Callable[[int], None],
+) -> Comparison:
+    """Summarize the episodes with the candidate's settings, and judge the stored texts and the new ones alike.
 
-    episodes: EpisodeStore
-    messages: MessageArchive
-    summarizer: Summarizer
-    maker: Maker
-    """The candidate."""
-    rules: SummaryRules
-    quality: QualitySettings
-    instructions: str
-    """Everything that the candidate's prompts contain."""
-    at_a_time: int
+    Raises: NothingToCompare, StoreUnavailable; ProviderError if the LLM does not answer at all.
+    """
+    conversations = Conversations(episodes, summary_rules(settings))
+    everything_asked = instructions(settings)
+    slots = asyncio.Semaphore(settings.llm.max_concurrency)
+    trials: list[Trial] = []
 
-    async def run(self, chosen: Sequence[StoredEpisode], progress: Callable[[int], None]) -> Comparison:
-        """Run the trials.
-
-        Raises: NothingToCompare, StoreUnavailable; ProviderError if the LLM does not answer at all.
-        """
-        trials: list[Trial] = []
-        slots = asyncio.Semaphore(self.at_a_time)
-
-        async def add(stored: StoredEpisode) -> None:
-            async with slots:
-                if (request := await self._request(stored)) is not None:
-                    trials.append(await self._try(stored, request))
-                    progress(len(trials))
-
-        await gather_or_cancel(*(add(stored) for stored in chosen))
-        if not trials:
-            raise NothingToCompare
-        trials.sort(key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
-        before, after = [trial.stored for trial in trials], [trial.candidate for trial in trials]
-        makers = {Maker(made.model, made.prompt_version) for made in before}
-        stored = measures(before, makers.pop() if len(makers) == 1 else Maker("several", None))
-        return Comparison(trials, stored, measures(after, self.maker), len(chosen) - len(trials))
-
-    async def _request(self, stored: StoredEpisode) -> SummaryRequest | None:
-        """Build the request that a summarizer would make now; None if the messages are not in the archive."""
-        read = await as_archived(self.messages, stored)
-        if read is None:
-            return None
-        history = await Conversations(self.episodes, self.rules).history(Scope.of(stored.summary), stored.ordinal)
-        return history.request(of_stored(stored, read), wants_rolling=False)
-
-    async def _try(self, stored: StoredEpisode, request: SummaryRequest) -> Trial:
-        names = ("title", "short_summary", "long_summary", "quality", "model", "usage", "prompt_version")
-        same = {name: getattr(stored.summary, name) for name in names}
-        before = Summary(**same, rolling_summary=request.previous_rolling)
-        try:
-            made = await self._judged(request, await self.summarizer.summarize_without_fallback(request))
-        except TRANSIENT:
-            raise
-        except ProviderError as error:
-            used = usage_of(error)
-            tokens = used.prompt_tokens, used.completion_tokens
-            made = TrialSummary(*self.maker, "", "", "", *tokens, 0.0, (), error.error_type)
-        return Trial(stored.summary.episode_id, await self._judged(request, before), made)
-
-    async def _judged(self, request: SummaryRequest, made: Summary) -> TrialSummary:
-        source, texts = source_of(request, self.instructions), texts_of(request, made)
-        found: Assessment = await asyncio.to_thread(assess, source, texts, self.quality)
+    async def judged(request: SummaryRequest, made: Summary) -> TrialSummary:
+        source, texts = source_of(request, everything_asked), texts_of(request, made)
+        found = await asyncio.to_thread(assess, source, texts, settings.quality)
         return TrialSummary(
             made.model,
             made.prompt_version,
-            made.title,
             made.short_summary,
             made.long_summary,
             made.usage.prompt_tokens,
@@ -212,6 +147,34 @@ class TrialRun:
             tuple(found.unsupported),
             found.problems[0].reason if found.problems else None,
         )
+
+    async def candidate(request: SummaryRequest) -> TrialSummary:
+        try:
+            return await judged(request, await summarizer.summarize_without_fallback(request))
+        except TRANSIENT:
+            raise
+        except ProviderError as error:
+            used = usage_of(error)
+            tokens = used.prompt_tokens, used.completion_tokens
+            return TrialSummary(*maker_of(settings), "", "", *tokens, refused=error.error_type)
+
+    async def add(stored: StoredEpisode) -> None:
+        async with slots:
+            if (read := await as_archived(messages, stored)) is None:
+                return
+            history = await conversations.history(Scope.of(stored.summary), stored.ordinal)
+            request = history.request(of_stored(stored, read), wants_rolling=False)
+            names = ("title", "short_summary", "long_summary", "quality", "model", "usage", "prompt_version")
+            same = {name: getattr(stored.summary, name) for name in names}
+            before = await judged(request, Summary(**same, rolling_summary=request.previous_rolling))
+            trials.append(Trial(stored.summary.episode_id, before, await candidate(request)))
+            progress(len(trials))
+
+    await gather_or_cancel(*(add(stored) for stored in chosen))
+    if not trials:
+        raise NothingToCompare
+    trials.sort(key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
+    return Comparison(trials, len(chosen) - len(trials))
 
 
 def candidate_settings(settings: Settings, prompt: Path | None, model: str | None) -> Settings:
@@ -249,14 +212,4 @@ async def compare(
         summarizer = make_summarizer(candidate, stores.budgets, metrics, NoOpTracer())
         closing.push_async_callback(summarizer.close)
         chosen = await sample(stores.episodes, size)
-        run = TrialRun(
-            stores.episodes,
-            stores.messages,
-            summarizer,
-            maker_of(candidate),
-            summary_rules(candidate),
-            candidate.quality,
-            instructions(candidate),
-            candidate.llm.max_concurrency,
-        )
-        return await run.run(chosen, progress)
+        return await summarize_again(candidate, stores.episodes, stores.messages, summarizer, chosen, progress)

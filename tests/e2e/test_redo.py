@@ -166,9 +166,10 @@ async def test_a_prompt_is_tried_and_a_persons_data_exported_and_nothing_changes
     candidate.write_text(PROMPT)
     tried = await result(await cli(deployment.settings, "prompt", "try", str(candidate), "--sample", "5", "--json"))
     assert tried["worse"] is False
-    assert (tried["stored"]["summaries"], tried["candidate"]["summaries"]) == (5, 5)
-    assert tried["candidate"]["prompt_version"] != tried["stored"]["prompt_version"] == events[0].prompt_version
-    assert tried["trials"][0]["candidate"]["long_summary"]
+    assert len(tried["trials"]) == 5
+    for trial in tried["trials"]:
+        assert trial["candidate"]["prompt_version"] != trial["stored"]["prompt_version"] == events[0].prompt_version
+        assert trial["candidate"]["long_summary"]
 
     process = await cli(deployment.settings, "export", "--user", "ann", "--tenant", TENANT)
     out, _ = await asyncio.wait_for(process.communicate(), 120)

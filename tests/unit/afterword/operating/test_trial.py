@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterword.operating.trial import Comparison, NothingToCompare, TrialRun, candidate_settings, sample
+from afterword.operating.trial import Comparison, NothingToCompare, candidate_settings, sample, summarize_again
 from afterword.schemas import MessageCreated, Quality, Usage
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable
 from afterword.streams.settings import Llm, QualitySettings, Settings
@@ -15,7 +15,7 @@ from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.providers import Maker, maker_of
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_stored_episode
@@ -68,11 +68,14 @@ async def a_world(*episodes: StoredEpisode) -> tuple[MemoryEpisodes, MemoryMessa
 
 
 async def tried(provider: ScriptedProvider, *episodes: StoredEpisode) -> Comparison:
-    known, messages = await a_world(*episodes)
+    return await compared(*await a_world(*episodes), provider)
+
+
+async def compared(known: MemoryEpisodes, messages: MemoryMessages, provider: ScriptedProvider) -> Comparison:
+    settings = Settings(llm=Llm(provider="openai", model=CANDIDATE.model, max_concurrency=2))
     summarizer = Summarizer(provider, check=SummaryCheck(QualitySettings(), METRICS))
-    rules = SummaryRules(rolling_max_tokens=200)
-    run = TrialRun(known, messages, summarizer, CANDIDATE, rules, QualitySettings(), "", at_a_time=2)
-    return await run.run(list(known.episodes.values()), lambda _: None)
+    chosen = list(known.episodes.values())
+    return await summarize_again(settings, known, messages, summarizer, chosen, lambda _: None)
 
 
 async def test_the_same_messages_are_summarized_by_both_and_judged_by_the_same_gate() -> None:
@@ -80,11 +83,12 @@ async def test_the_same_messages_are_summarized_by_both_and_judged_by_the_same_g
     found = await tried(provider, *(stored(n) for n in range(4)))
     assert [message.content for message in provider.requests[0].episode.messages] == list(SAID)
     assert provider.most_running == 2
-    before, after = found.stored, found.candidate
-    assert (before.model, before.prompt_version, after.model, after.prompt_version) == ("old", "episodic-1", *CANDIDATE)
-    assert (before.refused, after.refused, before.grounding, after.grounding) == (0, 0, 1.0, 1.0)
-    assert after.long_tokens < before.long_tokens
-    assert (before.prompt_tokens, after.prompt_tokens, after.answer_tokens) == (100, 200, 50)
+    assert {(one.stored.model, one.candidate.model) for one in found.trials} == {("old", CANDIDATE.model)}
+    measures = found.measures
+    assert (measures["refused"], measures["grounding"]) == ((0, 0), (1.0, 1.0))
+    before, after = measures["tokens of long summaries"]
+    assert after < before
+    assert (measures["tokens of prompts"], measures["tokens of answers"]) == ((100, 200), (40, 50))
     assert not found.is_worse
 
 
@@ -98,14 +102,15 @@ async def test_a_candidate_that_invents_is_worse_and_its_worst_comes_first() -> 
     assert found.is_worse
     assert found.trials[0].episode_id == "c2:1"
     assert found.trials[0].candidate.refused == "off_topic"
-    assert found.candidate.refused == 1
-    assert found.candidate.prompt_tokens == (3 * 200 + 2 * 200) / 4, "a refused one is asked for twice"
+    assert found.measures["refused"] == (0, 0.25)
+    assert found.measures["tokens of prompts"][1] == (3 * 200 + 2 * 200) / 4, "a refused one is asked for twice"
 
 
 async def test_a_candidate_is_better_than_what_the_gate_refuses_today() -> None:
     found = await tried(Candidate(GOOD), stored(1, **INVENTED), stored(2))
-    assert (found.stored.refused, found.candidate.refused) == (1, 0)
-    assert found.stored.grounding < found.candidate.grounding
+    assert found.measures["refused"] == (0.5, 0)
+    before, after = found.measures["grounding"]
+    assert before < after
     assert not found.is_worse
 
 
@@ -119,13 +124,11 @@ async def test_an_llm_that_is_away_is_no_verdict() -> None:
 async def test_what_is_not_in_the_archive_is_left_out() -> None:
     known, messages = await a_world(stored(1), stored(2))
     del messages.messages["c1:m1"]
-    summarizer = Summarizer(Candidate(GOOD))
-    run = TrialRun(known, messages, summarizer, CANDIDATE, SummaryRules(200), QualitySettings(), "", at_a_time=2)
-    found = await run.run(list(known.episodes.values()), lambda _: None)
+    found = await compared(known, messages, Candidate(GOOD))
     assert (len(found.trials), found.not_archived) == (1, 1)
     messages.messages.clear()
     with pytest.raises(NothingToCompare):
-        await run.run(list(known.episodes.values()), lambda _: None)
+        await compared(known, messages, Candidate(GOOD))
 
 
 async def test_a_sample_is_of_summaries_of_an_llm_and_the_same_each_time() -> None:
