@@ -3,6 +3,7 @@
 import re
 
 from afterword.streams.text.cutting import word_boundary
+from afterword.streams.text.vocabulary import word_set
 
 ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"
@@ -16,46 +17,14 @@ _NEAR_CHARACTERS = 24
 """Characters on either side of a full stop that decide whether a sentence ends there."""
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+|(?:[^\W\d_]{1,2}\.){1,3}[^\W\d_]{1,4}\.|MM\.")
 """Initials and dotted abbreviations: J., U.S., e.g., z.B., bl.a., f.eks., d.w.z."""
-_NAME_FOLLOWS = frozenset(
-    """mr mrs ms dr dra prof profa st ste jr vs inc ltd corp dept rev sgt capt hr fr frl hrn dipl ing bzw ca evtl ggf
-    inkl exkl zzgl abzgl sog bspw vgl geb str mio mrd tsd sr sra srta sres ud uds vd vds av avda exmo exma mme mmes
-    mlle mgr env sig sigg dott avv geom dhr mevr mej drs bijv incl dvs evt hhv""".split()  # noqa: SIM905 – easier to read
-)
-"""Abbreviations in the languages of `quantities.WORDS_KNOWN` that do not end a sentence, because a name or more
-follows."""
-_NUMBER_FOLLOWS = frozenset(
-    """no nos nr nrs num núm nro n fig figs vol art arts abs p pp pg pag pág págs pagg blz bls s ch chap cap kap sec
-    tel tél tlf fax ext approx aprox kl ab max min mind std room rm zi apt hs lt jan janv ene gen feb febr févr fev
-    mar mär mrt apr avr abr mag mai maj may jun giu jul juil lug aug ago sep sept set oct okt out ott nov dec déc
-    dez dic""".split()  # noqa: SIM905 – easier to read
-)
-"""Abbreviations that end a sentence unless a number follows: "Nr. 5", "14 déc. 2024", but "I said no." ends."""
+_NAME_FOLLOWS = word_set("sentences", "name_follows")
+_NUMBER_FOLLOWS = word_set("sentences", "number_follows")
 _ORDINAL = re.compile(r"\d{1,3}\.")
 """A number as German and Danish write ordinals."""
 _DATE_GOES_ON = re.compile(r"\d{1,2}\.|\d{4}(?!\d)")
-_MONTHS = frozenset(
-    """januar jänner februar märz april mai juni juli august september oktober november dezember jan feb mär apr jun
-    jul aug sep sept okt nov dez""".split()  # noqa: SIM905 – easier to read
-)
-"""Month names that follow an ordinal, in German, which capitalizes them."""
-_ORDINAL_FOLLOWS = frozenset(
-    """am im zum zur vom beim bis ab seit der die das den dem diese dieser dieses diesem diesen jede jeder jedes jedem
-    jeden mein meine meinem meinen meiner meines dein deine deinem deinen deiner deines sein seine seinem seinen
-    seiner seines ihr ihre ihrem ihren ihrer ihres unser unsere unserem unseren unserer unseres""".split()  # noqa: SIM905 – easier to read
-)
-"""German words before an ordinal and its noun, as in "im 20. Jahrhundert"; the noun is not among `_STARTS`."""
-_STARTS = frozenset(
-    """aber aller alle als also am an auch auf aus bei bis bitte da dabei dafür dagegen daher damit danach danke dann
-    daran darauf das dass dazu dein deine dem den denn der deshalb dich die dies diese dieser dieses dir doch dort
-    du ein eine einen einer er erst es euch falls für gegen gerne gibt hast hat haben heute hier ich ihm ihn ihr
-    ihre im in ist ja jede jeder jetzt kann kannst kein keine können man mein meine mit morgen nach nein nicht noch
-    nun nur ob oder ohne schon sehr sein seine seit sich sie sind so sobald sollte um und uns unser vom von vor wann
-    war waren warum was weil welche wenn wer werden wie wieder wir wird wo wollen wurde zu zum zur zwar at de
-    derefter det efter en et for fra han har hun hvad hvem hvis hvor hvornår i jeg kan med men nej nu og om på så
-    tak til vi vil daar daarna dan dat deze dit een geen het hij hoe ik je maar naar nee niet of ook op te toen u
-    van voor waar wanneer wat we wij ze zij""".split()  # noqa: SIM905 – easier to read
-)
-"""German, Danish and Dutch words that begin a sentence and are not nouns."""
+_MONTHS = word_set("sentences", "months")
+_ORDINAL_FOLLOWS = word_set("sentences", "ordinal_follows")
+_STARTS = word_set("sentences", "starts")
 _WORD = re.compile(r"\w{1,20}")
 _SIGNS = re.compile(r"\W*")
 _LIST_NUMBER = re.compile(r"\d{1,3}\.")

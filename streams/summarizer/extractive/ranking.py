@@ -8,6 +8,7 @@ from itertools import accumulate, count, groupby, islice, pairwise
 from afterword.schemas import EpisodeMessage
 from afterword.streams.text.fences import speaker_of
 from afterword.streams.text.prose import sentences_of
+from afterword.streams.text.vocabulary import pattern, word_set
 
 MAX_CHARACTERS = 380
 """Longest exchange, so that a short summary has room for any of them. A single longer sentence is cut."""
@@ -37,73 +38,18 @@ OPENS = 0.4
 """Weight of an episode's first exchange, because it introduces the topic."""
 
 
-# Phrases of politeness, words with which people speak of themselves, and words of decisions. Each entry is a piece of a
-# regular expression. A language without entries only lacks a hint.
-_GREETINGS = (
-    ("hi", "hello", "hey", "good (?:morning|afternoon|evening|day)", "greetings", "dear", "welcome", "thanks?"),
-    ("thank you", "you'?re welcome", "(?:good)?bye", "see you", r"have a (?:\w+ )?(?:day|one|evening|weekend)"),
-    ("no problem", "my pleasure", "glad (?:to|i)", "happy to", "sure", "certainly", "absolutely", "of course"),
-    ("great", "perfect", "i(?:'m| am) (?:so |very )?sorry", "sorry", "got it", "noted", "let me (?:check|look|see)"),
-    ("one moment", "that(?:'s| is| sounds) (?:a )?(?:great|good|fine|perfect|wonderful|awesome)"),
-    ("sounds (?:good|great)", "hallo", "guten (?:tag|morgen|abend)", "danke", "vielen dank", "gern", "tschüss"),
-    ("auf wiedersehen", "natürlich", "bonjour", "bonsoir", "salut", "merci", "de rien", "au revoir", "bien sûr"),
-    ("avec plaisir", "parfait", "hola", "buen[oa]s? (?:d[ií]as?|tardes|noches)", "(?:muchas )?gracias", "de nada"),
-    ("adi[oó]s", "claro", "perfecto", "ol[aá]", "bom dia", "boa (?:tarde|noite)", "obrigad[oa]", "ciao"),
-    ("buongiorno", "grazie", "prego", "certo", "(?:je suis |nous sommes )?désolée?s?", "lo siento", "lamento \\w+"),
-    ("(?:das |es )?tut mir (?:sehr )?leid", "mi dispiace", "desculpe", "sinto muito"),
-)
-_GREETINGS_UNSPACED = ("你好", "您好", "谢谢", "不客气", "再见", "こんにちは", "ありがとう", "どういたしまして")
-_OFFERS = (
-    ("how (?:can|may|could) (?:i|we) (?:help|assist|be of)", "what can (?:i|we) do for you", "anything else"),
-    (r"(?:glad|happy|here) to (?:help|assist|\w+ you)", "let me know if", "feel free to", "hope (?:this|that) helps"),
-    ("do you have any (?:other|more|further) questions", "how are you", "nice to meet you", "let's get started"),
-    (r"(?:wie|womit) kann ich (?:\w+ )?(?:helfen|behilflich)", "(?:comment|en quoi) puis-je vous aider"),
-    ("(?:en qué|cómo) (?:te |le |les )?puedo ayudar", "(?:como|em que) posso ajudar", "come posso aiutar"),
-)
-_OFFERS_UNSPACED = ("有什么可以帮", "能帮您什么", "何かお手伝い", "いかがなさいました")
-_SELF = (
-    ("i(?:'m|'ve|'ll|'d)?", "my", "mine", "me", "myself", "we(?:'re|'ve|'ll|'d)?", "our", "us", "ich", r"mein\w*"),
-    ("mir", "mich", "wir", r"unser\w*", "uns", "je", "j'", "mon", "ma", "mes", "moi", "nous", "nos", "notre", "yo"),
-    ("mis?", "soy", "estoy", "tengo", "quiero", r"nosotr\w+", r"nuestr\w+", "vivo", "prefiero", "necesito", "eu"),
-    ("meus?", "minhas?", "sou", "estou", "tenho", "quero", "preciso", "io", "mi[oa]", "miei", "sono", "vorrei", "ik"),
-    ("mijn", "wij", "onze", "jag", "jeg", "min", "mitt", "vår", "mam", "jestem", "mój", "moja", "я", r"мо[йяие]"),
-    ("мне", "меня", "мы", "наш"),
-)
-_SELF_UNSPACED = ("我", "私", "僕", "俺")
-_DECISIONS = (
-    (r"decid\w+", r"agree\w*", r"confirm\w*", r"book(?:ed|ing)?", r"order\w*", r"cancel\w*", "deadline", "due"),
-    ("must", r"need\w*", r"want\w*", "will", "going to", r"promis\w+", r"require\w*", r"allerg\w+", r"prefer\w*"),
-    ("because", r"remember\w*", "instead", "not .{1,40} but", "no longer", r"mov(?:ed|ing)", r"chang(?:ed|ing)"),
-    ("always", "never", r"beschl\w+", r"vereinbar\w+", r"bestätig\w+", "gebucht", "muss", "möchte", "brauche"),
-    ("werde", "statt", r"verschob\w+", r"stornier\w+", "nicht mehr", "sondern", "merk dir", "immer", "nie"),
-    (r"décid\w+", "convenu", r"réserv\w+", "dois", "voudrais", "besoin", "plutôt", "au lieu", r"annul\w+"),
-    (r"déplac\w+", "rappelle", "souviens", "toujours", "jamais", r"decidi\w+", r"acord\w+", r"reserv\w+"),
-    (r"alérgic\w+", "debo", "en lugar", "en vez", "recuerda", "siempre", "nunca", "devo", "invece", r"ricorda\w*"),
-    ("sempre", "em vez", r"lembr\w+"),
-)
-_DECISIONS_UNSPACED = ("决定", "确认", "预订", "需要", "必须", "取消", "记住", "決定", "確認", "予約", "必要", "覚えて")
-
-_TALK = """
-yes yeah yep no nope not ok okay oh ah um uh hm hmm well so please pls sorry sure great nice cool wow lol omg haha
-really just also like want need get got know think tell say going go see way thing things lot lots much many still even
-hi hello hey thanks thank bye ja nein bitte danke hallo gut oui non merci bonjour bien sí si gracias hola bueno sim não
-obrigado olá grazie ciao 是 好 好的 谢谢 你好 您好 はい いいえ
-"""
-FILLERS = frozenset(_TALK.split())
-"""Words of spoken language that carry no content, although they are not stop words of written language."""
-
-
-def _one_of(rows: Iterable[Iterable[str]]) -> str:
-    return "|".join(piece for row in rows for piece in row)
+def _one_of(name: str) -> str:
+    return pattern("exchanges", name)
 
 
 # They read texts in lower case: ignoring the case takes five times as long with this many alternatives.
 GREETING = re.compile(
-    rf"\W*(?:(?:{_one_of(_GREETINGS)})\b|{'|'.join(_GREETINGS_UNSPACED)})"
+    rf"\W*(?:(?:{_one_of('greetings')})\b|{_one_of('greetings_unspaced')})"
 )  # for use with `match`, because a greeting begins a sentence
-OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of(_OFFERS)})|{'|'.join(_OFFERS_UNSPACED)}")
-ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of(_SELF)})(?!\w)|{'|'.join(_SELF_UNSPACED)}")
-DECISION = re.compile(rf"\b(?:{_one_of(_DECISIONS)})\b|{'|'.join(_DECISIONS_UNSPACED)}")
+OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of('offers')})|{_one_of('offers_unspaced')}")
+ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of('oneself')})(?!\w)|{_one_of('oneself_unspaced')}")
+DECISION = re.compile(rf"\b(?:{_one_of('decisions')})\b|{_one_of('decisions_unspaced')}")
+FILLERS = word_set("exchanges", "fillers")
 _WEIGHTY = (ABOUT_ONESELF, DECISION)
 
 

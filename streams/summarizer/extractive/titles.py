@@ -7,6 +7,7 @@ from itertools import pairwise
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, LONG_TURN, Turn
 from afterword.streams.text.language import stem
 from afterword.streams.text.sentences import cut_at_word
+from afterword.streams.text.vocabulary import VOCABULARY, word_set
 
 TITLE_CHARACTERS = 60
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
@@ -19,94 +20,17 @@ _FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
 """Its full stop ends no clause."""
 
 
-def _set(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
-
-
-_DETERMINERS = {
-    "en": _set("a an the my your our their his her its some any this these those every each another"),
-    "de": _set(
-        """ein eine einen einem einer eines der die das den dem des mein meine meinen meinem meiner dein deine deinen
-        unser unsere unseren ihr ihre ihren ihrem ihrer sein seine seinen kein keine keinen meines deines seines ihres
-        unseres"""
-    ),
-    "fr": _set("un une le la les l des mon ma mes ton ta tes son sa ses notre nos votre vos leur leurs du cette cet"),
-    "es": _set("un una el la los las mi mis tu tus su sus nuestro nuestra este esta unos unas"),
-    "it": _set("un uno una il lo la gli le i l mio mia miei tuo tua suo sua nostro nostra questo questa"),
-    "pt": _set("um uma o a os as meu minha meus minhas seu sua nosso nossa este esta"),
-    "nl": _set("een de het mijn je jouw onze ons zijn haar hun"),
-}
-"""Words with which a noun phrase begins."""
-_LINKS = {
-    "en": _set("of for in on at with from by and & or about per without near between into"),
-    "de": _set("von für mit aus im am zum zur vom bei nach in über und gegen ohne auf an zu wegen"),
-    "fr": _set("de d du des pour avec à au aux en sur sans et chez"),
-    "es": _set("de del para con al a y e en sobre sin por"),
-    "it": _set("di d da per con della delle dei del in su senza e a al alla"),
-    "pt": _set("de do da dos das para com em no na sem e sobre"),
-    "nl": _set("van voor met op in en naar zonder bij over"),
-}
-"""Words that may stand inside a noun phrase, but never at its ends."""
-_VERBS = _set(
-    """
-    accept add advise agree allow apologize apply arrive ask assume avoid become begin believe blend bring cancel
-    choose come confirm consider contain continue cost crash create decide deliver depend describe determine discuss
-    earn eat enable enjoy ensure enter exist expect explain fail feel find follow forget get give go grow guess
-    happen hear improve include keep know learn let like live look lose maintain make mean meet mention mind miss
-    need notify obtain occur prefer prepare prioritize provide put qualify realize receive recommend refer relate
-    remember remind remove require resolve save say see seem sell send sit speak spend start stay stop submit
-    suggest suppose take tell think try understand use want wear wish wonder work write
-    """
+_DETERMINERS, _LINKS = (
+    {language: frozenset(words.split()) for language, words in VOCABULARY["titles"][name].items()}
+    for name in ("determiners", "links")
 )
-_IRREGULAR = _set(
-    """
-    us talk got gave went came kept knew left lost made met said saw sent sold spent stood taught took thought told
-    wore won wrote broke bought brought chose felt forgot found grew heard became began ate fell flew held paid ran
-    spoke gone done seen taken given going doing having being getting using making including involving regarding
-    concerning containing since considering gonna wanna gotta please thanks thank hi hello hey ok okay yes no yeah
-    haha lol wow able sure aware tired eligible ready interested next last today tomorrow yesterday tonight now im
-    ive dont cant wont didnt apologies soon ago always never ever sometimes often again already yet later week weeks
-    month months year years day days hour hours minute minutes time times morning evening afternoon night once twice
-    maybe perhaps else too also just even still away around together instead however therefore anyway actually
-    really very much many more most less few same other others such only own well not don't than like as if
-    something anything nothing everything someone anyone everyone somebody anybody nobody everybody there here
-    currently wondering whether
-    """
-)
+_VERBS = word_set("titles", "verbs")
+_IRREGULAR = word_set("titles", "irregular")
 _VERB_FORMS = _IRREGULAR | {form for verb in _VERBS for form in (verb, f"{verb}s", f"{verb}es", f"{verb[:-1]}ies")}
 """English words that end a noun phrase or precede one."""
-_VERBS_ELSEWHERE = _set(
-    """
-    kann kannst können könnt könnte könntest könnten könntet würde möchte gerne wissen sagen erklären helfen zeigen
-    wird wurde wurden brauche bräuchte hilfe suche cherche busco buscando cerco procuro zoek veux voudrais voudrions
-    aimerais souhaite souhaiterais peux peut pouvez pourrais pourriez savoir dire aider aidez expliquer possible
-    quiero quisiera querría gustaría puedo puedes puede podría podrías saber decirme ayudar ayudarme explicar
-    explicarme recomendar necesito posible vorrei voglio posso puoi può potresti potrebbe sapere dirmi aiutarmi
-    spiegarmi possibile quero queria gostaria pode poderia podes dizer ajudar preciso possível wil zou kun kunt kan
-    graag weten helpen uitleggen vertellen nodig mogelijk
-    """
-)
-"""Words of other languages that precede what is requested, or say nothing of it."""
-_BEFORE_VERBS = _set(
-    """
-    i you we they he she it who do does did can could will would shall should may might must cannot let lets to have
-    has had don't didn't can't won't i'm i'd i'll i've you'd you'll you've we'll we've we'd they've doesn't couldn't
-    that which
-    """
-)
-"""English words that a verb follows, unless an article does."""
-_VAGUE = _set(
-    """
-    thing things lot lots stuff way ways kind kinds sort bit people person someone guy guys man question questions
-    quick additional further extra information info help case cases example part parts number place reason reasons
-    problem problems fact type types detail details couple copy option options process page link following step
-    steps matter chance advice look idea mind one good great best better nice new bad simple asleep awake big little
-    long short full whole different certain specific right wrong fine back morning evening afternoon night day days
-    week weeks month months year years time times hour hours minute minutes weekend moment ages message terms two
-    three four five six several tag tage tagen woche wochen monat monate monaten jahr jahre jahren zwei drei vier
-    """
-)
-"""Words that do not name a topic alone."""
+_VERBS_ELSEWHERE = word_set("titles", "verbs_elsewhere")
+_BEFORE_VERBS = word_set("titles", "before_verbs")
+_VAGUE = word_set("titles", "vague")
 NONE = frozenset[str]()
 _AMOUNT = "0123456789., "
 _ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")

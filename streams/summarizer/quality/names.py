@@ -8,6 +8,7 @@ from functools import lru_cache
 from afterword.streams.summarizer.quality.quantities import CURRENCIES
 from afterword.streams.text.language import is_common, normalized
 from afterword.streams.text.tokens import token_ids
+from afterword.streams.text.vocabulary import word_set
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
 """These languages capitalize every noun, so only words marked as names count in them."""
@@ -16,30 +17,10 @@ TITLE_CASE = 0.6
 LONGEST = 40
 """A word with at least this many characters is not taken for a name."""
 
-_ROLES = """
-user users assistant agent bot chatbot ai system tool tools customer client speaker operator representative advisor
-nutzer nutzerin benutzer benutzerin anwender kunde kundin assistent assistentin berater beraterin ki
-utilisateur utilisatrice client cliente agente conseiller ia usuario usuaria asistente cliente
-usuário usuária assistente utente gebruiker klant
-"""
-ROLES = frozenset(_ROLES.split())
-_ADDRESS = "mr mrs ms miss dr prof sir madam herr frau mme mlle sr sra srta sig"
-_NO_NAMES = (
-    frozenset(f"{_ADDRESS} ok okay id faq pdf url firstly lastly celsius fahrenheit".split())
-    | CURRENCIES.keys()
-    | ROLES
-)
-
-_USUAL = "ly ing tion tions ment ments ness ies ed mente zione zioni ción ciones ção ung ungen"
-_ENDINGS = tuple(_USUAL.split())
-"""Endings of ordinary words. They decide about words that the tokenizer splits."""
-
-_STARTS = """
-henceforth lastly cependant asimismo infine tuttavia ademais daarnaast bovendien tenslotte
-desuden derudover endelig derefter efterfølgende
-"""
-_OPENERS = frozenset(_STARTS.split())
-"""Words that begin sentences; tokenizers know them better with a capital."""
+ROLES = word_set("names", "roles")
+_NO_NAMES = word_set("names", "others") | CURRENCIES.keys() | ROLES
+_ENDINGS = tuple(word_set("names", "endings"))
+_OPENERS = word_set("names", "openers")
 SHORTEST_ADVERB = 9
 """Letters. A shorter word in -ly may be a name such as Sally or Kimberly."""
 

@@ -16,6 +16,7 @@ from unicodedata import numeric
 from text_to_num import alpha2digit
 
 from afterword.streams.text.language import UNDETERMINED, date_words
+from afterword.streams.text.vocabulary import VOCABULARY, pattern
 
 Key = tuple[str, Decimal]
 """A kind and a value. The kind is a unit's dimension, a currency, or one of the names below."""
@@ -39,39 +40,12 @@ PIECE = re.compile(r"(?s).{1,1000}(?:(?<=[.!?。！？])(?=\s)|\Z)|.{1,1000}(?!\
 LATIN = "A-Za-zÀ-ɏ"
 """Latin letters. In scripts without spaces, words touch the digits."""
 
-_MAGNITUDES = {
-    3: "k tsd thousand thousands tausend mille mil mila duizend tusind tusen tys tysiąc tysiące tysięcy"
-    " тыс тысяча тысячи тысяч हजार"
-    " nghìn ribu 1000 千 천",
-    5: "lakh lakhs lac lacs लाख 100000",
-    6: "mln miljon miljoner milion miliony milionów млн миллион миллиона миллионов milyon triệu juta"
-    " m mn mio million millions millionen millón millones milhão milhões milione milioni miljoen millioner 1000000",
-    7: "crore crores करोड",
-    9: "mld miljard miljarder miliard miliardy miliardów млрд миллиард миллиарда миллиардов milyar miliar"
-    " b bn mrd milliarde milliarden milliard milliards miliardo miliardi miljard milliarder 1000000000",
-    12: "trillion trillions billionen billón billones bilhões bilione bilioni biljoen billioner 1000000000000 兆",
-    4: "万 萬 만",
-    8: "億 亿 억",
-    2: "hundred hundreds 百 백",
-}
-MAGNITUDES = {word: 10**power for power, listed in _MAGNITUDES.items() for word in listed.split()}
-_DOZENS = "dozen dozens dutzend douzaine douzaines docena docenas dozzina dozzine dúzia dozijn"
-MAGNITUDES |= dict.fromkeys(_DOZENS.split(), 12)
+_NUMBERS = VOCABULARY["numbers"]
+MAGNITUDES = {word: 10 ** int(power) for power, listed in _NUMBERS["magnitudes"].items() for word in listed.split()}
+MAGNITUDES |= dict.fromkeys(_NUMBERS["dozens"].split(), 12)
 _BILLIONS = {"en": (10**9,), "pt": (10**9,), UNDETERMINED: (10**9, 10**12)}
 """A billion is a million millions in most European languages."""
-_CURRENCIES = {
-    "usd": "$ usd dollar dollars buck bucks dólar dólares dollari",
-    "eur": "€ eur euro euros",
-    "gbp": "£ gbp pound pounds quid pfund livres libras lb lbs",
-    "jpy": "¥ jpy yen cny rmb yuan 元 円",
-    "inr": "₹ inr rs rupee rupees rupien roupies rupias",
-    "chf": "chf franken francs",
-    "kr": "kr sek nok dkk kronor kroner krone",
-    "peso": "peso pesos",
-    "pln": "pln zł złoty złote złotych",
-    "rub": "₽ rub руб рубль рубля рублей",
-}
-CURRENCIES = {word: code for code, listed in _CURRENCIES.items() for word in listed.split()}
+CURRENCIES = {word: code for code, listed in _NUMBERS["currencies"].items() for word in listed.split()}
 
 _PREFIXES = {"n": -9, "µ": -6, "μ": -6, "mc": -6, "m": -3, "c": -2, "d": -1, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12}
 _PREFIX_WORDS = {"nano": -9, "micro": -6, "mikro": -6, "milli": -3, "mili": -3, "centi": -2, "zenti": -2, "deci": -1,
@@ -87,34 +61,7 @@ _NAME_OF_UNIT = re.compile(
 )
 _BASES = {"g": "g", "m": "m", "l": "l", "w": "w", "v": "v", "b": "b", "h": "hz", "c": "cal", "k": "cal", "j": "j"}
 """The symbols of units, by the first letters of their names."""
-_OTHER_UNITS = (
-    "% percent prozent procent percento pct pourcent porciento porcento percento porcien",
-    "°c celsius",
-    "°f fahrenheit",
-    "inch inches",
-    "acre acres",
-    "ha hectare hectares hektar",
-    "pint pints",
-    "quart quarts",
-    "psi",
-    "bpm",
-    "rpm",
-    "iu",
-    "sqft",
-    "ft foot feet",
-    "yd yard yards",
-    "mile miles mi",
-    "oz ounce ounces",
-    "gallon gallons gal",
-    "cup cups",
-    "tbsp tablespoon tablespoons",
-    "tsp teaspoon teaspoons",
-    "ton tons tonne tonnes",
-    "knot knots",
-    "mph",
-    "cent cents ¢ centime centimes céntimo céntimos centavo centavos centesimi pence penny",
-)
-_UNITS = {word: (listed.split()[0], Decimal(1)) for listed in _OTHER_UNITS for word in listed.split()}
+_UNITS = {word: (code, Decimal(1)) for code, listed in _NUMBERS["units"].items() for word in listed.split()}
 _UNITS |= {word: (code, Decimal(1)) for word, code in CURRENCIES.items()}
 _UNITS |= dict.fromkeys(("kilo", "kilos"), ("g", Decimal(1000))) | {"fortnight": ("second", Decimal(1_209_600))}
 _TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 3600), "day": ("second", 86_400),
@@ -128,7 +75,7 @@ DIGITS = (
     r"|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
 )
 _NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})")
-_LONG = "|".join(sorted(map(re.escape, MAGNITUDES.keys() - {"m", "b"}), key=len, reverse=True))
+_LONG = "|".join(sorted(map(re.escape, MAGNITUDES.keys() - {"m", "b"}), key=lambda word: (-len(word), word)))
 _SIGNS = "$€£¥₹₩₺₴₫₽฿₪₦₱"
 _AFTER = re.compile(
     rf"(?:(?P<letter>[mb])(?![{LATIN}\d])"
@@ -248,7 +195,7 @@ def _signs(text: str, before: re.Match[str]) -> tuple[int, ...]:
 
 def _factors(after: re.Match[str], language: str, unit: tuple[str, Decimal] | None) -> tuple[int, ...]:
     if letter := (after["letter"] or "").casefold():  # without a currency "5m" may be metres
-        is_money = unit is not None and (unit[0] in _CURRENCIES or unit[0] in _SIGNS)
+        is_money = unit is not None and (unit[0] in _NUMBERS["currencies"] or unit[0] in _SIGNS)
         return (MAGNITUDES[letter],) if is_money else (MAGNITUDES[letter], 1)
     word = (after["magnitude"] or "").rstrip(".").casefold()
     if word.startswith("billion") and word in ("billion", "billions"):
@@ -316,18 +263,7 @@ def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
             yield Decimal(2000 + int(found[0]))
 
 
-_AM = (
-    r"a\.?m\b\.?|midnight|in the morning|vormittags|morgens|früh|om (?:morgen|formiddag)en|du matin"
-    r"|de la mañana|del? mattin[ao]|di mattina|da manhã"
-    r"|утра|rano|på morgonen|[’']s (?:och|mor)\w+s"
-)
-_PM = (
-    r"p\.?m\b\.?|noon|in the (?:afternoon|evening)|tonight|nachmittags|abends|om (?:eftermiddag|aften)en"
-    r"|de l[’']après-midi|du soir|de la tarde"
-    r"|del pomeriggio|di sera|da tarde|вечера|wieczorem"
-    r"|po południu|på (?:eftermiddag|kväll)en|[’']s (?:na)?middags|[’']s avonds"
-)
-_NIGHT = r"at night|nachts|de la (?:noche|nuit)|da noite|di notte|[’']s nachts"
+_AM, _PM, _NIGHT = (pattern("times", half) for half in ("am", "pm", "night"))
 _TIME_OF_DAY = re.compile(
     rf"(?<![{LATIN}\d.,:])(?:(?P<four>(?:[01]\d|2[0-3])[0-5]\d)(?:(?P<hours>\s?(?:h|hrs?|hours|uhr)\b)|(?!\d|[.,:]\d))"
     r"|(?:(?P<before_noon>上午|早上|凌晨|午前|오전|아침)|(?P<after_noon>下午|晚上|午後|오후|저녁))?\s?"
