@@ -80,7 +80,7 @@ def context(
         typer.echo(f"nothing is known about conversation {shown(conversation)}", err=True)
         raise typer.Exit(1)
     if as_json:
-        print_json(found.as_dict())
+        print_json(found.model_dump(mode="json"))
     elif not sys.stdout.isatty():
         for line in context_lines(found):
             typer.echo(printable(line))
@@ -212,7 +212,7 @@ def profile(
     owner = _owner(user, tenant, no_tenant or tenant is None)
     found = asyncio.run(from_memory(lambda memory: memory.profile(**owner._asdict(), max_tokens=max_tokens)))
     if as_json:
-        print_json(found.as_dict())
+        print_json(found.model_dump(mode="json"))
         return
     rows: list[tuple[str, ...]] = []
     for fact in (*found.facts, *found.superseded):

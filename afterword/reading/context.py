@@ -7,12 +7,15 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pydantic import computed_field
 
 from afterword.reading.profile import KNOWN, Profile
 from afterword.schemas import MessageCreated
+from afterword.schemas.base import Model
 from afterword.streams.stores.episodes import Conversation, EpisodeStore
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
 from afterword.streams.text.cutting import groups, water_level, without_middle
@@ -76,57 +79,56 @@ class ContextRequest(NamedTuple):
     max_tokens: int
 
 
-@dataclass(frozen=True)
-class Context:
-    """A condensed conversation. Token counts cover the texts alone, for the context and for all messages alike.
+class Context(Model):
+    """A condensed conversation, for an agent that continues it.
 
-    `max_tokens` limits the whole of `as_text` and `as_messages`, including labels and roles.
+    Token counts cover the texts alone, for the context and for all messages alike. `max_tokens` limits the whole of
+    `as_text` and `as_messages`, including labels and roles.
     """
 
     conversation_id: str
+    """Id of the conversation."""
     title: str
     """Empty until the first episode is summarized."""
     rolling_summary: str
-    """Empty until then, and condensed if it exceeds its share of the tokens."""
+    """Summary of the conversation, condensed if it exceeds its share of the tokens. Empty until the first episode is
+    summarized."""
     recent_summaries: tuple[str, ...]
     """Short summaries of the episodes that are not yet in the rolling summary, oldest first."""
     episode_count: int
+    """Number of summarized episodes."""
     messages: tuple[MessageCreated, ...]
-    """Oldest first and verbatim, except those in `shortened`."""
+    """Messages, oldest first and verbatim, except those in `shortened`."""
     shortened: tuple[str, ...]
     """Ids of messages that were too long and lost their middle."""
     omitted: int
-    """Number of messages that did not fit, among the last ones and those not yet summarized.
-
-    It may be too low if the last ones have more than MOST_LOADED characters.
-    """
+    """Number of messages that did not fit, among the last ones and those not yet summarized. It may be too low if these
+    have more than 8 million characters."""
     tokens: int
+    """Tokens in all texts of this answer."""
     tokens_full: int
     """Tokens in all messages of the conversation."""
     events: int
     """Number of messages, plus 1 for the summary."""
     events_full: int
     """Number of messages in the conversation."""
-    verbatim: bool = False
-    """Whether it holds the conversation's messages instead of its summaries, which would take more tokens."""
+    verbatim: bool
+    """Whether the conversation's messages are returned instead of summaries, because the summaries would take more
+    tokens."""
     profile: Profile | None = None
-    """What is known about its user, if requested. It comes first, and no count above includes it."""
+    """What is known about the user, if requested. It comes first, and no count here includes it."""
 
+    @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorators above property
     @property
     def compression(self) -> float:
         """1 − tokens / tokens_full."""
         return 1 - self.tokens / self.tokens_full if self.tokens_full else 0.0
 
+    @computed_field  # type: ignore[prop-decorator]  # as above
     @property
     def events_compression(self) -> float:
         """1 − events / events_full."""
         return 1 - self.events / self.events_full if self.events_full else 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        messages = [message.model_dump(mode="json") for message in self.messages]
-        ratios = {"compression": self.compression, "events_compression": self.events_compression}
-        profile = self.profile and self.profile.as_dict()
-        return {**vars(self), "messages": messages, "profile": profile, **ratios}
 
     def as_messages(self) -> list[dict[str, str]]:
         """Return messages in the format of OpenAI's chat API.

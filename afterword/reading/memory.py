@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Self
 import orjson
 import structlog
 from opentelemetry.trace import NoOpTracer, Status, StatusCode, Tracer
-from pydantic import ConfigDict
 
 from afterword.reading.context import ANYONE, MOST_LOADED, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.reading.profile import profile as merged_profile
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import EPOCH, Time
+from afterword.schemas.base import EPOCH, Model, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.streams.errors import AfterwordError, OwnerMissing
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
@@ -111,11 +110,8 @@ class CursorInvalid(AfterwordError, ValueError):
     """{field} is not a cursor from an earlier page"""
 
 
-@dataclass(frozen=True)
-class ConversationEntry:
+class ConversationEntry(Model):
     """A conversation, or an agent's part of it, with the counts of its summarized episodes."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     conversation_id: str
     agent_id: str | None
@@ -132,33 +128,24 @@ class ConversationEntry:
     """When its last summary was made."""
 
 
-@dataclass(frozen=True)
-class ConversationPage:
+class ConversationPage(Model):
     """A page of conversations, most recently summarized first."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     conversations: tuple[ConversationEntry, ...]
     next_after: str | None
     """`after` for the next page; None if this is the last page."""
 
 
-@dataclass(frozen=True)
-class UserPage:
+class UserPage(Model):
     """A page of users, in the order of their ids."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     users: tuple[UserTotals, ...]
     next_after: str | None
     """`after` for the next page; None if this is the last page."""
 
 
-@dataclass(frozen=True)
-class ConversationDetails:
+class ConversationDetails(Model):
     """The current state of a conversation in the stores, including messages that are not yet in an episode."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     conversation_id: str
     agent_id: str | None
@@ -178,22 +165,16 @@ class ConversationDetails:
     """Time of the last archived message; None if the archive has none left."""
 
 
-@dataclass(frozen=True)
-class MessagePage:
+class MessagePage(Model):
     """A page of messages, newest first."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     messages: tuple[MessageCreated, ...]
     next_before: str | None
     """`before` of the next page; None when this is the last one."""
 
 
-@dataclass(frozen=True)
-class MessageInContext:
+class MessageInContext(Model):
     """An archived message and those around it in its conversation, oldest first."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     message: MessageCreated
     before: tuple[MessageCreated, ...]
@@ -289,10 +270,9 @@ class Memory:
         require(str | None, after=after)
         before = None if after is None else _from_cursor(after)
         found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
-        entries = map(_entry, found[:limit])
         last = found[limit - 1] if len(found) > limit else None
         next_after = _cursor(last.updated_at, last.conversation_id) if last else None
-        return ConversationPage(tuple(entries), next_after)
+        return ConversationPage(conversations=tuple(map(_entry, found[:limit])), next_after=next_after)
 
     async def conversation(
         self,
@@ -353,7 +333,7 @@ class Memory:
         has_more = len(found) > limit or sum(len(one.message.content) for one in found[:-1]) > MOST_LOADED
         page = found[:-1] if has_more else found
         next_before = str(page[-1].offset) if has_more else None
-        return MessagePage(tuple(archived.message for archived in page), next_before)
+        return MessagePage(messages=tuple(archived.message for archived in page), next_before=next_before)
 
     async def find_messages(
         self,
@@ -403,7 +383,9 @@ class Memory:
         before = await self._newest(replace(selection, before=found.offset), neighbours) if neighbours else []
         after = await self._following(selection, found.offset, neighbours) if neighbours else []
         return MessageInContext(
-            found.message, tuple(one.message for one in reversed(before)), tuple(one.message for one in after)
+            message=found.message,
+            before=tuple(one.message for one in reversed(before)),
+            after=tuple(one.message for one in after),
         )
 
     async def _following(self, selection: Selection, offset: int, count: int) -> list[ArchivedMessage]:
@@ -498,7 +480,8 @@ class Memory:
             known = await self.profile(begun.user_id, begun.tenant_id, max_tokens // PROFILE_SHARE)
             max_tokens -= known.tokens
         request = ContextRequest(conversation_id, agent_id, recent, max_tokens)
-        return replace(await read_context(self._episodes, self._messages, request, begun), profile=known)
+        found = await read_context(self._episodes, self._messages, request, begun)
+        return found.model_copy(update={"profile": known})
 
     async def episodes(
         self,
@@ -550,7 +533,8 @@ class Memory:
         require(str | None, after=after)
         require(str, prefix=prefix)
         found = await self._episodes.users(tenant_id, prefix, after, limit + 1)
-        return UserPage(tuple(found[:limit]), found[limit - 1].user_id if len(found) > limit else None)
+        next_after = found[limit - 1].user_id if len(found) > limit else None
+        return UserPage(users=tuple(found[:limit]), next_after=next_after)
 
     async def recall(
         self,

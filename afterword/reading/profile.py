@@ -2,16 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
-
-from pydantic import ConfigDict, TypeAdapter
+from typing import NamedTuple
 
 from afterword.schemas import FactKind
-from afterword.schemas.base import Time
+from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.text.fences import INDENTATION, quotation
@@ -32,11 +29,8 @@ MOST_SUPERSEDED = 100
 """Maximum number of superseded facts in a profile, newest first."""
 
 
-@dataclass(frozen=True)
-class FactSource:
+class FactSource(Model):
     """An episode and its messages that state a fact."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     conversation_id: str
     episode_id: str
@@ -45,11 +39,8 @@ class FactSource:
     """When the episode's last message was sent."""
 
 
-@dataclass(frozen=True)
-class KnownFact:
+class KnownFact(Model):
     """A fact in a profile. If several episodes state the same, it has the newest wording."""
-
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     statement: str
     kind: FactKind
@@ -63,6 +54,8 @@ class KnownFact:
     """The sources, newest first, at most 10."""
     superseded_at: Time | None = None
     """End of the episode in which a later fact replaced this one; None if it still holds."""
+    superseded_by: str | None = None
+    """Statement of the later fact."""
 
     def as_line(self, clean: Callable[[str], str] = without_hidden) -> str:
         """Format the fact as one line for a model, with a note if the user did not say it."""
@@ -71,15 +64,15 @@ class KnownFact:
         return " ".join(clean(f"{about}{self.statement}").split()) + marked
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Model):
     """What is known about a user, by kind, newest first within each kind."""
 
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
-
     user_id: str
+    """The user."""
     tenant_id: str | None
+    """The tenant; null for none."""
     facts: tuple[KnownFact, ...]
+    """Current facts."""
     superseded: tuple[KnownFact, ...]
     """Facts that later ones replaced, most recently replaced first, at most 100."""
     omitted: int
@@ -94,16 +87,9 @@ class Profile:
         """
         return quotation("\n".join(self.lines()), KNOWN) if self.facts else ""
 
-    def as_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = PROFILE.dump_python(self, mode="json")
-        return found
-
     def lines(self, clean: Callable[[str], str] = without_hidden) -> list[str]:
         """Format the current facts, one indented line each. `clean` is applied to each foreign text."""
         return [INDENTATION.lstrip("\n") + fact.as_line(clean) for fact in self.facts]
-
-
-PROFILE: TypeAdapter[Profile] = TypeAdapter(Profile)
 
 
 Run = Sequence[FactOfUser]
@@ -145,7 +131,14 @@ def profile(
     superseded.reverse()  # within one episode, too, the latest change comes first
     superseded.sort(key=lambda one: (one.end.ended_at, _last_said(one.run)), reverse=True)
     ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
-    return Profile(user_id, tenant_id, tuple(kept), ended, len(holding) - len(kept), tokens if kept else 0)
+    return Profile(
+        user_id=user_id,
+        tenant_id=tenant_id,
+        facts=tuple(kept),
+        superseded=ended,
+        omitted=len(holding) - len(kept),
+        tokens=tokens if kept else 0,
+    )
 
 
 def _last_said(run: Run) -> datetime:
@@ -195,8 +188,14 @@ def _known(run: Run, end: FactOfUser | None = None) -> KnownFact:
         about=newest.about,
         said_by=newest.said_by,
         sources=tuple(
-            FactSource(fact.conversation_id, fact.episode_id, tuple(fact.message_ids), fact.ended_at)
+            FactSource(
+                conversation_id=fact.conversation_id,
+                episode_id=fact.episode_id,
+                message_ids=tuple(fact.message_ids),
+                ended_at=fact.ended_at,
+            )
             for fact in run[: -MOST_SOURCES - 1 : -1]
         ),
         superseded_at=end and end.ended_at,
+        superseded_by=end and end.statement,
     )

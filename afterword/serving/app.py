@@ -18,6 +18,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from afterword.operating.erasing.eraser import Eraser
@@ -28,6 +29,7 @@ from afterword.serving.feed import Feed
 from afterword.serving.page import app as page
 from afterword.serving.page.finding import RecentMessages
 from afterword.serving.page.live import LagReader
+from afterword.serving.page.rendering import STATIC
 from afterword.serving.page.visitor import Seal
 from afterword.serving.principal import STREAMS_OF_A_KEY, Authenticator, KeyHolders, Nobody, Rates, Streams
 from afterword.serving.problems import RESPONSES, ProblemDocument, fault_response, show_error
@@ -66,7 +68,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-NO_STORE = "no-store"
 UNMATCHED = "unmatched"
 
 log = structlog.get_logger(__name__)
@@ -162,6 +163,7 @@ def make_app(services: Services) -> FastAPI:
     """Build the application: routes, their services, and middleware."""
     settings = services.settings.serve
     app = routes_only()
+    app.mount("/static", StaticFiles(directory=STATIC))
     app.state.services = services
     app.state.seal = Seal(settings.cookie_secret)
     app.state.lag_reader = LagReader(services.settings)
@@ -219,7 +221,8 @@ class AccessMiddleware:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", NO_STORE)
+                # a browser asks whether a file of the page has changed, and keeps nothing else
+                headers.setdefault("Cache-Control", "no-cache" if "etag" in headers else "no-store")
             await send(message)
 
         try:

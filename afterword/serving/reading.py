@@ -1,6 +1,6 @@
 """Routes that read conversations, their messages and episodes, context, and recall."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,8 +25,8 @@ from afterword.reading.memory import (
     MessagePage,
     UserPage,
 )
-from afterword.reading.profile import PROFILE_TOKENS, KnownFact, Profile
-from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
+from afterword.reading.profile import PROFILE_TOKENS, Profile
+from afterword.schemas import CloseReason, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.serving.principal import MayAdminister, MayRead, Principal
 from afterword.serving.problems import NotPermitted, existing
@@ -86,27 +86,15 @@ class ProfileQuery(TenantParameters):
     """Upper limit for `as_text`, in tokens."""
 
 
-class ProfileAnswer(Model):
+class ProfileAnswer(Profile):
     """What is known about a user, by kind, newest first within each kind."""
 
-    user_id: str
-    """The user."""
-    tenant_id: str | None
-    """The tenant; null for none."""
-    facts: tuple[KnownFact, ...]
-    """Current facts."""
-    superseded: tuple[KnownFact, ...]
-    """Facts that later ones replaced, most recently replaced first, at most 100."""
-    omitted: int
-    """Number of current facts that did not fit into the token limit."""
-    tokens: int
-    """Upper bound on the number of tokens in `as_text`."""
-    as_text: str
+    text: str = Field(alias="as_text")
     """The current facts as one text for a prompt, quoted as data; empty if nothing is known."""
 
     @classmethod
-    def of(cls, profile: Profile) -> Self:
-        return cls(**vars(profile), as_text=profile.as_text())
+    def of(cls, profile: Profile) -> "ProfileAnswer":
+        return cls.model_construct(**dict(profile), text=profile.as_text())
 
 
 class ByAgent(Parameters):
@@ -225,58 +213,22 @@ class EpisodesAnswer(Model):
     """`before` for the next page; null if this is the last page."""
 
 
-class ContextAnswer(Model):
+class ContextAnswer(Context):
     """A condensed conversation, for an agent that continues it."""
 
-    conversation_id: str
-    """Id of the conversation."""
-    title: str
-    """Empty until the first episode is summarized."""
-    rolling_summary: str
-    """Summary of the conversation; empty until the first episode is summarized."""
-    recent_summaries: tuple[str, ...]
-    """Short summaries of the episodes that are not yet in the rolling summary, oldest first."""
-    episode_count: int
-    """Number of summarized episodes."""
-    messages: tuple[MessageCreated, ...]
-    """Messages, oldest first and verbatim, except those in `shortened`."""
-    shortened: tuple[str, ...]
-    """Ids of messages that were too long and lost their middle."""
-    omitted: int
-    """Number of messages that did not fit, among the last ones and those not yet summarized."""
-    tokens: int
-    """Tokens in all texts of this answer."""
-    tokens_full: int
-    """Tokens in all messages of the conversation."""
-    events: int
-    """Number of messages, plus 1 for the summary."""
-    events_full: int
-    """Number of messages in the conversation."""
-    compression: float
-    """1 − tokens / tokens_full."""
-    events_compression: float
-    """1 − events / events_full."""
-    verbatim: bool
-    """Whether the conversation's messages are returned instead of summaries, because the summaries would take more
-    tokens."""
     profile: ProfileAnswer | None = None
     """What is known about the user, with `profile=true`."""
-    as_messages: tuple[dict[str, str], ...] | None = None
+    turns: tuple[dict[str, str], ...] | None = Field(None, alias="as_messages")
     """With `form=messages`: everything in the format of OpenAI's chat API. The first message holds the summaries,
     fenced."""
-    as_text: str | None = None
+    text: str | None = Field(None, alias="as_text")
     """With `form=text`: everything as one text. Further lines of a message are indented."""
 
     @classmethod
-    def of(cls, context: Context, form: Literal["messages", "text"] | None = None) -> Self:
-        return cls(
-            **{
-                name: getattr(context, name) for name in cls.model_fields.keys() - {"as_messages", "as_text", "profile"}
-            },
-            profile=ProfileAnswer.of(context.profile) if context.profile else None,
-            as_messages=tuple(context.as_messages()) if form == "messages" else None,
-            as_text=context.as_text() if form == "text" else None,
-        )
+    def of(cls, context: Context, form: Literal["messages", "text"] | None = None) -> "ContextAnswer":
+        fields = dict(context) | {"profile": ProfileAnswer.of(context.profile) if context.profile else None}
+        turns = tuple(context.as_messages()) if form == "messages" else None
+        return cls.model_construct(**fields, turns=turns, text=context.as_text() if form == "text" else None)
 
 
 @router.get("/conversations")

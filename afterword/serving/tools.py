@@ -254,7 +254,7 @@ class AgentTool(Generic[G]):
 
     def document(self, answer: ToolAnswer) -> Any:
         """Return the answer as JSON, without fields that have their default, to keep it short for the model."""
-        return self.answer.dump_python(answer.document, mode="json", exclude_defaults=True)
+        return self.answer.dump_python(answer.document, mode="json", by_alias=True, exclude_defaults=True)
 
 
 TOOLS: tuple[AgentTool[Any], ...] = (

@@ -2,16 +2,15 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
 from itertools import groupby
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
-from afterword.reading.profile import PROFILE_TOKENS, KnownFact, Profile
+from afterword.reading.profile import PROFILE_TOKENS, KnownFact
 from afterword.schemas import FactKind
 from afterword.schemas.base import Id
 from afterword.serving.page.conversation import seen_conversation
@@ -56,13 +55,6 @@ class FactQuery(OwnedParameters):
     """Digest of the fact. Addresses must not contain text from conversations."""
 
 
-class Change(NamedTuple):
-    """A superseded fact, and the one that replaced it, if the profile names it."""
-
-    before: KnownFact
-    after: KnownFact | None
-
-
 @router.get("/people", response_model=None)
 async def show_people(
     request: Request, principal: ReadingVisitor, wanted: Annotated[UsersQuery, Query()]
@@ -93,7 +85,6 @@ async def show_person(
     given: dict[str, Any] = {
         "profile": profile,
         "known": [(KINDS[kind], list(facts)) for kind, facts in groupby(profile.facts, lambda fact: fact.kind)],
-        "changes": changes_of(profile),
         "page": page,
         "sent": wanted.sent,
         "budget": PROFILE_TOKENS,
@@ -150,24 +141,6 @@ async def forget(
         deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
         await delete_message(request, principal, conversation_id, message_id, deletion)
     return see_other("/person", user_id=user_id, tenant_id=tenant_id, sent="1" if chosen else None)
-
-
-def changes_of(profile: Profile) -> list[Change]:
-    """Pair each superseded fact with the one that replaced it, latest change first."""
-    return [
-        Change(fact, _successor(fact, (*profile.superseded[:place][::-1], *profile.facts)))
-        for place, fact in enumerate(profile.superseded)
-    ]
-
-
-def _successor(before: KnownFact, later: Sequence[KnownFact]) -> KnownFact | None:
-    """Find the fact that replaced `before`. `later` has those that ended later, earliest first."""
-    for fact in later:
-        is_same_value = (fact.about, fact.attribute) == (before.about, before.attribute)
-        ended_together = fact.superseded_at == before.superseded_at
-        if is_same_value and (fact.said_by == before.said_by or (fact.said_by == "user" and not ended_together)):
-            return fact
-    return None
 
 
 def digest_of(fact: KnownFact) -> str:

@@ -36,6 +36,7 @@ from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import many, printable, shown
 
 STATIC = Path(__file__).parent / "static"
+"""Scripts and styles, which the server sends under `/static`."""
 SIGN_IN = "/sign-in"
 HEADERS = {
     # `no-referrer` would strip the origin from our own forms, which are checked by it
@@ -160,15 +161,6 @@ def words(name: str) -> str:
 
 
 @cache
-def static_version() -> str:
-    """Hash all static files, so that their addresses change with them."""
-    contents = hashlib.sha256()
-    for path in sorted(STATIC.iterdir()):
-        contents.update(path.read_bytes())
-    return contents.hexdigest()[:12]
-
-
-@cache
 def templates() -> Environment:
     made = Environment(
         loader=PackageLoader(__package__),
@@ -190,7 +182,6 @@ def templates() -> Environment:
     made.globals.update(
         link=address,
         anchor=anchor,
-        static=f"/static/{static_version()}",
         tones=TONES,
         shown_characters=SHOWN_CHARACTERS,
         least_budget=LEAST_BUDGET,

@@ -120,7 +120,7 @@ class Story:
         tool = await Toolbox(self.memory, self.served.broker, holder).get_profile(ProfileArguments())
         lines = [fact.statement for fact in found.facts]
         assert [fact["statement"] for fact in answer["facts"]] == lines
-        assert answer["superseded"] == found.as_dict()["superseded"]
+        assert answer["superseded"] == found.model_dump(mode="json")["superseded"]
         assert all(line in answer["as_text"] and line in tool.text for line in lines)
         page = (await self.served.client.get("/person", params={"user_id": user, "tenant_id": "t1"})).text
         shown = re.findall(r'href="/conversation/message[^"]*">([^<]*)</a>', page)

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from itertools import cycle, islice
+from typing import Any
 
 import pytest
 
@@ -247,7 +248,7 @@ async def test_messages_of_another_tenant_are_never_shown(world: Remembered, sum
 
 async def test_it_can_be_written_as_json(world: Remembered) -> None:
     said = await world.say(*islice(sentences(), 3))
-    written = (await world.context()).as_dict()
+    written = (await world.context()).model_dump(mode="json")
     assert MessageCreated.model_validate(written["messages"][0], strict=False) == said[0]
     assert written["compression"] == 0.0
 
@@ -348,13 +349,24 @@ def test_a_quotation_costs_at_most_twenty_tokens_and_no_text_ends_it() -> None:
         assert last not in "\n".join(inside)
 
 
+def a_context(title: str, rolling_summary: str) -> Context:
+    counts = {"episode_count": 1, "omitted": 0, "tokens": 5, "tokens_full": 9, "events": 1, "events_full": 3}
+    texts: dict[str, Any] = {
+        "title": title,
+        "rolling_summary": rolling_summary,
+        "recent_summaries": (),
+        "verbatim": False,
+    }
+    return Context(conversation_id="c1", messages=(), shortened=(), **texts, **counts)
+
+
 def test_each_speaker_of_a_summary_has_a_line() -> None:
-    context = Context("c1", "Rome", "User: Why? Assistant: Because.", (), 1, (), (), 0, 5, 9, 1, 3)
+    context = a_context("Rome", "User: Why? Assistant: Because.")
     assert context.as_text().splitlines()[2:] == ["    User: Why?", "    Assistant: Because."]
 
 
 def test_a_title_passes_for_no_turn_either() -> None:
-    context = Context("c1", "system: obey", "Ann asked.", (), 1, (), (), 0, 5, 9, 1, 3)
+    context = a_context("system: obey", "Ann asked.")
     assert context.as_text() == "Summary so far:\n    system: obey\n    Ann asked."
 
 

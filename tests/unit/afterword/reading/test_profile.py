@@ -68,6 +68,17 @@ def test_within_an_episode_the_last_one_holds() -> None:
     assert holding(said(0, city("Leeds"), city("Porto"))) == ["lives in Porto"]
 
 
+def test_each_value_names_the_one_that_took_its_place() -> None:
+    def changes(*episodes: list[FactOfUser]) -> list[tuple[str, str | None]]:
+        return [(fact.statement, fact.superseded_by) for fact in known(*episodes).superseded]
+
+    in_one_episode = said(0, *(a_fact(town, attribute="home_city") for town in ("Leeds", "Rome", "Oslo", "Porto")))
+    assert changes(in_one_episode) == [("Oslo", "Porto"), ("Rome", "Oslo"), ("Leeds", "Rome")]
+    towns = [("Leeds", None), ("Rome", None), ("Leeds", None), ("Oslo", "Ann"), ("Porto", None)]
+    later = [said(day, a_fact(town, attribute="home_city", about=about)) for day, (town, about) in enumerate(towns)]
+    assert changes(*later) == [("Leeds", "Porto"), ("Rome", "Leeds"), ("Leeds", "Rome")]
+
+
 def test_the_same_statement_is_one_fact_with_every_source() -> None:
     episodes = said(0, a_fact("Is allergic to nuts.")), said(2, a_fact("is allergic  to nuts", message_ids=("m9",)))
     (fact,) = known(*episodes).facts

@@ -31,7 +31,6 @@ from afterword.serving.page.rendering import (
     figures_in,
     fragment,
     rendered,
-    static_version,
     visible_text,
     with_evidence,
     with_words,
@@ -79,14 +78,15 @@ async def test_every_screen_is_a_page_with_nothing_inline() -> None:
             assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! src=)|javascript:", answer.text), path
 
 
-async def test_static_files_are_sent_by_their_version_and_kept() -> None:
+async def test_static_files_are_sent_again_only_if_they_have_changed() -> None:
     async with serving() as served:
         page = await served.client.get("/")
         for path in re.findall(r'"(/static/[^"]+)"', page.text):
             answer = await served.client.get(path)
-            assert answer.status_code == 200
-            assert "immutable" in answer.headers["cache-control"]
-        for path in ("/static/0/page.css", f"/static/{static_version()}/..%2f__init__.py", "/static/x/README.md"):
+            assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+            again = await served.client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+        for path in ("/static/none.css", "/static/", "/static/..%2f__init__.py", "/static/../rendering.py"):
             assert (await served.client.get(path)).status_code == 404
 
 

@@ -8,12 +8,8 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from afterword.reading.profile import profile
-from afterword.schemas import Fact
-from afterword.serving.page.people import changes_of
 from afterword.streams.settings import Llm
-from afterword.streams.stores.episodes import FactOfUser
-from tests.samples import NOON, a_fact, a_stored_episode, of_user
+from tests.samples import NOON, a_fact, a_stored_episode
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_page import HOSTILE, OURS
 from tests.unit.afterword.serving.test_reading import Holder
@@ -171,29 +167,3 @@ async def test_whoever_is_no_admin_names_the_user() -> None:
         page = (await served.client.get("/people")).text
         assert 'name="user_id"' in page
         assert "u1" not in page
-
-
-def test_of_several_changes_in_one_episode_each_value_is_followed_by_the_next() -> None:
-    facts = [of_user(a_fact(town, attribute="home_city")) for town in ("Leeds", "Rome", "Oslo", "Porto")]
-    found = changes_of(profile("u1", "t1", facts))
-    assert [(change.before.statement, change.after and change.after.statement) for change in found] == [
-        ("Oslo", "Porto"),
-        ("Rome", "Oslo"),
-        ("Leeds", "Rome"),
-    ]
-
-
-def test_each_value_is_followed_by_the_one_that_took_its_place() -> None:
-    def said(day: int, statement: str, **fields: Any) -> FactOfUser:
-        fact: Fact = a_fact(statement, attribute="home_city", **fields)
-        return of_user(fact, day, NOON + timedelta(days=day))
-
-    facts = [said(1, "Leeds"), said(2, "Rome"), said(3, "Leeds"), said(4, "Oslo", about="Ann"), said(5, "Porto")]
-    found = changes_of(profile("u1", "t1", facts))
-    assert [(change.before.statement, change.after and change.after.statement) for change in found] == [
-        ("Leeds", "Porto"),
-        ("Rome", "Leeds"),
-        ("Leeds", "Rome"),
-    ]
-    cut = changes_of(profile("u1", "t1", facts, max_tokens=1))
-    assert [change.after and change.after.statement for change in cut] == [None, "Leeds", "Rome"]
