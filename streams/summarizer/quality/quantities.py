@@ -74,7 +74,7 @@ DIGITS = (
     r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as written in India
     r"|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
 )
-_NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})")
+_NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})(?:e[+-]?\d\d?(?![{LATIN}\d]))?", re.IGNORECASE)
 _LONG = "|".join(sorted(map(re.escape, MAGNITUDES.keys() - {"m", "b"}), key=lambda word: (-len(word), word)))
 _SIGNS = "$€£¥₹₩₺₴₫₽฿₪₦₱"
 _AFTER = re.compile(
@@ -241,6 +241,10 @@ def _units_of_time(language: str) -> dict[str, tuple[str, Decimal]]:
 
 def numbers(digits: str) -> Iterator[Decimal]:
     """Yield every value that the digits may mean: "1.500" is 1500 in one country and 1.5 in another."""
+    digits, _, exponent = digits.lower().partition("e")
+    if exponent:
+        yield from (value.scaleb(int(exponent)) for value in numbers(digits))
+        return
     plain = re.sub(r"['’\s]", "", digits)
     found = re.fullmatch(r"([\d.,]*?)(?:[.,](\d+))?", plain)
     whole, fraction = (found[1], found[2]) if found else (plain, None)
@@ -426,8 +430,10 @@ def spoken_keys(text: str) -> Iterator[Key]:
 
 
 def words_for_numbers(text: str, language: str) -> Iterator[Key]:
-    """Yield the keys of number words that text2num cannot read: "двадцать пять", "trzysta osób"."""
-    known = _counting("ru" if re.search("[а-яА-Я]", text) else language)
+    """Yield the keys of number words that text2num cannot read: "двадцать пять", "tjugofem", "trzysta osób"."""
+    known = _spelled(language)
+    if re.search("[а-яА-Я]", text):  # short texts in these two look alike
+        known = _spelled("ru") | _spelled("uk")
     text = text.casefold().replace("’", "'") if known else ""
     run, end = list[Decimal](), 0
     for word in re.finditer(r"\w+(?:'\w+)?", text):
@@ -443,42 +449,49 @@ def words_for_numbers(text: str, language: str) -> Iterator[Key]:
 def _counted_up(values: Iterable[Decimal]) -> Decimal:
     total = part = Decimal(0)
     for value in values:
-        if value >= 1000:
+        if value in _THOUSANDS:
             total, part = total + (part or 1) * value, Decimal(0)
         else:
             part = part * value if value == 100 and 0 < part < 10 else part + value
     return total + part
 
 
+_THOUSANDS = frozenset(Decimal(1000) ** power for power in range(1, 5))
+
+
 @cache
-def _counting(language: str) -> dict[str, Decimal]:
-    if language not in _CARDINALS:
+def _spelled(language: str) -> dict[str, Decimal]:
+    """Return the words for numbers, as Unicode's rules spell them, in each gender and case.
+
+    Some languages join the words of a number, and their compounds up to 99,999 are in the table. It is empty for a
+    language that text2num or `chinese` reads.
+    """
+    from unicode_rbnf import RbnfEngine  # imported here because few texts need it
+
+    if (
+        language in WORDS_KNOWN
+        or language in ("ja", "ko", "zh")
+        or language not in RbnfEngine.get_supported_languages()
+    ):
         return {}
-    known = {word: Decimal(value) for word, value in MAGNITUDES.items() if value >= 1000 and len(word) > 1}
-    for listed in _CARDINALS[language]:
-        known |= zip(listed.split(), map(Decimal, _COUNTED), strict=True)
-    return known | {word: Decimal(value) for word, value in _OTHER_FORMS.items()}
+    engine = RbnfEngine.for_language(language)
 
+    def spellings(number: int) -> Iterator[str]:
+        for spelled in engine.format_number(number).text_by_ruleset.values():
+            yield spelled.casefold().replace("\xad", "").replace("ʼ", "'")
 
-_COUNTED = (*range(1, 20), *range(20, 100, 10), *range(100, 1000, 100))
-_CARDINALS = {
-    "ru": (
-        "один два три четыре пять шесть семь восемь девять десять одиннадцать двенадцать тринадцать четырнадцать"
-        " пятнадцать шестнадцать семнадцать восемнадцать девятнадцать двадцать тридцать сорок пятьдесят шестьдесят"
-        " семьдесят восемьдесят девяносто сто двести триста четыреста пятьсот шестьсот семьсот восемьсот девятьсот",
-        "один два три чотири п'ять шість сім вісім дев'ять десять одинадцять дванадцять тринадцять чотирнадцять"
-        " п'ятнадцять шістнадцять сімнадцять вісімнадцять дев'ятнадцять двадцять тридцять сорок п'ятдесят шістдесят"
-        " сімдесят вісімдесят дев'яносто сто двісті триста чотириста п'ятсот шістсот сімсот вісімсот дев'ятсот",
-    ),
-    "pl": (
-        "jeden dwa trzy cztery pięć sześć siedem osiem dziewięć dziesięć jedenaście dwanaście trzynaście czternaście"
-        " piętnaście szesnaście siedemnaście osiemnaście dziewiętnaście dwadzieścia trzydzieści czterdzieści"
-        " pięćdziesiąt sześćdziesiąt siedemdziesiąt osiemdziesiąt dziewięćdziesiąt sto dwieście trzysta czterysta"
-        " pięćset sześćset siedemset osiemset dziewięćset",
-    ),
-}
-"""Words for the numbers of `_COUNTED` in Polish, and in Russian and Ukrainian."""
-_OTHER_FORMS = {"одна": "1", "одно": "1", "две": "2", "дві": "2", "jedna": "1", "dwie": "2", "полтора": "1.5"}
+    is_joined = " " not in next(spellings(123))
+    numbers = (
+        *range(1, 100),
+        *range(100, 1000, 1 if is_joined else 100),
+        *range(1000, 100_000 if is_joined else 1, 1000),
+    )
+    found = {word: Decimal(value) for word, value in MAGNITUDES.items() if value >= 1000 and len(word) > 1}
+    for power in (3, 6, 9):
+        for times in (1, 2, 5):
+            found |= {words.split()[-1]: Decimal(10) ** power for words in spellings(times * 10**power)}
+    found |= {word: Decimal(number) for number in numbers for word in spellings(number) if " " not in word}
+    return found | {"полтора": Decimal("1.5")}
 
 
 def chinese_figures(text: str) -> Iterator[Figure]:
