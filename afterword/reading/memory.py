@@ -1,8 +1,6 @@
 """`Memory`, with which an agent reads its conversations: typed, asynchronous and read-only."""
 
 import asyncio
-import base64
-import binascii
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -11,7 +9,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-import orjson
 import structlog
 from opentelemetry.trace import NoOpTracer, Status, StatusCode, Tracer
 
@@ -645,19 +642,14 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
 
 
 def _cursor(moment: datetime, conversation_id: str) -> str:
-    milliseconds = (moment - EPOCH) // timedelta(milliseconds=1)
-    return base64.urlsafe_b64encode(orjson.dumps([milliseconds, conversation_id])).decode().rstrip("=")
+    return f"{(moment - EPOCH) // timedelta(milliseconds=1)} {conversation_id}"
 
 
 def _from_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        milliseconds, conversation_id = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        moment = EPOCH + timedelta(milliseconds=milliseconds)
-    except (binascii.Error, ValueError, TypeError, OverflowError):
-        raise CursorInvalid(field="after") from None
-    if type(milliseconds) is not int or not isinstance(conversation_id, str):
+    milliseconds, _, conversation_id = cursor.partition(" ")
+    if not re.fullmatch(r"-?[0-9]{1,14}", milliseconds):
         raise CursorInvalid(field="after")
-    return moment.astimezone(UTC), conversation_id
+    return EPOCH + timedelta(milliseconds=int(milliseconds)), conversation_id
 
 
 def _entry(known: Conversation) -> ConversationEntry:

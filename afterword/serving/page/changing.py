@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from afterword.schemas.base import Id
 from afterword.serving.erasures import ErasureBody, request_erasure, show_erasure
 from afterword.serving.page.conversation import MessageQuery, WholeQuery, seen_conversation, seen_message
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
@@ -34,49 +35,32 @@ async def show_editor(
     return html_page(request, "message_editor.html", principal, message=message, agent_id=wanted.agent_id)
 
 
-@router.post("/conversation/edit")
-async def save_message(
-    request: Request, principal: WritingVisitor, wanted: Annotated[MessageQuery, Query()], fields: Submitted
+class ChangeQuery(WholeQuery):
+    message_id: Id | None = None
+    """The message to change; absent for the conversation."""
+
+
+@router.post("/conversation")
+async def change_conversation(
+    request: Request, principal: WritingVisitor, wanted: Annotated[ChangeQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
+    """Do what a button says. *Delete the whole conversation* deletes it for all agents."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    change = ChangeBody(tenant_id=details.tenant_id, content=field(fields, "content"))
-    await edit_message(request, principal, wanted.id, wanted.message_id, change)
-    return _back(wanted)
-
-
-@router.post("/conversation/delete-message")
-async def remove_message(
-    request: Request, principal: WritingVisitor, wanted: Annotated[MessageQuery, Query()], _: Submitted
-) -> RedirectResponse:
-    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    await delete_message(
-        request, principal, wanted.id, wanted.message_id, DeletionQuery(tenant_id=details.tenant_id, reason=None)
-    )
-    return _back(wanted)
-
-
-@router.post("/conversation/close")
-async def close_pending(
-    request: Request, principal: WritingVisitor, wanted: Annotated[WholeQuery, Query()], _: Submitted
-) -> RedirectResponse:
-    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    await flush_conversation(
-        request, principal, wanted.id, FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
-    )
-    return _back(wanted)
-
-
-@router.post("/conversation/delete")
-async def remove_conversation(
-    request: Request, principal: WritingVisitor, wanted: Annotated[WholeQuery, Query()], _: Submitted
-) -> RedirectResponse:
-    """Delete the conversation so far, for all agents."""
-    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    await delete_conversation(request, principal, wanted.id, DeletionQuery(tenant_id=details.tenant_id, reason=None))
-    return see_other("/conversations")
-
-
-def _back(wanted: WholeQuery) -> RedirectResponse:
+    deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
+    match field(fields, "action"), wanted.message_id:
+        case "save-message", str(message_id):
+            change = ChangeBody(tenant_id=details.tenant_id, content=field(fields, "content"))
+            await edit_message(request, principal, wanted.id, message_id, change)
+        case "delete-message", str(message_id):
+            await delete_message(request, principal, wanted.id, message_id, deletion)
+        case "close-episode", None:
+            flush = FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
+            await flush_conversation(request, principal, wanted.id, flush)
+        case "delete-conversation", None:
+            await delete_conversation(request, principal, wanted.id, deletion)
+            return see_other("/conversations")
+        case _:
+            raise RequestInvalid(problems=[("action", "must be one of the page's buttons")])
     return see_other("/conversation", id=wanted.id, agent_id=wanted.agent_id, sent="1")
 
 

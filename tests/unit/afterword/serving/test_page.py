@@ -304,25 +304,54 @@ async def test_what_a_principal_may_not_see_is_not_found(path: str) -> None:
         assert "flight" not in answer.text
 
 
-@pytest.mark.parametrize("path", ["edit?id=c1&message_id=m0", "delete-message?id=c1&message_id=m0", "delete?id=c1"])
-async def test_changes_are_sent_for_the_conversations_tenant(path: str) -> None:
+@pytest.mark.parametrize(
+    ("action", "ids"),
+    [
+        ("save-message", {"id": "c1", "message_id": "m0"}),
+        ("delete-message", {"id": "c1", "message_id": "m0"}),
+        ("close-episode", {"id": "c1"}),
+        ("delete-conversation", {"id": "c1"}),
+    ],
+)
+async def test_changes_are_sent_for_the_conversations_tenant(action: str, ids: dict[str, str]) -> None:
     async with serving() as served:
         await a_conversation(served)
-        answer = await served.client.post(f"/conversation/{path}", data={"content": "new\r\ntext"}, headers=OURS)
+        editor = "/conversation/edit" if "message" in action else "/conversation"
+        assert f'name="action" value="{action}"' in (await served.client.get(editor, params=ids)).text
+        form = {"action": action, "content": "new\r\ntext"}
+        answer = await served.client.post("/conversation", params=ids, data=form, headers=OURS)
         assert answer.status_code == 303
         [record] = served.broker.records
         assert record.tenant_id == "t1"
-        assert (b'"new\\ntext"' in record.value) == path.startswith("edit")
+        assert (b'"new\\ntext"' in record.value) == (action == "save-message")
+
+
+@pytest.mark.parametrize(
+    ("action", "ids"),
+    [
+        ("delete-conversation", {"id": "c1", "message_id": "m0"}),
+        ("delete-message", {"id": "c1"}),
+        ("delete", {"id": "c1"}),
+    ],
+)
+async def test_a_form_that_names_something_else_than_its_button_changes_nothing(
+    action: str, ids: dict[str, str]
+) -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        answer = await served.client.post("/conversation", params=ids, data={"action": action}, headers=OURS)
+        assert answer.status_code == 422
+        assert served.broker.records == []
 
 
 @pytest.mark.parametrize(
     "headers", [{}, {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://["}]
 )
-@pytest.mark.parametrize("path", ["/conversation/delete?id=c1", "/conversation/edit?id=c1&message_id=m0", "/sign-in"])
+@pytest.mark.parametrize("path", ["/conversation?id=c1", "/sign-in"])
 async def test_forms_of_another_site_are_refused(path: str, headers: dict[str, str]) -> None:
     async with serving() as served:
         await a_conversation(served)
-        answer = await served.client.post(path, data={"content": "new", "key": "k"}, headers=headers)
+        answer = await served.client.post(path, data={"action": "delete-conversation", "key": "k"}, headers=headers)
         assert answer.status_code == 403
         assert served.broker.records == []
 
@@ -333,7 +362,8 @@ async def test_a_reader_gets_no_forms_and_cannot_send_them() -> None:
         holder = {"id": "c1"}
         assert (await served.client.get("/conversation", params=holder)).status_code == 200
         assert "/conversation/edit" not in (await served.client.get("/conversation", params=holder)).text
-        assert (await served.client.post("/conversation/delete?id=c1", data={}, headers=OURS)).status_code == 403
+        deletion = {"action": "delete-conversation"}
+        assert (await served.client.post("/conversation?id=c1", data=deletion, headers=OURS)).status_code == 403
 
 
 async def test_a_key_is_kept_in_a_cookie_that_only_this_site_sends() -> None:
