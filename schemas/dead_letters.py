@@ -129,12 +129,12 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
         cut |= {"truncated": "headers", "headers_bytes": str(headers_bytes)}
         headers, headers_bytes = [], 0
     if value is not None and len(value) + len(key or b"") + headers_bytes > MAX_BYTES:
-        cut |= cut_headers("value", value) | {"users": json.dumps(list(islice(_users_in(value), MOST_USERS)))}
+        cut |= cut_headers("value", value) | {"users": json.dumps(list(islice(users_in(value), MOST_USERS)))}
         value = value[:KEPT_BYTES]
     return key, value, headers, cut
 
 
-def _users_in(value: bytes) -> Iterator[str]:
+def users_in(value: bytes) -> Iterator[str]:
     """Yield each user that a value names, once. An erasure must find those in the part that was cut off too."""
     for found in dict.fromkeys(match[1] for match in USER.finditer(value)):
         with suppress(ValueError):

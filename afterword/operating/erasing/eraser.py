@@ -15,18 +15,17 @@ from functools import partial
 from typing import Self
 from uuid import uuid4
 
-from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
-from afterword.operating.erasing.person import Person, TheirDeadLetters, edited_id, person_of
+from afterword.operating.dlq import DeadLetterQueue, open_queue
+from afterword.operating.erasing.person import Person, TheirDeadLetters, person_of
 from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
 from afterword.operating.export import conversations_of, took_part
-from afterword.operating.topics import read_configs
+from afterword.operating.topics import read_configs, wanted_topics
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import position_of
-from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
 from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, all_episodes
@@ -168,7 +167,19 @@ class Eraser:
             theirs = await self._dead_letters(person, run.found)
             topics = await self._queue.topics()
             discarded = sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])
-            receipt = await self._receipt(run, discarded)
+            now = utc_milliseconds(datetime.now(UTC))
+            receipt = Receipt(
+                receipt_id=erasure.erasure_id,
+                asked_by=erasure.asked_by,
+                asked_at=erasure.asked_at,
+                finished_at=now,
+                person=person.digest(erasure.erasure_id),
+                conversation_id=person.conversation_id,
+                deleted_conversations=tuple(sorted(theirs.alone)),
+                shared_conversations=tuple(sorted(theirs.shared)),
+                counts=_counts(run.found, discarded),
+                topics=await self._topic_dates(now),
+            )
         await self._stores.erasures.end(erasure, receipt.model_dump_json())
         return receipt
 
@@ -220,15 +231,13 @@ class Eraser:
         return bool(deleted)
 
     async def _deletions(self, run: Run, found: ErasedConversation) -> list[ConversationDeleted | MessageDeleted]:
-        conversation_id, tenant_id = found.conversation_id, run.person.tenant_id
-        reason = f"erasure {run.erasure.erasure_id}"
+        name, tenant_id, reason = found.conversation_id, run.person.tenant_id, f"erasure {run.erasure.erasure_id}"
         if found.alone:
-            return [ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)]
-        selection = Selection(conversation_id, tenant_id, user_id=run.person.user_id)
-        ids = [one.message.id async for one in self._stores.messages.newest(selection)]
+            return [ConversationDeleted(conversation_id=name, tenant_id=tenant_id, reason=reason)]
+        theirs = self._stores.messages.newest(Selection(name, tenant_id, user_id=run.person.user_id))
         return [
-            MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)
-            for message_id in ids
+            MessageDeleted(id=one.message.id, conversation_id=name, tenant_id=tenant_id, reason=reason)
+            async for one in theirs
         ]
 
     async def _until_read(self, run: Run, role: str, group: str) -> None:
@@ -251,46 +260,26 @@ class Eraser:
         await run.until_none("records that the summarizer has not processed", left)
 
     async def _dead_letters(self, person: Person, found: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
-        """Select the person's dead letters.
-
-        An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
-        """
+        """Select the person's dead letters, without edits of what the archive shows to be somebody else's message."""
         alone = frozenset(name for name, one in found.items() if one.alone)
-        shared = frozenset(found) - alone
+        theirs = TheirDeadLetters(person, alone, frozenset(found) - alone, sources=self._queue.sources)
         edits: dict[str, str] = {}
-        if shared:
+        if theirs.shared:
             topic = self._settings.kafka.dead_letters(self._settings.kafka.messages_topic)
-            async for letter in self._queue.unresolved(topic, Filters()):
-                message_id = edited_id(letter.value, letter.headers, person)
-                if letter.conversation_id in shared and message_id is not None:
-                    edits[letter.address] = message_key(letter.conversation_id, message_id, person.tenant_id)
+            async for letter in self._queue.unresolved(topic, lambda one: theirs.edited(one) is not None):
+                key = message_key(letter.conversation_id or "", theirs.edited(letter) or "", person.tenant_id)
+                edits[letter.address] = key
         written = await self._stores.messages.get_many(sorted(set(edits.values())))
         others = {key for key, one in written.items() if one.message.user_id != person.user_id}
-        theirs = frozenset(address for address, key in edits.items() if key not in others)
-        return TheirDeadLetters(person, alone, shared, theirs, self._queue.sources)
-
-    async def _receipt(self, run: Run, discarded: int) -> Receipt:
-        found, erasure, now = run.found, run.erasure, utc_milliseconds(datetime.now(UTC))
-        return Receipt(
-            receipt_id=erasure.erasure_id,
-            asked_by=erasure.asked_by,
-            asked_at=erasure.asked_at,
-            finished_at=now,
-            person=run.person.digest(erasure.erasure_id),
-            conversation_id=run.person.conversation_id,
-            deleted_conversations=tuple(sorted(name for name, one in found.items() if one.alone)),
-            shared_conversations=tuple(sorted(name for name, one in found.items() if not one.alone)),
-            counts=_counts(found, discarded),
-            topics=await self._topic_dates(now),
-        )
+        return replace(theirs, others=frozenset(address for address, key in edits.items() if key in others))
 
     async def _topic_dates(self, now: datetime) -> tuple[TopicDate, ...]:
         kafka = self._settings.kafka
-        ours = (kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic)
-        kept = (*map(kafka.changelog, TABLES), kafka.current_episodes_topic, kafka.current_conversations_topic)
-        names = [kafka.messages_topic, *ours, *kept, *await self._queue.topics()]
+        ours = (topic.name for topic in wanted_topics(self._settings))
+        # the compacted topics may have been in use before
+        names = {*ours, kafka.current_episodes_topic, kafka.current_conversations_topic, *await self._queue.topics()}
         dates = []
-        for topic, config in (await read_configs(self._settings, names)).items():
+        for topic, config in sorted((await read_configs(self._settings, sorted(names))).items()):
             ends = {where.partition: end for where, end in (await self._log.ends(topic)).items()}
             is_ours = topic != kafka.messages_topic
             dates.append(TopicDate(topic=topic, gone_by=gone_by(config, now), ends=ends, ours=is_ours))

@@ -1,7 +1,6 @@
 """Decides which records, dead letters and conversations are a person's, without I/O."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from afterword.schemas.dead_letters import INGEST, WEBHOOKS, DeadLetter
+from afterword.schemas.dead_letters import INGEST, WEBHOOKS, DeadLetter, users_in
 from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
@@ -20,8 +19,6 @@ from afterword.streams.stores.arguments import require
 
 FRAME_BYTES = 5
 """A zero byte and a schema's id, which precede a value that was written with a schema registry."""
-QUOTED = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-"""Matches strings in JSON that may be truncated."""
 
 
 class Person(NamedTuple):
@@ -52,13 +49,13 @@ def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None =
 def holds(value: bytes | None, person: Person) -> bool:
     """Return whether a record's value is the person's: a message, an episode or a summary, or a list of them.
 
-    A value that is not JSON because it was truncated is theirs if it contains their id as a string. It does not show
+    A value that is not JSON because it was truncated is theirs if it has their id as a `user_id`. It does not show
     its tenant, but it can never be processed either, so discarding it loses nothing.
     """
     try:
         found = loads(value or b"")
     except orjson.JSONDecodeError:
-        return any(_text(quoted) == person.user_id for quoted in QUOTED.findall(value or b""))
+        return person.user_id in users_in(value or b"")
     for event in _events(found):
         lists = [event.get(name) for name in ("messages", "overlap")]
         messages = [message for several in lists if isinstance(several, list) for message in several]
@@ -76,14 +73,6 @@ def _events(found: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(found, dict):
         yield found
         yield from _events(found.get("data"))
-
-
-def _text(quoted: bytes) -> str | None:
-    try:
-        text: str = json.loads(quoted)
-    except ValueError:
-        return None
-    return text
 
 
 def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> str | None:
@@ -147,9 +136,14 @@ class TheirDeadLetters:
     person: Person
     alone: frozenset[str]
     shared: frozenset[str] = frozenset()
-    edits: frozenset[str] = frozenset()
-    """Addresses of their edits in shared conversations."""
+    others: frozenset[str] = frozenset()
+    """Addresses of edits in shared conversations that change somebody else's message."""
     sources: Sequence[Source] = ()
+
+    def edited(self, dead_letter: DeadLetter) -> str | None:
+        """Return the id of the message that a record of a shared conversation edits, as `edited_id` does."""
+        is_shared = dead_letter.conversation_id in self.shared
+        return edited_id(dead_letter.value, dead_letter.headers, self.person) if is_shared else None
 
     def __call__(self, dead_letter: DeadLetter) -> bool:
         if dead_letter.stage == INGEST:
@@ -163,7 +157,7 @@ class TheirDeadLetters:
         return (
             is_of_theirs
             or (is_shared and may_have_their_words)
-            or dead_letter.address in self.edits
+            or (dead_letter.address not in self.others and self.edited(dead_letter) is not None)
             or self.person.user_id in dead_letter.users
             or holds(dead_letter.value, self.person)
         )

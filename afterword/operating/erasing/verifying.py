@@ -4,7 +4,6 @@ Stores must have nothing. Topics keep their records until their dates. Whatever 
 """
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -13,11 +12,11 @@ from aiokafka import ConsumerRecord
 
 from afterword.operating.dlq import resolved_offset
 from afterword.operating.erasing.eraser import conversation_pages, deleted_but_indexed
-from afterword.operating.erasing.person import Person, edited_id, holds, is_of_source, person_of
+from afterword.operating.erasing.person import Person, TheirDeadLetters, holds, person_of
 from afterword.operating.erasing.receipt import Never, NotTheirs, Receipt
 from afterword.operating.export import took_part
 from afterword.schemas.base import rfc3339
-from afterword.schemas.dead_letters import INGEST, read_dead_letter
+from afterword.schemas.dead_letters import read_dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.ids import conversation_of_episode, conversation_of_scope
@@ -25,7 +24,7 @@ from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.ingest.sources import DEAD_LETTERS, Source, load_sources
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
-from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
@@ -62,27 +61,24 @@ async def verify(
     person = person_of(user_id, tenant_id, receipt.conversation_id)
     if not receipt.is_of(person):
         raise NotTheirs(setting="--user")
-    now = now or datetime.now(UTC)
-    async with AsyncExitStack() as opening:
-        stores = await opening.enter_async_context(open_stores(settings))
-        found = await left_in_stores(stores, receipt, person, settings.kafka.messages_topic)
-        with broker_errors(settings.kafka.bootstrap_servers):
-            log = await opening.enter_async_context(open_log(settings.kafka))
-            existing = await log.topics()
-            records = Records(settings.kafka, receipt, person, load_sources(settings))
-            for date in receipt.topics:
-                if date.topic not in existing or not records.may_be_on(date.topic):
-                    continue
-                number = 0
+    now, kafka = now or datetime.now(UTC), settings.kafka
+    async with open_stores(settings) as stores:
+        found = await left_in_stores(stores, receipt, person, kafka.messages_topic)
+    records = Records(kafka, receipt, person, load_sources(settings))
+    without_words = kafka.messages_topic, kafka.deletions_topic, kafka.changelog(CONVERSATIONS)
+    with broker_errors(kafka.bootstrap_servers):
+        async with open_log(kafka) as log:
+            existing = await log.topics() - {*without_words}
+            for date in (one for one in receipt.topics if one.topic in existing):
                 last: dict[bytes | None, bool] = {}
+                number = 0
                 async for record in log.records(date.topic):
                     is_theirs = record.offset < date.ends.get(record.partition, 0) and records.are_theirs(record)
                     number += is_theirs
                     if records.is_current_of_shared(record):
                         last[record.key] = is_theirs
-                number -= sum(last.values())
                 late = isinstance(date.gone_by, datetime) and date.gone_by < now
-                found.append(Remains(date.topic, number, late, date.gone_by))
+                found.append(Remains(date.topic, number - sum(last.values()), late, date.gone_by))
     return [one for one in found if one.number]
 
 
@@ -102,60 +98,46 @@ async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messa
     return [Remains(place, number, late=True) for place, number in counts.items()]
 
 
-class Records(NamedTuple):
+class Records:
     """Decides which records on our topics contain data of the person."""
 
-    kafka: Kafka
-    receipt: Receipt
-    person: Person
-    sources: Sequence[Source] = ()
-
-    @property
-    def _current(self) -> tuple[str, str]:
-        return self.kafka.current_episodes_topic, self.kafka.current_conversations_topic
-
-    @property
-    def _summaries(self) -> tuple[str, ...]:
-        return self.kafka.summaries_topic, self.kafka.conversations_topic, *self._current
-
-    def may_be_on(self, topic: str) -> bool:
-        """Return False for topics that only hold episode ids or counters."""
-        named = (self.kafka.episodes_topic, *self._summaries, self.kafka.changelog(MESSAGES))
-        return topic in named or topic.endswith(DEAD_LETTERS)
+    def __init__(self, kafka: Kafka, receipt: Receipt, person: Person, sources: Sequence[Source] = ()) -> None:
+        self._kafka = kafka
+        self._receipt = receipt
+        self._person = person
+        conversations = frozenset(receipt.deleted_conversations), frozenset(receipt.shared_conversations)
+        self._letters = TheirDeadLetters(person, *conversations, sources=sources)
+        self._current = kafka.current_episodes_topic, kafka.current_conversations_topic
 
     def are_theirs(self, record: ConsumerRecord) -> bool:
-        if resolved_offset(record) is not None:
-            return False
-        if record.topic.endswith(DEAD_LETTERS) and (letter := read_dead_letter(record)).stage == INGEST:
-            return is_of_source(letter, self.sources, self.person)
-        if record.topic == self.kafka.changelog(MESSAGES):
+        kafka, value = self._kafka, record.value
+        if record.topic.endswith(DEAD_LETTERS):
+            return resolved_offset(record) is None and self._letters(read_dead_letter(record))
+        if record.topic == kafka.changelog(MESSAGES):
             return self._is_pending_message(record)
         event_type = header(record.headers, CE_TYPE)
-        is_deletion = event_type == EPISODE_AMENDED and b'"fields":{}' in (record.value or b"")
-        if not record.value or is_deletion or event_type == EPISODE_REDO:  # such a record has only ids
-            return False
+        if not value or event_type == EPISODE_REDO or (event_type == EPISODE_AMENDED and b'"fields":{}' in value):
+            return False  # such a record has only ids
         conversation = self._conversation_of(record)
-        if self.person.conversation_id not in (None, conversation):
+        if self._person.conversation_id not in (None, conversation):
             return False
-        if conversation in self.receipt.shared_conversations:
-            # every summary of a shared conversation counts, because it may contain their words
-            is_summary = record.topic in (*self._summaries, self.kafka.undelivered_topic)
-            is_edit = edited_id(record.value, record.headers, self.person) is not None
-            return is_summary or is_edit or holds(record.value, self.person)
-        return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)
+        if conversation in self._receipt.shared_conversations and record.topic != kafka.episodes_topic:
+            return True  # a summary of a shared conversation may contain their words
+        return conversation in self._receipt.deleted_conversations or holds(value, self._person)
 
     def is_current_of_shared(self, record: ConsumerRecord) -> bool:
         """Return whether the record is on a compacted topic and about a shared conversation.
 
         The last record of such a key was made without the person's words, so it stays.
         """
-        return record.topic in self._current and self._conversation_of(record) in self.receipt.shared_conversations
+        return record.topic in self._current and self._conversation_of(record) in self._receipt.shared_conversations
 
     def _conversation_of(self, record: ConsumerRecord) -> str:
         key = (record.key or b"").decode(errors="replace")
-        if record.topic == self.kafka.current_episodes_topic:
+        episodes, conversations = self._current
+        if record.topic == episodes:
             return conversation_of_episode(key)
-        return conversation_of_scope(key)[0] if record.topic == self.kafka.current_conversations_topic else key
+        return conversation_of_scope(key)[0] if record.topic == conversations else key
 
     def _is_pending_message(self, record: ConsumerRecord) -> bool:
         if not record.value:
@@ -164,7 +146,7 @@ class Records(NamedTuple):
             scope, seq = parse_key(record.key)
             body = None if seq is None else decode_body(record.value)
         except (RowUnreadable, StateUnreadable):
-            return orjson.dumps(self.person.user_id) in record.value
-        if body is None or body.is_gone or scope.conversation_id not in self.receipt.conversations:
+            return orjson.dumps(self._person.user_id) in record.value
+        if body is None or body.is_gone or scope.conversation_id not in self._receipt.conversations:
             return False
-        return bool(orjson.loads(body.json).get("user_id") == self.person.user_id)
+        return bool(orjson.loads(body.json).get("user_id") == self._person.user_id)

@@ -5,12 +5,16 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from aiokafka import ConsumerRecord
+
 from afterword.operating.erasing.person import person_of
 from afterword.operating.erasing.receipt import NEVER, Receipt, TopicDate
-from afterword.operating.erasing.verifying import left_in_stores
+from afterword.operating.erasing.verifying import Records, left_in_stores
+from afterword.schemas.dead_letters import dead_letter
 from tests.doubles.index import MemoryIndex
 from tests.samples import NOON, a_stored_episode
-from tests.unit.afterword.operating.erasing.world import TENANT, World
+from tests.unit.afterword.operating.erasing.world import SETTINGS, TENANT, World
 
 
 def a_receipt(end: int) -> Receipt:
@@ -52,3 +56,22 @@ async def test_episodes_count_that_the_person_took_part_in_and_that_are_older_th
     others = World()
     await others.episodes.put(a_stored_episode(user_id="bob", tenant_id=TENANT), None)
     assert await left(others, end=0) == {}
+
+
+@pytest.mark.parametrize(
+    ("conversation", "error_type", "is_theirs"),
+    [
+        ("anns", "invalid_json", True),
+        ("anns", "tenant_mismatch", False),
+        ("shared", "invalid_json", False),
+        ("bobs", "invalid_json", False),
+    ],
+)
+def test_dead_letters_count_that_the_erasure_has_discarded(conversation: str, error_type: str, is_theirs: bool) -> None:
+    original: Any = SimpleNamespace(
+        topic="messages", partition=0, offset=7, key=conversation.encode(), value=b"{", headers=[]
+    )
+    key, value, headers = dead_letter(original, stage="segmenter", error_type=error_type, message="", now_ms=1)
+    topic = SETTINGS.kafka.dead_letters(SETTINGS.kafka.messages_topic)
+    record = ConsumerRecord(topic, 0, 3, 1, 0, key, value, None, 1, 1, tuple(headers))
+    assert Records(SETTINGS.kafka, a_receipt(9), person_of("ann", TENANT)).are_theirs(record) is is_theirs
