@@ -145,7 +145,7 @@ class Deployment:
                 load_settings(  # with as many partitions as `afterword dev` has
                     kafka={"bootstrap_servers": stack.bootstrap_servers},
                     sqlite={"path": stack.sqlite_path},
-                    state_dir=stack.state_directory,
+                    state_dir=stack.directory / "state",
                 ),
             )
 

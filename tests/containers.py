@@ -24,7 +24,7 @@ from pymongo.errors import ConnectionFailure
 from testcontainers.core.container import DockerContainer
 
 from afterword.embedded.claims import free_ports
-from afterword.embedded.kafka import SECURITY, has_brokers, replication
+from afterword.embedded.kafka import SECURITY, UNREPLICATED, has_brokers
 from afterword.embedded.process import NotReady
 
 COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
@@ -90,7 +90,7 @@ async def _kafka(running: AsyncExitStack) -> str:
     for name, value in broker_properties(f"{host}:{port}").items():
         container.with_env("KAFKA_" + name.upper().replace(".", "_"), str(value))
     await _start(running, container.with_bind_ports(9092, port))
-    await _until(partial(has_brokers, f"{host}:{port}", 1))
+    await _until(partial(has_brokers, f"{host}:{port}"))
     return f"{host}:{port}"
 
 
@@ -107,7 +107,7 @@ def broker_properties(address: str) -> dict[str, str | int]:
         "listener.security.protocol.map": SECURITY,
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": 0,
-        **replication(1),
+        **UNREPLICATED,
     }
 
 

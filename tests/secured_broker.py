@@ -3,13 +3,12 @@
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Broker, Cluster, Properties
+from afterword.embedded.kafka import Broker, Properties
 from tests.stack import chosen_jars
 
 
@@ -61,10 +60,10 @@ class SecuredBroker(Broker):
         users: Mapping[str, str],
         java: Java,
         directory: Path,
-        node_id: int,
-        cluster: Cluster,
+        pass_fds: tuple[int, ...],
+        properties: Properties,
     ) -> None:
-        super().__init__(java, directory, node_id, cluster)
+        super().__init__(java, directory, pass_fds, properties=properties)
         ports = remembered_ports(directory / "listeners.json", len(listeners))
         self._listeners = list(zip(listeners, ports, strict=True))
         self._users = users
@@ -77,18 +76,25 @@ class SecuredBroker(Broker):
 
     def format(self) -> None:
         properties = self.directory / "server.properties"
-        arguments = ("format", "-t", self.cluster.id, "-c", str(properties), "--ignore-formatted")
+        arguments = ("format", "-t", self.cluster_id, "-c", str(properties), "--ignore-formatted")
         command = self.java.kafka("kafka.tools.StorageTool", *arguments, *scram_arguments(self._users))
         subprocess.run(command, check=True, capture_output=True)
 
 
-def secured_stack(
-    directory: Path, listeners: Sequence[Listener], users: Mapping[str, str], properties: Properties
-) -> EmbeddedStack:
-    broker = partial(SecuredBroker, listeners, users)
-    return EmbeddedStack(directory, jars=chosen_jars(), properties=properties, broker=broker)
+class SecuredStack(EmbeddedStack):
+    """A stack whose broker has further listeners."""
+
+    def __init__(
+        self, directory: Path, listeners: Sequence[Listener], users: Mapping[str, str], properties: Properties
+    ) -> None:
+        super().__init__(directory, jars=chosen_jars(), properties=properties)
+        self._of_broker = listeners, users
+
+    def _broker(self, java: Java, directory: Path, pass_fds: tuple[int, ...]) -> Broker:
+        return SecuredBroker(*self._of_broker, java, directory, pass_fds, self._properties)
 
 
 def servers_of(stack: EmbeddedStack, listener: str) -> str:
     """Return the `bootstrap_servers` for one listener."""
-    return ",".join(one.listener_address(listener) for one in stack.kafka.brokers if isinstance(one, SecuredBroker))
+    assert isinstance(stack.kafka, SecuredBroker)
+    return stack.kafka.listener_address(listener)

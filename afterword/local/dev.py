@@ -138,7 +138,7 @@ async def deployment(
         doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
         environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ROLES, INGEST) if sources else ROLES
-        workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka.brokers, roles))
+        workers = asyncio.create_task(supervise(directory, environment, ended, (stack.kafka,), roles))
         try:
             yield settings
         finally:

@@ -21,7 +21,7 @@ from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
 from tests.e2e.deployment import Deployment, environment_of
-from tests.secured_broker import Listener, secured_stack, servers_of
+from tests.secured_broker import Listener, SecuredStack, servers_of
 
 WAIT_SECONDS, POLL_SECONDS = 60.0, 0.5
 USER, PASSWORD = "memory-afterword", "a-password-of-the-test"
@@ -48,7 +48,7 @@ class Guarded:
 
 @pytest_asyncio.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
-    async with secured_stack(tmp_path / "stack", (SCRAM,), {USER: PASSWORD}, STRICT) as stack:
+    async with SecuredStack(tmp_path / "stack", (SCRAM,), {USER: PASSWORD}, STRICT) as stack:
         login: dict[str, Any] = {
             "bootstrap_servers": servers_of(stack, "SCRAM"),
             "security_protocol": "SASL_PLAINTEXT",

@@ -26,6 +26,7 @@ from tests.e2e.faults.wire import Wire
 from tests.mongo_server import MongoServer, running_mongo
 from tests.qdrant_server import QdrantServer
 from tests.stack import chosen_jars
+from tests.three_brokers import StackOfThree
 
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
@@ -64,9 +65,9 @@ class Servers:
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
-    properties = AUTHORIZING if brokers == 1 else {}
+    stack_of = EmbeddedStack if brokers == 1 else StackOfThree
     async with (
-        EmbeddedStack(directory, brokers=brokers, properties=properties, jars=chosen_jars()) as stack,
+        stack_of(directory, properties=AUTHORIZING, jars=chosen_jars()) as stack,
         running_mongo(directory / "mongo") as database,
         Wire(database.port) as wire,
         Llm() as llm,

@@ -12,7 +12,7 @@ from afterword.operating.checks import CheckFailed, check_commits
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings, load_settings
 from tests.deploy.acls import allow
-from tests.secured_broker import Listener, secured_stack, servers_of
+from tests.secured_broker import Listener, SecuredStack, servers_of
 
 pytestmark = pytest.mark.nightly
 
@@ -34,7 +34,7 @@ STRICT_AND_SMALL = {
 
 @pytest_asyncio.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedStack]:
-    async with secured_stack(tmp_path / "stack", (SCRAM,), {USER: PASSWORD}, STRICT_AND_SMALL) as stack:
+    async with SecuredStack(tmp_path / "stack", (SCRAM,), {USER: PASSWORD}, STRICT_AND_SMALL) as stack:
         yield stack
 
 

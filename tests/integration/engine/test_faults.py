@@ -11,7 +11,7 @@ from aiokafka.errors import IllegalOperation, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import KafkaServer, has_brokers
+from afterword.embedded.kafka import Broker, has_brokers
 from afterword.embedded.process import until_ready
 from faust_eos.batch import Output
 from faust_eos.changelog import Bookmark
@@ -62,7 +62,7 @@ async def test_a_broker_that_dies_and_comes_back_is_waited_for(
     stack: Stack, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     del stack  # its jars are what this one starts from
-    kafka = KafkaServer(Java(jars=chosen_jars()), tmp_path / "kafka")
+    kafka = Broker(Java(jars=chosen_jars()), tmp_path / "kafka")
     try:
         await start(kafka)
         async with laboratory(kafka.bootstrap_servers, unique("broker"), tmp_path / "lab") as lab:
@@ -83,7 +83,7 @@ async def test_a_broker_that_dies_and_comes_back_is_waited_for(
 @pytest.mark.nightly
 async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(stack: Stack, tmp_path: Path) -> None:
     del stack  # its jars are what this one starts from
-    kafka, before = KafkaServer(Java(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()
+    kafka, before = Broker(Java(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()
     try:
         await start(kafka)
         await create_topic(kafka.bootstrap_servers, "out")
@@ -112,10 +112,9 @@ async def create_topic(brokers: str, name: str) -> None:
     await admin.close()
 
 
-async def start(kafka: KafkaServer) -> None:
+async def start(kafka: Broker) -> None:
     await asyncio.to_thread(kafka.start)
-    broker = kafka.brokers[0]
-    await until_ready(broker.process, lambda: has_brokers(broker.address, 1))
+    await until_ready(kafka.process, lambda: has_brokers(kafka.bootstrap_servers))
 
 
 async def progress(lab: Lab) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import KafkaServer
+from afterword.embedded.kafka import Broker
 from faust_eos.watchdog import stalls_before
 from tests.integration.engine.lab import Lab, laboratory
 from tests.integration.engine.test_faults import progress, start
@@ -22,8 +22,8 @@ BOUND_SECONDS = 3 * LIMIT_SECONDS + 14
 
 
 @asynccontextmanager
-async def own_broker(directory: Path) -> AsyncIterator[KafkaServer]:
-    kafka = KafkaServer(Java(jars=chosen_jars()), directory)
+async def own_broker(directory: Path) -> AsyncIterator[Broker]:
+    kafka = Broker(Java(jars=chosen_jars()), directory)
     try:
         await start(kafka)
         yield kafka
@@ -43,11 +43,11 @@ async def test_a_worker_whose_broker_is_suspended_ends_in_time_and_says_so(
         worker = lab.worker(options=WATCHED)
         async with lab.loaded():
             await progress(lab)
-        kafka.brokers[0].suspend()
+        kafka.suspend()
         try:
             code = await lab.exit_code(worker, BOUND_SECONDS)
         finally:
-            kafka.brokers[0].resume()
+            kafka.resume()
         assert code == 1, lab.logs()
         # the event, not the last line: where the stop takes too long as well, the process ends without one.
         # A commit that was under way has stalled for longer than the brokers, and is named then

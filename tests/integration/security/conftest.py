@@ -11,7 +11,7 @@ from afterword.embedded import EmbeddedStack
 from afterword.streams.settings import Settings
 from tests.certificates import Authority, Signed
 from tests.endpoints import TokenEndpoint, serving
-from tests.secured_broker import Listener, secured_stack, servers_of
+from tests.secured_broker import Listener, SecuredStack, servers_of
 
 USER, PASSWORD = "alice", "wonder%land+7"
 SECURE, MUTUAL = "SECURE", "MUTUAL"
@@ -45,7 +45,7 @@ async def secure_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
     authority, stranger = Authority(directory), Authority(directory, "stranger")
     server, client = authority.sign("server"), authority.sign("client", password="key's password")
     listeners = _with_sasl(server), _with_certificates(server, authority)
-    async with secured_stack(directory / "stack", listeners, {USER: PASSWORD}, {}) as stack:
+    async with SecuredStack(directory / "stack", listeners, {USER: PASSWORD}, {}) as stack:
         yield SecureStack(stack, authority, stranger, client)
 
 

@@ -30,7 +30,7 @@ class BrokerHung(Fault):
     share = 75.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        broker = world.servers.kafka.brokers[0]
+        broker = world.servers.kafka
         broker.suspend()
         try:
             await asyncio.sleep(world.seconds(5, 60))
@@ -63,7 +63,7 @@ class Cluster(Fault):
 
     async def _started(self, world: World, broker: object) -> None:
         await asyncio.to_thread(broker.start)  # type: ignore[attr-defined]
-        await until_ready(broker.process, lambda: has_brokers(broker.address, 3))  # type: ignore[attr-defined]
+        await until_ready(broker.process, lambda: has_brokers(broker.bootstrap_servers, 3))  # type: ignore[attr-defined]
         async with asyncio.timeout(PATIENCE_SECONDS), world.admin() as admin:
             while not await _in_sync(admin):  # noqa: ASYNC110 – the broker sets no event
                 await asyncio.sleep(0.3)
