@@ -73,7 +73,7 @@ def archiver_app(
 ) -> App:
     """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
     kafka = settings.kafka
-    app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver", tracer=tracer)
+    app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver")
     redaction = settings.redaction.of_records()
     archiver = Archiver(archive, steps, metrics, tracer, redaction)
 

@@ -78,7 +78,7 @@ def faust_app(
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
     from afterword.streams.segmenter.agent import attach_segmenter  # imported here because other workers do not need it
 
-    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, role="segmenter", tracer=tracer)
+    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, role="segmenter")
     attach_segmenter(app, settings, metrics, tracer)
     return app
 

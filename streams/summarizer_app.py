@@ -33,7 +33,6 @@ from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.memory import allocate_sparingly
-from faust_eos.options import NO_TRACER
 from faust_eos.worker import PARTITIONS, crash_with, run
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
@@ -49,11 +48,11 @@ def summary_rules(settings: Settings) -> SummaryRules:
     )
 
 
-def summarizer_app(settings: Settings, metrics: Metrics, tracer: Tracer = NO_TRACER) -> App:
+def summarizer_app(settings: Settings, metrics: Metrics) -> App:
     """Make the Faust app, without agents. Its watchdog allows for all LLM calls that one record may need."""
     limit = MOST_ASKED * settings.llm.summary_seconds
     group = settings.kafka.summarizer_id
-    return faust_app(settings, group, metrics.engine, role="summarizer", handling_seconds=limit, tracer=tracer)
+    return faust_app(settings, group, metrics.engine, role="summarizer", handling_seconds=limit)
 
 
 async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summarizer) -> None:
@@ -83,7 +82,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        app = summarizer_app(settings, metrics, tracer)
+        app = summarizer_app(settings, metrics)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(kafka, metrics)
         maker = maker_of(settings)

@@ -74,7 +74,7 @@ class Broker(Server):
         return self.directory / "logs"
 
     def properties(self) -> dict[str, str | int]:
-        return {**server_properties(*self.ports, self.logs), **self._further}
+        return {**server_properties(self.ports[0], self.ports[1], self.logs), **self._further}
 
     def format(self) -> None:
         """Format the directory of a new node ourselves, because Kafka's own tool would start another JVM."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from aiokafka.errors import KafkaError
-from opentelemetry.trace import Tracer
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import INGEST as STAGE
@@ -163,7 +162,7 @@ async def run_ingest(settings: Settings) -> None:
         )
         registry = await closing.enter_async_context(open_registry(settings.registry))
         gate = BulkGate(Log(kafka, admin), settings)
-        app = ingest_app(settings, sources, topics, registry, gate, readiness, telemetry.metrics, telemetry.tracer)
+        app = ingest_app(settings, sources, topics, registry, gate, readiness, telemetry.metrics)
         looking = asyncio.create_task(crash_on_new_topics(app, sources, topics, admin, kafka))
         closing.callback(looking.cancel)
         try:
@@ -182,14 +181,13 @@ def ingest_app(
     gate: BulkGate,
     readiness: Readiness,
     metrics: Metrics,
-    tracer: Tracer,
 ) -> App:
     """Make the app, with one agent per source, so that no source waits for another.
 
     `topics` has the index of its source for each topic that is read.
     """
     group = settings.kafka.ingest_id
-    app = faust_app(settings, group, metrics.engine, role="ingest", tracer=tracer, sources_may_grow=True)
+    app = faust_app(settings, group, metrics.engine, role="ingest", sources_may_grow=True)
     for index, source in enumerate(sources):
         names = [topic for topic, of_source in topics.items() if of_source == index]
         if names:

@@ -51,7 +51,6 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
-from faust_eos.options import NO_TRACER
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
     from afterword.streams.redaction.records import RecordRedaction
@@ -64,6 +63,8 @@ FORGOTTEN_AT_ONCE = 1000
 tombstones."""
 REPORTED = 10_000
 """A worker remembers at most this many conversations whose damage it has reported."""
+
+NO_TRACER = NoOpTracer()
 
 log = structlog.get_logger()
 

@@ -5,11 +5,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from opentelemetry.trace import NoOpTracer, Tracer
-
 LIFE_CYCLE = logging.getLogger("faust.engine")
 """Logger of our Faust classes; it is below `faust`, so that their starts and stops can be silenced together."""
-NO_TRACER = NoOpTracer()
 
 
 def wall_clock_ms() -> int:
@@ -70,5 +67,3 @@ class Options:
     sources_may_grow: bool = False
     """True if the sources may get more partitions: without state, it does not matter which keys a partition has."""
     clock: Callable[[], int] = wall_clock_ms
-    tracer: Tracer = NO_TRACER
-    """Gets a span for each commit whose outputs carry a trace."""

@@ -1,8 +1,8 @@
 """One Kafka transaction: outputs, changelog rows and the source offset are committed together or not at all."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
@@ -13,10 +13,6 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import OffsetAndMetadata
-from opentelemetry.context import Context
-from opentelemetry.trace import Link as SpanLink
-from opentelemetry.trace import NoOpTracer, SpanContext, SpanKind, Status, StatusCode, Tracer, get_current_span
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from faust_eos.batch import Output
 from faust_eos.changelog import BOOKMARK_KEY, Bookmark, changelog_key
@@ -41,10 +37,6 @@ RETRY_BACKOFF_MS = 10
 
 Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 """Key, value, timestamp in milliseconds, headers."""
-TRACEPARENT = "traceparent"
-MAX_LINKS = 32
-"""Maximum number of links of a span, because collectors refuse spans that are too large."""
-W3C = TraceContextTextMapPropagator()
 LEAST_BYTES = 64 * 1024
 GROW_AFTER = 8
 """After this many commits the slices are doubled. The number itself doubles each time that larger slices time out
@@ -169,7 +161,6 @@ class TransactionalProducer:
             max_request_size=options.max_request_bytes,
         )
         self._partitioner = DefaultPartitioner()
-        self._tracer = options.tracer
 
     async def open(self, timeout_seconds: float = START_SECONDS) -> None:
         """Fence earlier owners, so that they can no longer commit. Raises: KafkaError, TimeoutError."""
@@ -226,17 +217,16 @@ class TransactionalProducer:
         `previous` has the offsets of the previous bookmarks. `partitions` is the source's partition count; 0 means
         unknown. Raises: KafkaError, ChangelogReplaced.
         """
-        with commit_span(self._tracer, group, outputs):
-            sent = await self._begin(outputs)
-            marks, last = {}, {}
-            for target, changes in rows.items():
-                mark = replace(bookmark, previous=previous.get(target, -1), records=len(changes) + 1)
-                written: list[Row] = [(changelog_key(key), value, None, []) for key, value in changes]
-                batches = await self._send(target, [*written, (BOOKMARK_KEY, mark.encode(), None, [])])
-                marks[target], last[target] = mark, batches[-1]
-                sent += batches
-            metadata = encode_partitions(partitions) if partitions else ""
-            await self._end(sent, {source: OffsetAndMetadata(bookmark.source, metadata)}, group)
+        sent = await self._begin(outputs)
+        marks, last = {}, {}
+        for target, changes in rows.items():
+            mark = replace(bookmark, previous=previous.get(target, -1), records=len(changes) + 1)
+            written: list[Row] = [(changelog_key(key), value, None, []) for key, value in changes]
+            batches = await self._send(target, [*written, (BOOKMARK_KEY, mark.encode(), None, [])])
+            marks[target], last[target] = mark, batches[-1]
+            sent += batches
+        metadata = encode_partitions(partitions) if partitions else ""
+        await self._end(sent, {source: OffsetAndMetadata(bookmark.source, metadata)}, group)
         offsets = {target: batch.last_offset() for target, batch in last.items()}
         for target, mark in marks.items():
             mark.check(target, offsets[target])
@@ -246,12 +236,10 @@ class TransactionalProducer:
         self, outputs: Collection[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
     ) -> None:
         """Commit the outputs and the group's offsets. Raises: KafkaError."""
-        with commit_span(self._tracer, group, outputs):
-            sent = await self._begin(outputs)
-            # offsets come later: a broker that checks both at once refuses one of them, which is resent only after a
-            # pause
-            await asyncio.gather(*[batch.arrived() for batch in sent])
-            await self._end(sent, offsets, group)
+        sent = await self._begin(outputs)
+        # offsets come later: a broker that checks both at once refuses one of them, which is resent only after a pause
+        await asyncio.gather(*[batch.arrived() for batch in sent])
+        await self._end(sent, offsets, group)
 
     async def _begin(self, outputs: Iterable[Output]) -> list["_Sent"]:
         await self._producer.begin_transaction()
@@ -323,45 +311,3 @@ async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
     for found in described:
         if not found["partitions"]:
             raise OutputMissing(topic=found["topic"])
-
-
-@contextmanager
-def commit_span(tracer: Tracer, group: str, outputs: Iterable[Output]) -> Iterator[None]:
-    """Open a span around the transaction if some outputs carry a sampled `traceparent`; the span links to these traces.
-
-    Attributes are named as in the semantic conventions 1.37.0 (messaging, error).
-    """
-    traces = [] if isinstance(tracer, NoOpTracer) else sampled_traces(outputs)
-    if not traces:
-        yield
-        return
-    attributes = {
-        "messaging.system": "kafka",
-        "messaging.operation.name": "commit",
-        "messaging.operation.type": "settle",
-        "messaging.consumer.group.name": group,
-    }
-    links = [SpanLink(trace) for trace in traces[-MAX_LINKS:]]
-    span = tracer.start_span(
-        f"commit {group}", context=Context(), kind=SpanKind.CLIENT, attributes=attributes, links=links
-    )
-    try:
-        yield
-    except Exception as error:
-        span.set_attribute("error.type", type(error).__name__)
-        span.set_status(Status(StatusCode.ERROR))
-        raise
-    finally:
-        span.end()
-
-
-def sampled_traces(outputs: Iterable[Output]) -> list[SpanContext]:
-    """Return the outputs' sampled traces, each once."""
-    found: dict[int, SpanContext] = {}
-    for output in outputs:
-        text = next((value for name, value in output.headers if name == TRACEPARENT), b"")
-        carrier = {TRACEPARENT: text.decode(errors="replace")}
-        trace = get_current_span(W3C.extract(carrier, Context())).get_span_context()
-        if trace.trace_flags.sampled:
-            found[trace.trace_id] = trace
-    return list(found.values())

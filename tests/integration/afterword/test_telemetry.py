@@ -203,7 +203,5 @@ async def test_a_collector_gets_one_trace_from_the_command_that_produces_to_the_
     linking = {
         (archive, "afterword-archiver"),
         (archive, "afterword-segmenter"),
-        (f"commit {kafka.segmenter_id}", "afterword-segmenter"),
-        (f"commit {kafka.summarizer_id}", "afterword-summarizer"),
     }
     await receiver.until_linked(trace, linking)

@@ -10,7 +10,6 @@ import orjson
 import pytest_asyncio
 from aiokafka import ConsumerRecord
 from aiokafka.admin import NewPartitions, NewTopic
-from opentelemetry.trace import NoOpTracer
 
 from afterword.local.dev import start_worker
 from afterword.operating.dlq import Filters, open_queue
@@ -81,7 +80,7 @@ async def ingesting(settings: Settings, readiness: Readiness | None = None) -> A
         topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
         registry = await closing.enter_async_context(open_registry(settings.registry))
         gate, ready = BulkGate(Log(kafka, admin), settings), readiness or Readiness(PARTITIONS)
-        app = ingest_app(settings, sources, topics, registry, gate, ready, Metrics("ingest", "0"), NoOpTracer())
+        app = ingest_app(settings, sources, topics, registry, gate, ready, Metrics("ingest", "0"))
         yield await closing.enter_async_context(running(app))
 
 
