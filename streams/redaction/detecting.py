@@ -10,6 +10,7 @@ from stdnum import luhn, numdb
 from stdnum.iso7064 import mod_97_10
 
 from afterword.streams.redaction.entities import API_KEY, CARD, EMAIL, IBAN, IP, PHONE, URL_SECRET
+from afterword.streams.text.vocabulary import pattern
 
 Spans = Iterator[tuple[int, int]]
 
@@ -76,10 +77,7 @@ LEAST_SECRET = 8
 
 _LONG_WORD = re.compile(r"[A-Za-z0-9_\-./+=~]{14}")
 """No key without a label is shorter than this."""
-_PASSWORDS = (
-    r"passw(?:or)?[dt]|mot de passe|contraseña|senha|kennwort|wachtwoord|lösenord|adgangskode|hasło|heslo|parola"
-    r"|şifre|парол[ья]|密码|密碼|パスワード|비밀번호|암호|पासवर्ड|كلمة (?:المرور|السر)|mật khẩu|\bpasscode"
-)
+_PASSWORDS = pattern("redaction", "passwords")
 _LABELS = re.compile(
     rf"key|token|secret|api|pass\b|pwd?\b|cl[ée]|clave|chiave|chave|密钥|令牌|{_PASSWORDS}", re.IGNORECASE
 )
@@ -261,8 +259,8 @@ def api_keys(text: str) -> Spans:
         if is_token(token):
             yield found.start(), found.start() + len(token)
     yield from _private_keys(text)
-    for pattern in (_LABELLED_KEY, _PASSWORD, _BEARER):
-        for found in pattern.finditer(text):
+    for labelled in (_LABELLED_KEY, _PASSWORD, _BEARER):
+        for found in labelled.finditer(text):
             value = found[1].rstrip(".")
             if is_random(value):
                 yield found.start(1), found.start(1) + len(value)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from phonenumbers import NumberParseException, PhoneMetadata, is_possible_number, parse
 
+from afterword.streams.text.vocabulary import pattern
+
 LEAST_DIGITS, MOST_DIGITS = 7, 15
 """ITU-T E.164 allows at most 15 digits including the country code; shorter numbers are not worth the false alarms."""
 MOST_GROUPS = 8
@@ -31,20 +33,9 @@ _GOES_ON = re.compile(rf"[{LETTERS}_%€$£¥]|[.,:]\d")
 """Text after a run of digits which shows that the last group belongs to something else: an amount, a time, a name."""
 _GROUP = re.compile(r"\d+")
 _DATE = re.compile(r"(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))(?![\d]|[-/.]\d)")
-_CALLED = re.compile(
-    r"\b(?:(?:my|your|his|her|our|their) number"
-    r"|tel|tél|phone|telephone|call|ring|dial|text|sms|mobile|cell|fax|whatsapp|signal|telefon|anruf\w*|ruf\w*"
-    r"|handy\w*|mobil\w*|t[ée]l[ée]phone|appel\w*|portable|num[ée]ro|tel[ée]fono|m[óo]vil|celular|ll[áa]m\w*|telefone"
-    r"|telem[óo]vel|lig\w+|cellulare|chiam\w+|bel|bellen|telefoon\w*|zadzwo\w*|telefonu|komórk\w*|телефон\w*|позвон\w*"
-    r"|тел|mobilnummer|puhelin\w*|nummer)\b|电话|手机|電話|携帯|전화|फ़ोन|फोन",
-    re.IGNORECASE,
-)
-_NUMBERED = re.compile(
-    r"\b(?:order|invoice|ticket|case|ref|reference|tracking|serial|sku|isbn|issn|part|model|version|id|account|konto"
-    r"|bestell\w*|rechnung\w*|auftrag\w*|sendung\w*|kunden\w*|artikel\w*|commande|facture|dossier|colis|pedido|factura"
-    r"|albar[áa]n|env[íi]o|ordine|fattura|pedido|fatura|encomenda|zam[óo]wieni\w*|faktur\w*|заказ\w*|сч[её]т\w*"
-    r"|bestelling|factuur|steuer\w*|iban|bic|vat|siret|siren|nif|cif|pesel|nip)\b|订单|注文|単号|单号|orden",
-    re.IGNORECASE,
+_CALLED, _NUMBERED = (
+    re.compile(rf"\b(?:{pattern('redaction', kind)})\b|{pattern('redaction', f'{kind}_unspaced')}", re.IGNORECASE)
+    for kind in ("called", "numbered")
 )
 _LETTER = re.compile(r"[^\W\d_]")
 """A letter; without one, none of these words can be there."""

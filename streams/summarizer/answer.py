@@ -19,6 +19,7 @@ from afterword.streams.summarizer.prompt import FACTS, FIELDS
 from afterword.streams.text.content import walk
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
 from afterword.streams.text.visible import strip_control_tokens
+from afterword.streams.text.vocabulary import pattern
 
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400
@@ -57,17 +58,7 @@ _FENCE = re.compile(
 MOST_WRAPPINGS = 6
 MOST_OBJECTS = 100
 """Maximum number of JSON objects that are examined, from the end of an answer."""
-_REFUSAL = re.compile(
-    r"\W*+(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
-    r"(?:can(?:'|’)?t|cannot|can not|unable|not able|won(?:'|’)?t)\b"
-    r"|i (?:apologi[sz]e|can(?:'|’)?t|cannot|can not|won(?:'|’)?t|am unable|am not able)\b"
-    r"|as an? (?:ai|artificial intelligence|large language model|language model)\b"
-    r"|es tut mir leid, (?:aber )?ich kann|als ki\b"
-    r"|je suis désolée?, (?:mais )?je ne (?:peux|puis)|en tant qu(?:'|’)ia\b"
-    r"|lo siento, (?:pero )?no puedo|desculpe, (?:mas )?(?:eu )?não posso|mi dispiace, (?:ma )?non posso"
-    r"|(?:很抱歉|抱歉|对不起)[，,]?(?:但)?我(?:无法|不能)|申し訳(?:ありません|ございません)が)",
-    re.IGNORECASE,
-)
+_REFUSAL = re.compile(rf"\W*+(?:{pattern('answers', 'refusals')})", re.IGNORECASE)
 
 _OPENED_TURN = re.compile(
     r"\s*(?:<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?|assistant\s*(?:\n|:))\s*",

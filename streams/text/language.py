@@ -11,6 +11,8 @@ import regex
 import Stemmer
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
+from afterword.streams.text.vocabulary import VOCABULARY
+
 UNDETERMINED = "und"
 """ISO 639-2 code for a text whose language cannot be detected."""
 
@@ -29,18 +31,6 @@ STEMS = 16_384
 DETECTED_CHARACTERS = 4000
 BEGINNING = 1000
 """Maximum number of characters used for detection, whose time grows with the length."""
-
-ENGLISH_STOP_WORDS = """
-i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
-itself they them their theirs themselves what which who whom this that these those am is are was were be been being have
-has had having do does did doing would should could ought might must shall will can cannot may a an the and but if or
-because as until while of at by for with about against between into through during before after above below to from up
-down in out on off over under again further then once here there when where why how all any both each few more most
-other some such no nor not only own same so than too very s t d m ll re ve don isn aren wasn weren hasn haven hadn doesn
-didn won wouldn shan shouldn couldn mustn let
-"""
-"""Snowball's list, with contractions split. The stop-words package's 1,300 English words include "order", "room",
-"problem" and "microsoft", for which people search."""
 
 # Scripts without spaces: a run of these characters is split into overlapping pairs (as in Lucene's
 # CJKAnalyzer). Thai, Lao, Myanmar, Khmer, Hiragana, Katakana, and the Han ideographs.
@@ -164,7 +154,7 @@ def date_words(language: str) -> Mapping[str, Any]:
 @cache
 def _stop_words(language: str) -> frozenset[str]:
     name = NAMES.get(language)
-    entries = [ENGLISH_STOP_WORDS] if language == "en" else get_stop_words(name) if name else []
+    entries = [VOCABULARY["search"]["english_stop_words"]] if language == "en" else get_stop_words(name) if name else []
     return frozenset(word for entry in entries for word in words(entry))
 
 

@@ -1,12 +1,12 @@
 """Finds capitalized names, in languages that write names with capitals and other words without."""
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from afterword.streams.summarizer.quality.quantities import CURRENCIES
-from afterword.streams.text.language import is_common, normalized
+from afterword.streams.text.language import is_common
+from afterword.streams.text.search_words import fold as without_accents
 from afterword.streams.text.tokens import token_ids
 from afterword.streams.text.vocabulary import word_set
 
@@ -74,9 +74,7 @@ def _marked(text: str, capitals: Sequence[re.Match[str]], language: str) -> Iter
 def fold(word: str) -> str:
     """Fold case, accents, possessive and elided article: "Zoë's" → "zoe", "l'Olympia" → "olympia"."""
     longest = max(re.split("[’']", word), key=len) if "'" in word or "’" in word else word
-    if longest.isascii():
-        return longest.casefold()
-    return "".join(c for c in normalized("NFKD", longest).casefold() if not unicodedata.combining(c))
+    return without_accents(longest.casefold())
 
 
 def words_of(text: str) -> Iterator[str]:

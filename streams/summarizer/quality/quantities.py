@@ -337,13 +337,7 @@ _HALF = re.compile(
     r"|og en halv)\b"
 )
 _GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb\b")
-_FRACTIONS = {
-    "1.5 ": r"anderthalb\w{0,2}|anderhalve?",
-    "0.75 ": r"three[- ]quarters of an?|drei ?viertel|trois quarts d[e’']|tres cuartos de|tre quarti d[i’']",
-    "0.5 ": r"half (?:of )?an?|(?<!and )a half|(?:eine? |ne )?halbe|(?:une? )?demi[- ]|(?<!\by )medi[ao]"
-    r"|(?<!\be )(?:mezz(?:[’']|[ao])|mei[ao])|(?<!en )een half|(?<!og )en halv",
-    "0.25 ": r"(?:a )?quarter(?: of an?)?|(?:eine |ne )?viertel|un quart d[e’']|un cuarto de|un quarto d[i’']",
-}
+_FRACTIONS = {f"{value} ": words.replace("\n", "") for value, words in _NUMBERS["fractions"].items()}
 _FRACTION = re.compile(
     rf"(?i)\b(?:{'|'.join(f'({words})' for words in _FRACTIONS.values())})\s?"
     rf"(?=(?:hour|day|year|mile|cup|stunde|tag|jahr|heure|hora|año|ora|anno|uur|jaar|time|år|lit[er]+|litro|kilo|{_LONG}|billions?)"
@@ -449,14 +443,14 @@ def words_for_numbers(text: str, language: str) -> Iterator[Key]:
 def _counted_up(values: Iterable[Decimal]) -> Decimal:
     total = part = Decimal(0)
     for value in values:
-        if value in _THOUSANDS:
+        if value in _MULTIPLIERS:
             total, part = total + (part or 1) * value, Decimal(0)
         else:
             part = part * value if value == 100 and 0 < part < 10 else part + value
     return total + part
 
 
-_THOUSANDS = frozenset(Decimal(1000) ** power for power in range(1, 5))
+_MULTIPLIERS = frozenset(Decimal(10) ** power for power in range(3, 13))
 
 
 @cache
