@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -85,8 +85,8 @@ def a_handler(
 class FixedEmbedder:
     model = "fixed"
 
-    async def embed(self, text: str) -> list[float]:
-        return [float(len(text)), 1.0]
+    async def embed(self, texts: Sequence[str]) -> list[list[float] | None]:
+        return [[float(len(text)), 1.0] for text in texts]
 
     async def close(self) -> None: ...
 

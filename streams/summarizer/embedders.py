@@ -1,7 +1,7 @@
 """Embedders: dense vectors of texts, from an OpenAI-compatible server, from Ollama, or from a small local model."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,8 +52,8 @@ class Embedder(Protocol):
 
     model: str
 
-    async def embed(self, text: str) -> Vector | None:
-        """Return the vector, or None if the server refuses this text but embeds others.
+    async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
+        """Return the texts' vectors; None for a text that the server refuses while it embeds others.
 
         Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting.
         """
@@ -76,7 +76,13 @@ class HttpEmbedder:
         self._vector_in = vector_in
         self._refusals = PromptRefusals(lambda: self._post("yes"))
 
-    async def embed(self, text: str) -> Vector | None:
+    async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
+        return await gather_or_cancel(*map(self._vector, texts))
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def _vector(self, text: str) -> Vector | None:
         try:
             answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RETRY_BUDGET_SECONDS)
         except (PromptRefused, ContextExceeded) as error:
@@ -87,9 +93,6 @@ class HttpEmbedder:
         except ProviderError as error:
             raise StoreUnavailable(store=STORE, problem=_problem(error)) from None
         return self._checked(answer)
-
-    async def close(self) -> None:
-        await self._http.close()
 
     async def _ask(self, text: str) -> dict[str, Any]:
         asked_at = asyncio.get_running_loop().time()
@@ -121,8 +124,8 @@ class LocalEmbedder:
 
     model = LOCAL_EMBEDDER
 
-    async def embed(self, text: str) -> Vector:
-        return await asyncio.to_thread(_local_vector, text)
+    async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
+        return await asyncio.to_thread(lambda: [_local_vector(text) for text in texts])
 
     async def close(self) -> None:
         """Do nothing: the process shares the model."""
@@ -158,7 +161,7 @@ async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[s
     Raises: StoreUnavailable, ConfigurationError.
     """
     told = {one: text[:VECTOR_CHARACTERS] for one, text in texts.items() if text.strip()}
-    vectors = await gather_or_cancel(*(embedder.embed(text) for text in told.values()))
+    vectors = await embedder.embed(list(told.values()))
     return {one: vector for one, vector in zip(told, vectors, strict=True) if vector is not None}
 
 
@@ -172,7 +175,7 @@ def query_embedder(embedder: Embedder | None) -> Embed:
         if embedder is None or not text.strip():
             return None
         try:
-            return await embedder.embed(text)
+            return (await embedder.embed([text]))[0]
         except StoreUnavailable as error:
             log.warning("query_embedding_failed", stage=QUERY_STAGE, error_type=error.error_type, problem=str(error))
             return None

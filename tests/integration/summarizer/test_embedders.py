@@ -1,5 +1,5 @@
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ async def embed(provider: str, url: str, text: str = "A flight.", **fields: Any)
     assert embedder is not None
     assert embedder.model == settings.vectors_model == "m"
     try:
-        return await embedder.embed(text)
+        return (await embedder.embed([text]))[0]
     finally:
         await embedder.close()
 
@@ -106,7 +106,7 @@ async def test_the_local_model_puts_like_beside_like() -> None:
     embedder = make_embedder(EmbedderSettings(provider="local"))
     assert embedder is not None
     texts = ("The flight to Rome was booked.", "He reserved a plane ticket.", "The soup needs more salt.")
-    flight, ticket, soup = [await embedder.embed(text) for text in texts]
+    flight, ticket, soup = [vector or [] for vector in await embedder.embed(texts)]
     assert len(flight) == 256
     assert sum(a * a for a in flight) == pytest.approx(1, abs=1e-4)
     assert sum(a * b for a, b in zip(flight, ticket, strict=True)) > sum(
@@ -121,8 +121,8 @@ class Refusing:
 
     model = "m"
 
-    async def embed(self, text: str) -> list[float] | None:
-        return None if text == "refused" else [float(len(text)), 1.0]
+    async def embed(self, texts: Sequence[str]) -> list[list[float] | None]:
+        return [None if text == "refused" else [float(len(text)), 1.0] for text in texts]
 
     async def close(self) -> None:
         """Do nothing: it holds no connection."""

@@ -137,7 +137,7 @@ async def test_any_response_is_a_vector_of_finite_numbers_or_an_error(status: in
     http = a_server_that_sends(status, "9999", body)  # seconds: longer than a call waits
     embedder = HttpEmbedder(http, "m", "/embeddings", lambda answer: answer["data"][0]["embedding"], str)
     with suppress(StoreUnavailable, ConfigurationError):
-        vector = await embedder.embed("A flight.")
+        (vector,) = await embedder.embed(["A flight."])
         assert vector
         assert all(type(number) is float and math.isfinite(number) for number in vector)
 
