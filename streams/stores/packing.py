@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +53,12 @@ def packed_words(packed: bytes) -> NDArray[np.uint32]:
 
 def pack_vectors(vectors: Sequence[Vector | None]) -> bytes:
     """Pack the messages' vectors; a missing one becomes zeros. Empty if all are missing."""
-    size = max((len(vector) for vector in vectors if vector is not None), default=0)
-    packed = np.zeros((len(vectors), size), COORDINATE)
-    for at, vector in enumerate(vectors):
-        if vector is not None:
-            packed[at] = np.rint(_unit(vector) * LARGEST)
+    given = {at: vector for at, vector in enumerate(vectors) if vector is not None}
+    if not given:
+        return b""
+    numbers = np.asarray(list(given.values()), np.float64)
+    packed = np.zeros((len(vectors), numbers.shape[1]), COORDINATE)
+    packed[list(given)] = np.rint(unit(numbers) * LARGEST)
     return packed.tobytes()
 
 
@@ -64,11 +66,13 @@ def cosines(packed: bytes, vector: Vector) -> NDArray[np.float32]:
     """Compare packed vectors with another vector; the cosine is 0 for a message without a vector."""
     vectors = np.frombuffer(packed, COORDINATE).reshape(-1, len(vector))
     # einsum, because `@` copies the coordinates as floats and wakes threads that then wait busily for more work
-    compared: NDArray[np.float32] = np.einsum("ij,j->i", vectors, _unit(vector)) / np.float32(LARGEST)
+    compared: NDArray[np.float32] = np.einsum("ij,j->i", vectors, unit(np.asarray(vector))) / np.float32(LARGEST)
     return compared
 
 
-def _unit(vector: Vector) -> NDArray[np.float32]:
-    numbers = np.asarray(vector, np.float64)
-    unit: NDArray[np.float32] = (numbers / (np.linalg.norm(numbers) or 1.0)).astype(np.float32)
-    return unit
+def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
+    """Return each of the vectors, or the only one, with the length 1; zeros stay zeros."""
+    numbers = vectors.astype(np.float64)
+    lengths = np.linalg.norm(numbers, axis=-1, keepdims=True)
+    found: NDArray[np.float32] = (numbers / np.where(lengths, lengths, 1.0)).astype(np.float32)
+    return found

@@ -22,6 +22,7 @@ from afterword.streams.errors import (
 from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
+from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer.llm.refusals import PromptRefusals
 from afterword.streams.summarizer.llm.retrying import retrying
 from afterword.streams.tasks import gather_or_cancel
@@ -125,7 +126,7 @@ class LocalEmbedder:
     model = LOCAL_EMBEDDER
 
     async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
-        return await asyncio.to_thread(lambda: [_local_vector(text) for text in texts])
+        return await asyncio.to_thread(_local_vectors, texts)
 
     async def close(self) -> None:
         """Do nothing: the process shares the model."""
@@ -187,12 +188,14 @@ def _problem(error: ProviderError) -> str:
     return error.problem or error.error_type
 
 
-def _local_vector(text: str) -> Vector:
+def _local_vectors(texts: Sequence[str]) -> list[Vector | None]:
     weights, tokenizer = _local_model()
-    tokens = tokenizer.encode(text, add_special_tokens=False).ids
-    mean = weights[tokens].mean(axis=0, dtype=np.float32) if tokens else np.zeros(weights.shape[1], np.float32)
-    vector: Vector = (mean / (np.linalg.norm(mean) or 1.0)).tolist()
-    return vector
+    means = np.zeros((len(texts), weights.shape[1]), np.float32)
+    for mean, text in zip(means, texts, strict=True):
+        if tokens := tokenizer.encode(text, add_special_tokens=False).ids:
+            weights[tokens].mean(axis=0, dtype=np.float32, out=mean)
+    vectors: list[Vector | None] = unit(means).tolist()
+    return vectors
 
 
 @cache
