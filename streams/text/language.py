@@ -170,11 +170,12 @@ def _stemmer_name(language: str) -> str | None:
     return name if name in Stemmer.algorithms() else None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def _ranked(text: str) -> Sequence[tuple[str, float]]:
     """Rank the languages by probability, most likely first.
 
-    Cached, because prompt, quality check and index ask about the same texts of an episode.
+    Cached, because summary, quality check and index ask about the same texts of an episode. A summarizer has up to 64
+    episodes of each partition in hand, and asks about all of them before it asks about one of them again.
     """
     # imported here because NumPy and the model take a fifth of a second, and many commands detect no language
     from afterword.streams.text.language_identifier import identifier
