@@ -19,10 +19,11 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         return await asyncio.gather(*tasks)
-    finally:
+    except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 class Turn:
