@@ -34,8 +34,9 @@ $(STAMP): requirements.lock $(PROJECTS)
 	@$(INSTALL) .venv requirements.lock . distributions/engine
 	@touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): requirements-demo.lock $(PROJECTS)
+$(DEMO_STAMP): requirements-image.lock requirements-demo.lock $(PROJECTS)
 	@$(CHECK_PYTHON)
+	@$(INSTALL) .venv requirements-image.lock
 	@$(INSTALL) .venv requirements-demo.lock . distributions/engine
 	@touch $@
 
@@ -85,7 +86,7 @@ lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml
 	$(COMPILE) --group build --constraint requirements.lock --no-annotate -o requirements-build.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 	$(COMPILE) --group tools --no-annotate -o requirements-tools.lock
-	$(LOCK) --extra serve --group demo --constraint requirements.lock --no-annotate -o requirements-demo.lock
+	$(COMPILE) --group demo --constraint requirements.lock --no-annotate -o requirements-demo.lock
 	$(COMPILE) --group uv --no-annotate -o requirements-uv.lock
 	$(COMPILE) --group llm --no-deps --no-annotate -o requirements-llm.lock
 

@@ -13,15 +13,15 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 ENGINE = "distributions/engine"
 """Our distribution that the locks leave out, because it is installed from its folder; they have what it requires."""
-LOCKS: dict[str, tuple[list[str], list[str]]] = {
-    "requirements.lock": (["test"], []),
-    "requirements-demo.lock": (["serve"], ["demo"]),
-    "requirements-image.lock": (["serve"], []),
-    "requirements-bench.lock": (["bench"], []),
+EXTRA_LOCKS = {
+    "requirements.lock": "test",
+    "requirements-image.lock": "serve",
+    "requirements-bench.lock": "bench",
 }
-"""The extras and dependency groups of each lock, beside the base install. `make lock` uses the same."""
+"""The extra of each lock, beside the base install. `make lock` uses the same."""
 GROUP_LOCKS = {
     "requirements-build.lock": "build",
+    "requirements-demo.lock": "demo",
     "requirements-llm.lock": "llm",
     "requirements-tools.lock": "tools",
     "requirements-uv.lock": "uv",
@@ -59,10 +59,7 @@ def required_of_locks() -> dict[str, list[Requirement]]:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = declared["project"]
     groups = {name: [Requirement(one) for one in named] for name, named in declared["dependency-groups"].items()}
-    with_extras = {
-        name: [*requirements(project, extras), *(one for group in of_groups for one in groups[group])]
-        for name, (extras, of_groups) in LOCKS.items()
-    }
+    with_extras = {name: [*requirements(project, [extra])] for name, extra in EXTRA_LOCKS.items()}
     return with_extras | {name: groups[group] for name, group in GROUP_LOCKS.items()}
 
 
