@@ -167,10 +167,14 @@ async def bulk(form: Form, directory: Path) -> None:
 
 
 def history(count: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and messages of conversations that take turns."""
-    for n in range(count):
-        name = f"history-{n % HISTORIES + n // (HISTORIES * HISTORY_MESSAGES) * HISTORIES}"
-        yield name.encode(), message(name, n // HISTORIES % HISTORY_MESSAGES)
+    """Yield keys and messages of conversations that take turns at random, as in a real topic."""
+    chance, turns = random.Random(2), [0] * HISTORIES
+    for _ in range(count):
+        slot = chance.randrange(HISTORIES)
+        conversation, turn = divmod(turns[slot], HISTORY_MESSAGES)
+        turns[slot] += 1
+        name = f"history-{slot}-{conversation}"
+        yield name.encode(), message(name, turn)
 
 
 def show_beside(alone: Sequence["Trip"], beside: Sequence["Trip"], note: str) -> None:

@@ -855,7 +855,7 @@ class Ingest(Section):
         Path("afterword.toml"), description="TOML file with the [[sources]]; see docs/how-to/connect-a-topic.md"
     )
     bulk_lag: int = Field(
-        20,
+        40,
         ge=1,
         description="messages that the workers may be behind while bulk sources are read; an unfinished episode counts "
         "as ten",
