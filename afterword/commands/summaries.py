@@ -43,11 +43,11 @@ def redo(
     stop it, they finish at most 100 summaries more; run it again to continue. Exit 1 if some summaries stay as they
     are.
     """
-    from afterword.operating.redo import Wanted, plan
+    from afterword.operating.redo import plan
     from afterword.operating.redo import redo as run
 
-    wanted, settings = Wanted(since, conversation), start_command()
-    found = asyncio.run(plan(settings, wanted))
+    settings = start_command()
+    found = asyncio.run(plan(settings, since, conversation))
     if dry_run or not found.episodes:
         _print_plan(found, as_json)
         return
@@ -59,7 +59,7 @@ def redo(
         def progress(so_far: "RedoCounts") -> None:
             show("summaries", sum(vars(so_far).values()), found.episodes)
 
-        done = asyncio.run(run(settings, wanted, progress))
+        done = asyncio.run(run(settings, since, conversation, progress))
     if as_json:
         print_json(asdict(done))
     else:

@@ -5,7 +5,7 @@ timer, which also replaces fallbacks, requests what is due, a few at a time and 
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -40,15 +40,6 @@ class RedoStalled(AfterwordError):
     LLM answers and that the budget is not used up; their log event redo_skipped says why. Run it again to continue"""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Filters that must all match."""
-
-    since: datetime | None = None
-    """Only episodes that ended at this time or later."""
-    conversation_id: str | None = None
-
-
 @dataclass
 class RedoPlan:
     """The summaries to redo, as they are now."""
@@ -56,7 +47,7 @@ class RedoPlan:
     episodes: int = 0
     tokens: int = 0
     """Number of tokens in their messages."""
-    by_maker: dict[Maker, int] = field(default_factory=dict)
+    by_maker: Counter[Maker] = field(default_factory=Counter)
 
 
 @dataclass
@@ -72,29 +63,18 @@ class RedoCounts:
     """Summaries kept because the LLM's answers were unusable, or the summarizers use another prompt or model."""
 
 
-async def _matching(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> AsyncIterator[StoredEpisode]:
-    async for stored in all_episodes(episodes, wanted.conversation_id):
+async def wanted_episodes(
+    episodes: EpisodeStore, today: Maker, since: datetime | None = None, conversation_id: str | None = None
+) -> AsyncIterator[StoredEpisode]:
+    """Yield stored episodes that were made with another prompt or model than today's.
+
+    `since` selects those that ended at this time or later. Raises: StoreUnavailable.
+    """
+    async for stored in all_episodes(episodes, conversation_id):
         if isinstance(stored, DeletedEpisode) or made_by(stored.summary) == today:
             continue
-        if wanted.since is None or stored.summary.ended_at >= wanted.since:
+        if since is None or stored.summary.ended_at >= since:
             yield stored
-
-
-async def episodes_to_redo(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> list[str]:
-    """Return the ids of the wanted episodes, in the order of each conversation. Raises: StoreUnavailable."""
-    found = _matching(episodes, wanted, today)
-    return [name for *_, name in sorted([(scope_of(s.summary), s.ordinal, s.summary.episode_id) async for s in found])]
-
-
-async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> RedoPlan:
-    """Count the summaries to redo. Raises: StoreUnavailable."""
-    plan = RedoPlan()
-    async for stored in _matching(episodes, wanted, today):
-        summary = stored.summary
-        plan.episodes += 1
-        plan.tokens += summary.compression.tokens_before
-        plan.by_maker[made_by(summary)] = plan.by_maker.get(made_by(summary), 0) + 1
-    return plan
 
 
 async def as_archived(messages: MessageArchive, stored: StoredEpisode) -> Current | None:
@@ -169,14 +149,27 @@ def today_of(settings: Settings) -> Maker:
     return maker_of(settings)
 
 
-async def plan(settings: Settings, wanted: Wanted) -> RedoPlan:
-    """Count the summaries to redo in the stores of these settings. Raises: ConfigurationError, StoreUnavailable."""
+async def plan(settings: Settings, since: datetime | None, conversation_id: str | None) -> RedoPlan:
+    """Count the summaries to redo. Raises: ConfigurationError, StoreUnavailable."""
+    found, today = RedoPlan(), today_of(settings)
     async with open_stores(settings) as stores:
-        return await planned(stores.episodes, wanted, today_of(settings))
+        async for stored in wanted_episodes(stores.episodes, today, since, conversation_id):
+            found.episodes += 1
+            found.tokens += stored.summary.compression.tokens_before
+            found.by_maker[made_by(stored.summary)] += 1
+    return found
 
 
-async def redo(settings: Settings, wanted: Wanted, progress: Callable[[RedoCounts], None]) -> RedoCounts:
-    """Redo the wanted summaries. Raises: ConfigurationError, RedoStalled, StoreUnavailable."""
+async def redo(
+    settings: Settings, since: datetime | None, conversation_id: str | None, progress: Callable[[RedoCounts], None]
+) -> RedoCounts:
+    """Redo the wanted summaries, in the order of each conversation.
+
+    Raises: ConfigurationError, RedoStalled, StoreUnavailable.
+    """
+    today = today_of(settings)
     async with open_stores(settings) as stores:
-        work = Redo(stores.episodes, stores.messages, today_of(settings), progress)
-        return await work.run(await episodes_to_redo(stores.episodes, wanted, work.today))
+        found = wanted_episodes(stores.episodes, today, since, conversation_id)
+        places = sorted([(scope_of(one.summary), one.ordinal, one.summary.episode_id) async for one in found])
+        work = Redo(stores.episodes, stores.messages, today, progress)
+        return await work.run([episode_id for *_, episode_id in places])

@@ -7,7 +7,7 @@ scope is the prefix that the ids of all episodes of a conversation, or of one ag
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -50,9 +50,7 @@ CREATE TABLE pending (partition, offset, scope, conversation_scope, handed_over)
 -- Rows that cannot be read. conversation: null if the key names none
 CREATE TABLE damage (conversation, partition, problem);
 
--- Derived: messages that repeat an earlier one, and the scopes that each of the others belongs to (see expected.py).
--- message: its rowid
-CREATE TABLE repeat (message PRIMARY KEY) WITHOUT ROWID;
+-- Derived: the scopes that each message belongs to, by its rowid; none if it repeats an earlier one (see expected.py)
 CREATE TABLE expected (message, scope, PRIMARY KEY (message, scope)) WITHOUT ROWID;
 
 -- On episode.closed. recomputed: the fingerprint of the messages that it carries; message_ids: the hash of their ids;
@@ -139,9 +137,13 @@ class Circumstances:
 
 
 class Evidence:
-    """The tables. They are in memory or in a private, unnamed file that disappears when the process ends."""
+    """The tables, and the circumstances, whose fields every query may name.
+
+    The tables are in memory or in a private, unnamed file that disappears when the process ends.
+    """
 
     def __init__(self, database: sqlite3.Connection) -> None:
+        self.circumstances = Circumstances()
         self._database = database
         for pragma in (f"cache_size = -{CACHE_KIB}", "journal_mode = off", "synchronous = off"):
             database.execute(f"PRAGMA {pragma}")
@@ -154,17 +156,17 @@ class Evidence:
         places = ", ".join("?" * len(row))
         return self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", row).lastrowid  # noqa: S608 – names of our own tables
 
-    def run_all(self, script: str, values: Mapping[str, object] | None = None) -> None:
+    def run_all(self, script: str) -> None:
         """Run statements, each of which ends with `;` at the end of a line."""
         for statement in script.split(";\n"):
-            self._database.execute(statement, values or {})
+            self.rows(statement)
 
-    def rows(self, sql: str, values: Mapping[str, object] | None = None) -> Iterator[Any]:
-        yield from self._database.execute(sql, values or {})
+    def rows(self, sql: str, **values: object) -> Iterator[Any]:
+        return self._database.execute(sql, {**vars(self.circumstances), **values})
 
-    def value(self, sql: str, values: Mapping[str, object] | None = None) -> Any:
+    def value(self, sql: str, **values: object) -> Any:
         """Return the single value that a query yields."""
-        return self._database.execute(sql, values or {}).fetchone()[0]
+        return next(self.rows(sql, **values))[0]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 QUERIES: Final = """
 -- lost: consumed, but neither in an episode nor pending nor dead-lettered
-SELECT named(conversation, partition, offset) FROM fate WHERE fate = 'lost'
+SELECT named(conversation, partition, offset) FROM copy WHERE fate = 'lost'
 UNION ALL
 SELECT 'an invalid record, partition ' || partition || ', offset ' || offset || ', without a dead letter'
 FROM invalid_fate WHERE fate = 'lost'
@@ -60,7 +60,7 @@ SELECT COALESCE(conversation, 'no conversation') || ', partition ' || partition 
 
 -- two_partitions: conversations with messages in several partitions, because producers use different partitioners
 SELECT conversation || ', partitions ' || GROUP_CONCAT(partition, ', ') FROM (
-    SELECT DISTINCT conversation, partition FROM accepted WHERE offset < consumed_to ORDER BY 1, 2
+    SELECT DISTINCT conversation, partition FROM copy WHERE offset < consumed_to ORDER BY 1, 2
 )
 GROUP BY conversation HAVING COUNT(*) > 1
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from afterword.operating.audit.evidence import INDEXES, Circumstances, Evidence
+from afterword.operating.audit.evidence import INDEXES, Evidence
 from afterword.operating.audit.expected import derive_expected
 from afterword.operating.audit.findings import FINDINGS
 from afterword.streams.text.visible import shown
@@ -29,6 +29,16 @@ CREATE VIEW appearance AS
 SELECT core.message, closed.scope, closed.first_offset, closed.last_offset
 FROM core JOIN closed ON closed.rowid = core.episode;
 
+-- Where a message is: pending, with first_offset null, or in an episode whose messages' offsets include its own.
+CREATE VIEW place AS
+SELECT m.rowid AS id, p.scope, NULL AS first_offset, p.handed_over
+FROM message AS m
+JOIN pending AS p ON p.partition = m.partition AND p.offset = m.offset AND p.conversation_scope = m.scope
+UNION ALL
+SELECT m.rowid, a.scope, a.first_offset, FALSE
+FROM message AS m
+JOIN appearance AS a ON a.message = m.message AND m.offset BETWEEN a.first_offset AND a.last_offset;
+
 -- Every message. is_first: no record before has its id.
 CREATE TABLE standing AS
 SELECT
@@ -37,28 +47,16 @@ SELECT
     COALESCE((SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = m.partition), 0) AS consumed_to,
     COALESCE((SELECT offset FROM consumed WHERE role = 'archiver' AND partition = m.partition), 0) AS archived_to,
     0 < m.sent_ms AND m.sent_ms < :messages_before_ms AS may_have_expired,
-    NOT EXISTS (
-        SELECT 1 FROM message AS o
-        WHERE o.message = m.message AND (o.partition, o.offset) < (m.partition, m.offset)
-    ) AS is_first,
+    ROW_NUMBER() OVER (PARTITION BY m.message ORDER BY m.partition, m.offset) = 1 AS is_first,
     CASE (
         SELECT MAX(quarantined) FROM dead_letter AS d
         WHERE d.kind = 'message' AND d.partition = m.partition AND d.offset = m.offset
     )
         WHEN 0 THEN 1
-        WHEN 1 THEN NOT EXISTS (
-            SELECT 1 FROM pending
-            WHERE partition = m.partition AND offset = m.offset AND conversation_scope = m.scope
-        ) AND NOT EXISTS (
-            SELECT 1 FROM appearance AS a
-            WHERE a.message = m.message AND m.offset BETWEEN a.first_offset AND a.last_offset
-        )
+        WHEN 1 THEN NOT EXISTS (SELECT 1 FROM place WHERE place.id = m.rowid)
         ELSE 0
     END AS is_dead
 FROM message AS m;
-
-CREATE VIEW accepted AS
-SELECT * FROM standing WHERE NOT is_dead AND NOT skipped AND id NOT IN (SELECT message FROM repeat);
 
 CREATE INDEX standing_message ON standing (message);
 CREATE INDEX standing_conversation ON standing (conversation);
@@ -119,52 +117,36 @@ WHERE NOT EXISTS (
 CREATE INDEX latest_number ON latest (number);
 CREATE INDEX latest_scope ON latest (scope);
 
--- Every message in an episode; n: the how many-th time that the scope has it.
+-- Every message in an episode; n: 1 for the first place that it has in the scope, and so on.
 CREATE TABLE placed AS
 SELECT
     core.message, core.content, core.place, latest.scope, latest.episode_id, latest.ordinal,
     latest.first_offset, latest.last_offset, latest.truncated,
-    1 + (
-        SELECT COUNT(*) FROM core AS c CROSS JOIN latest AS l ON l.number = c.episode
-        WHERE c.message = core.message AND l.scope = latest.scope
-        AND (l.ordinal, l.rowid, c.place) < (latest.ordinal, latest.rowid, core.place)
+    ROW_NUMBER() OVER (
+        PARTITION BY core.message, latest.scope ORDER BY latest.ordinal, latest.number, core.place
     ) AS n
 FROM latest CROSS JOIN core ON core.episode = latest.number;
 
 CREATE INDEX placed_message ON placed (message, scope, n);
 """
 COPIES = """
--- Every message that belongs in episodes, once for each scope that it is for, with its place there.
+-- Messages that were deleted while they were pending in a scope, and were sent again. The scope's episodes can only
+-- have the later ones.
+CREATE TABLE dropped AS
+SELECT DISTINCT s.id, e.scope FROM changed AS c JOIN standing AS s ON s.id = c.id JOIN expected AS e ON e.message = s.id
+WHERE c.excludes AND c.offset < s.consumed_to
+AND NOT EXISTS (SELECT 1 FROM place WHERE place.id = s.id AND place.scope = e.scope)
+AND EXISTS (
+    SELECT 1 FROM message AS o CROSS JOIN expected AS f ON f.message = o.rowid AND f.scope = e.scope
+    WHERE o.message = s.message AND (o.partition, o.offset) > (s.partition, s.offset)
+);
+
+-- Every message that belongs in episodes, once for each scope that it is for, with its place there and its fate.
 CREATE TABLE copy AS
-SELECT
-    wanted.*, placed.episode_id, placed.ordinal, placed.place, placed.first_offset, placed.last_offset,
-    placed.truncated, placed.content AS placed_content,
-    EXISTS (
-        SELECT 1 FROM pending AS p
-        WHERE p.partition = wanted.partition AND p.offset = wanted.offset AND p.scope = wanted.copy_scope
-        AND NOT p.handed_over
-    ) AS is_pending
-FROM (
-    SELECT
-        s.id, s.message, s.conversation, s.scope, s.partition, s.offset, s.content, s.consumed_to, s.may_have_expired,
-        e.scope AS copy_scope, 1 + (
-            SELECT COUNT(*) FROM message AS o CROSS JOIN expected AS f ON f.message = o.rowid AND f.scope = e.scope
-            WHERE o.message = s.message AND (o.partition, o.offset) < (s.partition, s.offset)
-        ) AS n
-    FROM expected AS e JOIN standing AS s ON s.id = e.message
-) AS wanted
-LEFT JOIN placed ON placed.message = wanted.message AND placed.scope = wanted.copy_scope AND placed.n = wanted.n;
-
-CREATE INDEX copy_message ON copy (message, copy_scope);
-
-CREATE TABLE fate AS
-SELECT id, conversation, partition, offset, CASE
+SELECT *, CASE
     WHEN episode_id IS NOT NULL THEN 'in_an_episode'
     WHEN is_pending THEN 'pending'
-    WHEN NOT :quiet AND EXISTS (
-        SELECT 1 FROM pending AS p
-        WHERE p.partition = c.partition AND p.offset = c.offset AND p.scope = c.scope AND p.handed_over
-    ) THEN 'pending'
+    WHEN NOT :quiet AND EXISTS (SELECT 1 FROM place WHERE place.id = c.id AND handed_over) THEN 'pending'
     WHEN offset >= consumed_to THEN 'not_consumed'
     WHEN conversation IN (SELECT conversation FROM damage WHERE conversation IS NOT NULL) THEN 'pending'
     WHEN :episodes_truncated AND EXISTS (
@@ -175,7 +157,26 @@ SELECT id, conversation, partition, offset, CASE
     THEN 'deleted'
     ELSE 'lost'
 END AS fate
-FROM copy AS c;
+FROM (
+    SELECT
+        wanted.*, placed.episode_id, placed.ordinal, placed.place, placed.first_offset, placed.last_offset,
+        placed.truncated, placed.content AS placed_content,
+        EXISTS (
+            SELECT 1 FROM place WHERE place.id = wanted.id AND place.scope = copy_scope
+            AND first_offset IS NULL AND NOT handed_over
+        ) AS is_pending
+    FROM (
+        SELECT *, ROW_NUMBER() OVER (PARTITION BY message, copy_scope, is_dropped ORDER BY partition, offset) AS n
+        FROM (
+            SELECT s.*, e.scope AS copy_scope, (s.id, e.scope) IN dropped AS is_dropped
+            FROM expected AS e JOIN standing AS s ON s.id = e.message
+        )
+    ) AS wanted
+    LEFT JOIN placed ON placed.message = wanted.message AND placed.scope = copy_scope AND placed.n = wanted.n
+    AND NOT is_dropped
+) AS c;
+
+CREATE INDEX copy_message ON copy (message, copy_scope);
 
 -- Messages that a scope's episodes have more often than they should.
 CREATE TABLE surplus AS
@@ -269,9 +270,9 @@ SELECT fate, COUNT(*) FROM (
         WHEN skipped THEN 'skipped'
         ELSE 'duplicates'
     END AS fate
-    FROM standing WHERE is_dead OR skipped OR id IN (SELECT message FROM repeat)
+    FROM standing WHERE is_dead OR skipped OR id NOT IN (SELECT message FROM expected)
     UNION ALL SELECT fate FROM invalid_fate
-    UNION ALL SELECT fate FROM (SELECT fate, MAX(INSTR(:fates, fate)) FROM fate GROUP BY id)
+    UNION ALL SELECT fate FROM (SELECT fate, MAX(INSTR(:fates, fate)) FROM copy GROUP BY id)
 )
 GROUP BY fate
 """
@@ -328,18 +329,18 @@ class Report:
             yield "clean: nothing is lost, duplicated or conflicting"
 
 
-def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
+def judge(evidence: Evidence) -> Report:
     """Run the queries of every finding. Work in progress is counted, but is not a finding."""
-    values = vars(circumstances)
-    evidence.run_all(INDEXES + STANDING, values)
-    derive_expected(evidence, circumstances)
-    evidence.run_all(COPIES + PROGRESS, values)
+    evidence.run_all(INDEXES + STANDING)
+    derive_expected(evidence)
+    evidence.run_all(COPIES + PROGRESS)
     counts = {kind: {name: evidence.value(sql) for name, sql in named.items()} for kind, named in COUNTS.items()}
-    fates = Counter(dict(evidence.rows(FATE_COUNTS, {"fates": " ".join(FATES)})))
+    fates = Counter(dict(evidence.rows(FATE_COUNTS, fates=" ".join(FATES))))
     counts["messages"] = {"total": fates.total(), **{fate: fates[fate] for fate in FATES}, **counts["messages"]}
-    report = Report(counts["messages"], counts["episodes"], counts["summaries"], notes=list(circumstances.notes))
+    notes = evidence.circumstances.notes
+    report = Report(counts["messages"], counts["episodes"], counts["summaries"], notes=notes)
     for name, kind in FINDINGS.items():
         limited = f"SELECT *, COUNT(*) OVER () FROM ({kind.query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – the query is one of FINDINGS
-        if found := list(evidence.rows(limited, values)):
+        if found := list(evidence.rows(limited)):
             report.findings[name] = Finding(found[0][1], [example for example, _ in found])
     return report

@@ -68,7 +68,7 @@ async def test_rights_that_are_missing_and_a_limit_that_is_too_small_are_named(b
         await allow(admin, USER, [on_transactions_of(kafka.segmenter_id), on_transactions_of(kafka.archiver_id)])
         assert f"transactional ids with the prefix {kafka.summarizer_id}- are not permitted" in await problem(user)
         await allow(admin, USER, [on_transactions_of(kafka.summarizer_id)])
-    assert "cannot be read from broker 1 (ClusterAuthorizationFailedError)" in await check_commits(user)
+    assert "cannot be read from broker 1" in await check_commits(user)
 
 
 async def test_one_that_permits_and_holds_all_of_it_is_told_so(make_settings: Callable[..., Settings]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from afterword.operating.audit import Report, judge
-from afterword.operating.audit.evidence import Circumstances, Row, open_evidence, scope_in, scope_name
+from afterword.operating.audit.evidence import Circumstances, open_evidence, scope_in, scope_name
 from afterword.streams.kafka.log_reader import Position
 
 TableRow = tuple[Any, ...]
@@ -161,7 +161,7 @@ class Snapshot(Circumstances):
     dead_episodes: set[Position] = field(default_factory=set)
     pending: set[Pending] = field(default_factory=set)
     handed_over: set[Pending] = field(default_factory=set)
-    damaged: list[Row] = field(default_factory=list)
+    damaged: list[tuple[Any, ...]] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
     amended: list[AmendmentRecord] = field(default_factory=list)
     announced: list[Announced] = field(default_factory=list)
@@ -209,4 +209,5 @@ def judged(snapshot: Snapshot) -> Report:
     with open_evidence() as tables:
         for table, *row in snapshot.rows():
             tables.add(table, *row)
-        return judge.judge(tables, snapshot)
+        tables.circumstances = snapshot
+        return judge.judge(tables)

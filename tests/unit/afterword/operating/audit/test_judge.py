@@ -54,6 +54,8 @@ def closed(ordinal: int, numbers: Sequence[int], offset: int, revision: int = 1,
         fingerprint,
         core,
         hash(tuple(map(str, numbers))),
+        min(numbers, default=0) - 1,
+        max(numbers, default=0) - 1,
     )
 
 
@@ -496,6 +498,17 @@ def test_a_message_that_was_deleted_while_pending_is_not_lost(snapshot):
     report = judged(snapshot)
     assert report.clean, report.findings
     assert (report.messages["deleted"], report.messages["pending"]) == (1, 1)
+
+
+def test_a_message_that_was_deleted_while_pending_and_sent_again_past_the_window_is_not_lost(snapshot):
+    snapshot.dedupe_window = 3
+    snapshot.changes.append(change(5, 6))
+    snapshot.produced += [produced(7, offset=7), produced(8, offset=8), produced(5, offset=9)]
+    snapshot.consumed, snapshot.pending = {0: 10}, set()
+    snapshot.closed.append(closed(3, [6, 7, 8, 5], offset=4)._replace(first_offset=5, last_offset=9))
+    report = judged(snapshot)
+    assert report.clean, report.findings
+    assert (report.messages["deleted"], report.messages["in_an_episode"]) == (1, 8)
 
 
 def test_work_under_way_is_counted_and_is_no_finding(snapshot):

@@ -2,17 +2,16 @@
 
 import pytest
 
-from afterword.operating.audit.evidence import Circumstances, open_evidence
+from afterword.operating.audit.evidence import open_evidence
 from afterword.operating.audit.findings import FINDINGS
 from afterword.operating.audit.judge import judge
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
 def test_no_table_is_read_from_end_to_end_for_each_row_of_another(finding: str) -> None:
-    circumstances = Circumstances()
     with open_evidence() as evidence:
-        judge(evidence, circumstances)
-        plan = list(evidence.rows(f"EXPLAIN QUERY PLAN {FINDINGS[finding].query}", vars(circumstances)))
+        judge(evidence)
+        plan = list(evidence.rows(f"EXPLAIN QUERY PLAN {FINDINGS[finding].query}"))
     steps = {step: (parent, detail) for step, parent, _, detail in plan}
 
     def is_repeated(step: int) -> bool:

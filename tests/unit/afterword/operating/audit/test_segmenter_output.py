@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from afterword.operating.audit import Report
 from afterword.operating.audit.evidence import Circumstances, open_evidence
 from afterword.operating.audit.judge import judge
-from afterword.operating.audit.sources import SegmenterState, TopicReader
+from afterword.operating.audit.reading import SegmenterState, TopicReader
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import load_settings
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, delete, delete_conversation, flush, limits, say
@@ -52,7 +52,8 @@ def audited(chat: Chat, records: Sequence[Sent], closed: Sequence[Sent], circums
             for key, value in rows.items():
                 state.take(table, Sent(key, value))  # type: ignore[arg-type]  # it has all that is read of a record
         state.add_to(evidence)
-        return judge(evidence, circumstances)
+        evidence.circumstances = circumstances
+        return judge(evidence)
 
 
 def written(lines: Sequence[Line], circumstances: Circumstances, trigger: int) -> tuple[Chat, list[Sent], list[Sent]]:

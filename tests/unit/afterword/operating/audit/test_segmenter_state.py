@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from afterword.operating.audit import evidence
-from afterword.operating.audit.sources import SegmenterState
+from afterword.operating.audit.reading import SegmenterState
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says
@@ -20,7 +20,7 @@ class Row(NamedTuple):
     offset: int = 0
 
 
-def read(chat: Chat, *later: Row) -> tuple[list[evidence.Row], list[evidence.Row]]:
+def read(chat: Chat, *later: Row) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     state = SegmenterState()
     for key, value in chat.messages.items():
         state.take(MESSAGES, Row(key, value))  # type: ignore[arg-type]  # it has all that is read of a record
@@ -38,7 +38,7 @@ def chat() -> Chat:
     return chat
 
 
-def pending(offset: int, scope: str) -> evidence.Row:
+def pending(offset: int, scope: str) -> tuple[Any, ...]:
     return 3, offset, scope, scope, False
 
 
