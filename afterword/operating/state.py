@@ -15,7 +15,6 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.partitioner import DefaultPartitioner
 
-from afterword.operating.audit.evidence import digest
 from afterword.operating.topics import read_with
 from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
 from afterword.schemas.ids import message_key
@@ -97,9 +96,9 @@ class ResumePoints:
     last: dict[Scope, Last] = field(default_factory=dict)
     partitions: dict[str, set[int]] = field(default_factory=dict)
     """Partitions of conversations, as far as they are known."""
-    _wanted: dict[bytes, Last] = field(default_factory=dict)
-    """Last episodes by the digest of their last message."""
-    _found: dict[bytes, Position] = field(default_factory=dict)
+    _wanted: dict[str, Last] = field(default_factory=dict)
+    """Last episodes by the key of their last message."""
+    _found: dict[str, Position] = field(default_factory=dict)
     """Positions of these messages: the one that the episode names, or else that of the first record."""
     _ends: dict[tuple[str, int], set[int]] = field(default_factory=dict)
     """Conversations, each with the end of a deleted episode according to its tombstone, and the partitions in which
@@ -129,7 +128,7 @@ class ResumePoints:
 
     def expect(self) -> None:
         """From here on, look for the last messages."""
-        self._wanted = {digest(last.message): last for last in self.last.values()}
+        self._wanted = {last.message: last for last in self.last.values()}
         self._ends = {
             (scope.conversation_id, one.offset): set() for scope, one in self.last.items() if one.offset is not None
         }
@@ -146,7 +145,7 @@ class ResumePoints:
         known.add(record.partition)
         if (event.conversation_id, record.offset) in self._ends:
             self._ends[event.conversation_id, record.offset].add(record.partition)
-        name = digest(message_key(event.conversation_id, event.id, event.tenant_id))
+        name = message_key(event.conversation_id, event.id, event.tenant_id)
         if (last := self._wanted.get(name)) and (name not in self._found or last.position == position_of(record)):
             self._found[name] = position_of(record)
 
@@ -161,7 +160,7 @@ class ResumePoints:
                     yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
 
     def _state(self, scope: Scope, last: Last, partition: int) -> State:
-        found = self._found.get(digest(last.message))
+        found = self._found.get(last.message)
         taken_to = found.offset + 1 if found and found.partition == partition else 0
         if last.offset is not None and partition in self._ends[scope.conversation_id, last.offset]:
             taken_to = max(taken_to, last.offset + 1)

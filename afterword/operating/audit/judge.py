@@ -212,11 +212,16 @@ SELECT
 FROM standing AS s JOIN document AS d ON d.message = s.message AND d.content IS NOT NULL
 WHERE s.is_first AND s.id IN (SELECT id FROM changed);
 
--- Changes that the summarizer has handled, with the episodes that have their messages.
-CREATE TABLE handled AS
-SELECT s.id, named(s.conversation, s.partition, s.offset) AS name, s.message, c.offset AS change_offset, p.episode_id
+-- Changes that the summarizer has handled, with the stored episodes that have their messages.
+CREATE TABLE amended_episode AS
+SELECT
+    s.id, named(s.conversation, s.partition, s.offset) AS name, s.message, c.offset AS change_offset, e.episode_id,
+    EXISTS (
+        SELECT 1 FROM changed AS o WHERE o.id = s.id AND o.excludes AND o.offset <= c.offset
+    ) AS is_excluded
 FROM changed AS c JOIN standing AS s ON s.id = c.id AND s.is_first
 JOIN placed AS p ON p.message = s.message
+JOIN stored_episode AS e ON e.episode_id = p.episode_id AND INSTR(e.messages, s.message)
 WHERE EXISTS (
     SELECT 1 FROM amended AS a
     WHERE a.change_partition = c.partition AND a.change_offset = c.offset AND a.message IS NOT NULL
@@ -224,14 +229,7 @@ WHERE EXISTS (
     AND a.offset < (SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = a.partition)
     AND (a.partition, a.offset) NOT IN dead_episode
 );
-
-CREATE VIEW amended_episode AS
-SELECT h.*, EXISTS (
-    SELECT 1 FROM changed WHERE changed.id = h.id AND excludes AND changed.offset <= h.change_offset
-) AS is_excluded
-FROM handled AS h JOIN stored_episode AS e ON e.episode_id = h.episode_id AND INSTR(e.messages, h.message);
 """
-
 
 COUNTS: Final = {
     "messages": {
