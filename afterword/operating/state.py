@@ -33,7 +33,7 @@ from afterword.streams.segmenter.state import (
     scope_key,
 )
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import DeletedEpisode, all_episodes
+from afterword.streams.stores.episodes import all_episodes
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from faust_eos.changelog import Bookmark, new_lineage
@@ -67,17 +67,16 @@ class RebuiltPartition(NamedTuple):
 
 
 class Last(NamedTuple):
-    """The last episode of a scope."""
+    """The last episode of a scope. It may be deleted, but its ordinal and messages must not be taken again."""
 
     ordinal: int
     tenant_id: str | None
     message: str
-    """The `message_key` of its last core message, or of the previous episode's if it was deleted; empty if there is
-    none."""
-    position: Position | None = None
-    """Position of that message according to `episode.closed`."""
-    offset: int | None = None
-    """Offset at which a later, deleted episode ended, according to its tombstone."""
+    """The `message_key` of its last core message."""
+    offset: int
+    """Offset of that message."""
+    partition: int | None = None
+    """Partition of that message, if `episode.closed` has the episode."""
 
 
 class ResumeState(NamedTuple):
@@ -99,10 +98,7 @@ class ResumePoints:
     _wanted: dict[str, Last] = field(default_factory=dict)
     """Last episodes by the key of their last message."""
     _found: dict[str, Position] = field(default_factory=dict)
-    """Positions of these messages: the one that the episode names, or else that of the first record."""
-    _ends: dict[tuple[str, int], set[int]] = field(default_factory=dict)
-    """Conversations, each with the end of a deleted episode according to its tombstone, and the partitions in which
-    there is a message of the conversation at that offset."""
+    """Positions of these messages: at the episode's offset, or else that of the first record."""
 
     def take_episode(self, record: ConsumerRecord) -> None:
         """Add a record of `episode.closed`. Invalid ones are ignored."""
@@ -110,28 +106,21 @@ class ResumePoints:
             episode = decode_episode(record.key, record.value)
         except InvalidRecord:
             return
-        last = message_key(episode.conversation_id, episode.messages[-1].id, episode.tenant_id)
-        where = Position(episode.source.partition, episode.source.last_offset)
-        self.add(episode.conversation_id, episode.agent_id, Last(episode.ordinal, episode.tenant_id, last, where))
+        message = message_key(episode.conversation_id, episode.messages[-1].id, episode.tenant_id)
+        source = episode.source
+        last = Last(episode.ordinal, episode.tenant_id, message, source.last_offset, source.partition)
+        self.add(episode.conversation_id, episode.agent_id, last)
 
     def add(self, conversation_id: str, agent_id: str | None, last: Last) -> None:
         """Add an episode. `agent_id` is the scope's."""
         scope = Scope(conversation_id, agent_id or NOBODY if self.agents else None)
-        known = self.last.get(scope)
-        if known is None or known.ordinal < last.ordinal:
-            # the last episode was deleted, and messages of earlier ones must not be accepted again
-            if known and not last.message:
-                offset = known.offset if last.offset is None else last.offset
-                last = last._replace(message=known.message, position=known.position, offset=offset)
+        if scope not in self.last or self.last[scope].ordinal < last.ordinal:
             self.last[scope] = last
             self.partitions.setdefault(conversation_id, set())
 
     def expect(self) -> None:
         """From here on, look for the last messages."""
         self._wanted = {last.message: last for last in self.last.values()}
-        self._ends = {
-            (scope.conversation_id, one.offset): set() for scope, one in self.last.items() if one.offset is not None
-        }
 
     def take_message(self, record: ConsumerRecord) -> None:
         """Record the position of a message if a last episode ends with it."""
@@ -143,28 +132,23 @@ class ResumePoints:
         if known is None or not isinstance(event, MessageCreated):
             return
         known.add(record.partition)
-        if (event.conversation_id, record.offset) in self._ends:
-            self._ends[event.conversation_id, record.offset].add(record.partition)
         name = message_key(event.conversation_id, event.id, event.tenant_id)
-        if (last := self._wanted.get(name)) and (name not in self._found or last.position == position_of(record)):
+        last = self._wanted.get(name)
+        if last and (name not in self._found or last.offset == record.offset):
             self._found[name] = position_of(record)
 
     def resume_states(self) -> Iterable[ResumeState]:
         """Yield each scope's initial state in each partition that has its conversation."""
         roots = set()
         for scope, last in self.last.items():
+            found = self._found.get(last.message)
             for partition in self.partitions[scope.conversation_id]:
-                yield ResumeState(partition, scope, self._state(scope, last, partition))
+                taken_to = found.offset + 1 if found and found.partition == partition else 0
+                state = State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
+                yield ResumeState(partition, scope, state)
                 if self.agents and (partition, scope.conversation_id) not in roots:
                     roots.add((partition, scope.conversation_id))
                     yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
-
-    def _state(self, scope: Scope, last: Last, partition: int) -> State:
-        found = self._found.get(last.message)
-        taken_to = found.offset + 1 if found and found.partition == partition else 0
-        if last.offset is not None and partition in self._ends[scope.conversation_id, last.offset]:
-            taken_to = max(taken_to, last.offset + 1)
-        return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
 
 
 async def resume_points(log: Log, settings: Settings) -> ResumePoints:
@@ -174,15 +158,10 @@ async def resume_points(log: Log, settings: Settings) -> ResumePoints:
     await log.read(kafka.episodes_topic, found.take_episode)
     async with open_stores(settings) as stores:
         async for one in all_episodes(stores.episodes):
-            if isinstance(one, DeletedEpisode):  # its ordinal must not be reused
-                ended = one.deletion
-                last = Last(ended.ordinal, ended.tenant_id, "", offset=one.last_offset)
-                found.add(ended.conversation_id, ended.agent_id, last)
-            else:
-                last_message = one.summary.message_ids[-1]
-                key = message_key(one.summary.conversation_id, last_message, one.summary.tenant_id)
-                last = Last(one.ordinal, one.summary.tenant_id, key)
-                found.add(one.summary.conversation_id, one.summary.agent_id, last)
+            event = one.event
+            message = message_key(event.conversation_id, one.core_ids[-1], event.tenant_id)
+            last = Last(one.ordinal, event.tenant_id, message, one.last_offset)
+            found.add(event.conversation_id, event.agent_id, last)
         found.expect()
         await log.read(kafka.messages_topic, found.take_message)
         await _place(found, stores.messages, list(range(len(await log.ends(kafka.messages_topic)))))
@@ -200,12 +179,14 @@ async def _place(found: ResumePoints, archive: MessageArchive, partitions: Seque
     names = list(placeless)
     for start in range(0, len(names), ASKED_AT_ONCE):
         page = names[start : start + ASKED_AT_ONCE]
-        archived = await archive.get_many([placeless[name].message for name in page if placeless[name].message])
+        archived = await archive.get_many([placeless[name].message for name in page])
         for name in page:
-            last = placeless[name]
-            known = last.position or archived.get(last.message)
-            where = int(choose(record_key(name), partitions, partitions)) if known is None else known.partition
-            found.partitions[name].add(where)
+            where = placeless[name].partition
+            if where is None and (message := archived.get(placeless[name].message)):
+                where = message.partition
+            found.partitions[name].add(
+                int(choose(record_key(name), partitions, partitions)) if where is None else where
+            )
 
 
 async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:

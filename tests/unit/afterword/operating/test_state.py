@@ -4,13 +4,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.operating.state import Last, ResumePoints, ResumeState
 from afterword.schemas import EpisodeClosed
-from afterword.streams.kafka.log_reader import Position
 from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says
@@ -94,61 +92,36 @@ def test_what_was_sent_again_is_still_a_duplicate():
 def test_an_episode_that_only_the_store_has_ends_where_its_last_message_was_sent_first():
     records = numbered([*says(*"abc"), say("b")])
     found = ResumePoints()
-    found.add("c", None, Last(7, None, "c:b"))
+    found.add("c", None, Last(7, None, "c:b", 500))
     found.expect()
     for record in records:
         found.take_message(record)
     assert list(found.resume_states()) == [ResumeState(3, Scope("c"), State(None, last_ordinal=7, taken_to=2))]
 
 
-def test_after_a_deleted_episode_the_messages_of_those_before_it_are_not_taken_again():
+def test_an_episode_ends_where_its_message_was_taken_and_not_where_it_was_sent_before():
     found = ResumePoints()
-    found.add("c", None, Last(7, None, "c:b"))
-    found.add("c", None, Last(9, None, ""))
-    found.add("c", None, Last(8, None, ""))
+    found.add("c", None, Last(7, None, "c:b", 3))
     found.expect()
-    for record in numbered(says(*"abc")):
+    for record in numbered([*says(*"abc"), say("b")]):
         found.take_message(record)
-    assert [(state_row.state.last_ordinal, state_row.state.taken_to) for state_row in found.resume_states()] == [(9, 2)]
+    assert [state_row.state.taken_to for state_row in found.resume_states()] == [4]
 
 
-def of_tombstones(records: Sequence[Sent], *tombstones: tuple[int, int | None]) -> ResumePoints:
-    """Leave only tombstones of these ordinals, each with the offset at which its episode ended."""
-    found = ResumePoints()
-    for ordinal, offset in tombstones:
-        found.add("c", None, Last(ordinal, None, "", offset=offset))
+def test_what_was_in_episodes_of_which_only_the_last_is_known_is_not_taken_again():
+    records, found = numbered(says(*"abcde")), ResumePoints()
+    for ordinal, offset, message in ((1, 1, "b"), (3, 3, "d"), (2, 2, "c")):
+        found.add("c", None, Last(ordinal, None, f"c:{message}", offset))
     found.expect()
     for record in records:
         found.take_message(record)
-    return found
-
-
-def test_what_was_in_episodes_that_are_all_deleted_or_expired_is_not_taken_again():
-    records = numbered(says(*"abcde"))
-    anew = made_anew(of_tombstones(records, (1, 1), (2, 3)), limits=limits(trigger=2))
-    [episode] = anew.hear(*records, say("f"))
-    assert (episode.episode_id, closed([episode])) == ("c:3", [("e f", "trigger")])
-
-
-def test_nor_is_what_was_in_a_deleted_episode_after_a_living_one():
-    found = of_tombstones([])
-    found.add("c", None, Last(7, None, "c:b"))
-    found.add("c", None, Last(8, None, "", offset=2))
-    found.expect()
-    for record in numbered(says(*"abcd")):
-        found.take_message(record)
-    assert [(state_row.state.last_ordinal, state_row.state.taken_to) for state_row in found.resume_states()] == [(8, 3)]
-
-
-@pytest.mark.parametrize("offset", [None, 1, 500])
-def test_a_tombstone_that_says_no_offset_or_that_of_another_conversation_is_not_believed(offset):
-    records = numbered([say("a"), say("x", conversation_id="d"), say("b")])
-    assert [state_row.state.taken_to for state_row in of_tombstones(records, (1, offset)).resume_states()] == [0]
+    [episode] = made_anew(found, limits=limits(trigger=2)).hear(*records, say("f"))
+    assert (episode.episode_id, closed([episode])) == ("c:4", [("e f", "trigger")])
 
 
 def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
     found = ResumePoints()
-    found.add("c", None, Last(7, None, "c:gone", Position(3, 500)))
+    found.add("c", None, Last(7, None, "c:gone", 1))
     found.expect()
     for record in numbered(says(*"abc")):
         found.take_message(record)
@@ -158,7 +131,7 @@ def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
 def test_each_agent_goes_on_for_itself_and_so_does_nobody():
     found = ResumePoints(agents=True)
     for agent, ordinal in ((None, 2), ("x", 3)):
-        found.add("c", agent, Last(ordinal, "t", f"c:m{ordinal}:t"))
+        found.add("c", agent, Last(ordinal, "t", f"c:m{ordinal}:t", ordinal))
     found.partitions["c"].add(0)
     resume_states = {
         state_row.scope: (state_row.state.last_ordinal, state_row.state.agents) for state_row in found.resume_states()
