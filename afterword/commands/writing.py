@@ -84,7 +84,14 @@ def produce(
 def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool, skip_invalid: bool) -> "Produced":
     from afterword.streams.telemetry.tracing import tracer_from
     from afterword.version import running_version
-    from afterword.writing.produce import LinesInvalid, bounded_lines, check_lines, is_regular, read_lines
+    from afterword.writing.produce import (
+        MOST_LINE_BYTES,
+        LinesInvalid,
+        bounded_lines,
+        check_lines,
+        is_regular,
+        read_lines,
+    )
     from afterword.writing.produce import produce as send
 
     settings = start_command()
@@ -104,7 +111,7 @@ def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool,
     with _opened(file) as lines:
         total = None
         if is_regular(lines):
-            found = check_lines(bounded_lines(lines))
+            found = check_lines(bounded_lines(lines, MOST_LINE_BYTES))
             lines.seek(0)
             if found.invalid and not skip_invalid:
                 raise LinesInvalid(found.first_invalid, found.invalid)

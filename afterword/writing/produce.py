@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from opentelemetry.trace import Tracer
 
-from afterword.schemas import ConversationFlush, InvalidRecord, decode_input
+from afterword.schemas import ConversationFlush, InputEvent, InvalidRecord, decode_input
 from afterword.schemas.decoding import json_object
 from afterword.schemas.mending import mended
 from afterword.schemas.records import ProducerRecord, to_record
@@ -59,19 +59,18 @@ class Produced:
     conversation_ids: dict[str, str | None] = field(default_factory=dict)
     """Conversations, with the tenant of their first message."""
 
-    def count(self, record: ProducerRecord) -> None:
-        if record.is_message:
+    def count(self, line: ProducerRecord | InvalidLine) -> None:
+        if isinstance(line, InvalidLine):
+            self.invalid += 1
+            if len(self.first_invalid) < INVALID_LINES_NAMED:
+                self.first_invalid.append(line)
+        elif line.is_message:
             self.messages += 1
-            self.conversation_ids.setdefault(record.conversation_id, record.tenant_id)
-        elif record.is_flush:
+            self.conversation_ids.setdefault(line.conversation_id, line.tenant_id)
+        elif line.is_flush:
             self.flushes += 1
         else:
             self.amendments += 1
-
-    def reject(self, line: InvalidLine) -> None:
-        self.invalid += 1
-        if len(self.first_invalid) < INVALID_LINES_NAMED:
-            self.first_invalid.append(line)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -88,10 +87,7 @@ def check_lines(lines: Iterable[bytes]) -> Produced:
     """Count what sending these lines would send, without sending anything."""
     found = Produced()
     for parsed in parse_all(lines, datetime.now(UTC)):
-        if isinstance(parsed, InvalidLine):
-            found.reject(parsed)
-        else:
-            found.count(parsed)
+        found.count(parsed)
     return found
 
 
@@ -112,33 +108,49 @@ async def produce(
     skipped (earlier lines are then already sent); TopicMissing; BrokerUnavailable.
     """
     produced = Produced()
+
+    async def records() -> AsyncIterator[ProducerRecord]:
+        number = 0
+        async for line in _each(lines):
+            number += 1
+            parsed = parse_numbered(number, line, datetime.now(UTC))
+            if parsed is None:
+                continue
+            produced.count(parsed)
+            if isinstance(parsed, ProducerRecord):
+                yield parsed
+                progress(produced)
+            elif not skip_invalid:
+                raise LinesInvalid(produced.first_invalid, produced.invalid)
+        for conversation_id, tenant_id in produced.conversation_ids.items() if flush else ():
+            record = flush_of(conversation_id, datetime.now(UTC), tenant_id)
+            produced.count(record)
+            yield record
+            progress(produced)
+
     async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
         started = time.monotonic()
-        try:
-            pace = Pace(rate)
-
-            async def send(record: ProducerRecord) -> None:
-                await pace.wait()
-                await producer.enqueue(record)
-                produced.count(record)
-                progress(produced)
-
-            number = 0
-            async for line in _each(lines):
-                number += 1
-                parsed = parse_numbered(number, line, datetime.now(UTC))
-                if isinstance(parsed, InvalidLine):
-                    produced.reject(parsed)
-                    if not skip_invalid:
-                        raise LinesInvalid(produced.first_invalid, produced.invalid)
-                elif parsed is not None:
-                    await send(parsed)
-            for conversation_id, tenant_id in produced.conversation_ids.items() if flush else ():
-                await send(flush_of(conversation_id, datetime.now(UTC), tenant_id))
-        finally:
-            await producer.drain()
+        await send_all(producer, records(), rate)
         produced.seconds = time.monotonic() - started
     return produced
+
+
+async def send_all(
+    producer: Producer, events: AsyncIterable[InputEvent | ProducerRecord], rate: float | None = None
+) -> None:
+    """Send events in order, at most `rate` per second, and return once the broker has acknowledged them all.
+
+    Raises: BrokerUnavailable, and whatever `events` raises; the events before that are sent.
+    """
+    started, number = time.monotonic(), 0
+    try:
+        async for event in events:
+            if rate and (ahead := started + number / rate - time.monotonic()) > 0:
+                await asyncio.sleep(ahead)
+            await producer.enqueue(event)
+            number += 1
+    finally:
+        await producer.drain()
 
 
 async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
@@ -148,21 +160,6 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
     else:
         for line in lines:
             yield line
-
-
-class Pace:
-    """Spaces records out evenly. `rate` limits the records per second; None means no limit."""
-
-    def __init__(self, rate: float | None) -> None:
-        self._rate = rate
-        self._started = time.monotonic()
-        self._number = 0
-
-    async def wait(self) -> None:
-        """Wait until the next record is due."""
-        if self._rate and (ahead := self._started + self._number / self._rate - time.monotonic()) > 0:
-            await asyncio.sleep(ahead)
-        self._number += 1
 
 
 def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord | InvalidLine]:
@@ -209,41 +206,38 @@ def is_regular(file: BinaryIO) -> bool:
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
-def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a seekable file, each truncated just above MOST_LINE_BYTES."""
-    while line := file.readline(MOST_LINE_BYTES + 1):
+def bounded_lines(file: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    """Yield the lines of a file, each truncated just above a limit."""
+    while line := file.readline(most_bytes + 1):
         yield line
         while line and not line.endswith(b"\n"):
             line = file.readline(CHUNK_BYTES)
 
 
-async def read_lines(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
+async def read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
     """Yield lines of a file, or of a pipe or terminal as they arrive, without blocking the event loop.
 
-    A pipe's lines have no line endings, and the pipe is closed afterwards. An oversized line is truncated just above
-    MOST_LINE_BYTES. Raises: OSError.
+    A pipe is closed afterwards. An oversized line is truncated just above MOST_LINE_BYTES. Raises: OSError.
     """
     if is_regular(file):
-        for line in bounded_lines(file):
+        for line in bounded_lines(file, MOST_LINE_BYTES):
             yield line
         return
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), file
-    )
-    rest, size = [b""], 0
+    reader, loop = asyncio.StreamReader(MOST_LINE_BYTES), asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    oversized = b""
     try:
-        while chunk := await reader.read(chunk_bytes):
-            first, *others = chunk.split(b"\n")
-            if size <= MOST_LINE_BYTES:
-                rest.append(first)
-                size += len(first)
-            if others:
-                yield b"".join(rest)
-                for line in others[:-1]:
-                    yield line
-                rest, size = [others[-1]], len(others[-1])
-        if last := b"".join(rest):
-            yield last
+        while True:
+            try:
+                line = await reader.readuntil()
+            except asyncio.LimitOverrunError as error:
+                oversized = (await reader.readexactly(error.consumed))[: MOST_LINE_BYTES + 1]
+                continue
+            except asyncio.IncompleteReadError as error:
+                if oversized or error.partial:
+                    yield oversized or error.partial
+                return
+            yield oversized or line
+            oversized = b""
     finally:
         transport.close()

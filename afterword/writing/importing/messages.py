@@ -9,21 +9,21 @@ from typing import Any
 
 import orjson
 
-from afterword.streams.text.content import ROLES, flatten_message, name_words, said
+from afterword.streams.text.content import ROLES, ContentUnreadable, flatten_message, name_words, said
 from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
+    LeftOut,
     Refused,
     Rejected,
     conversation_of,
+    found,
     identifier,
     mapping,
     named_user,
-    outcomes_of,
     rfc3339_of,
     user_of,
 )
-from afterword.writing.importing.records import MAX_WEIGHT, TOO_LARGE
 
 ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of items in OpenAI's Responses API, by the last word of their type."""
@@ -37,8 +37,6 @@ SAID = ("content", "parts", "tool_calls", "function_call")
 """Fields of a message that do not identify its user: its text and the arguments and answers of tools may mention
 anyone."""
 ID_DIGITS = 32
-MESSAGE_WEIGHT = 512
-"""Bytes of memory that a message takes in addition to its characters."""
 
 
 def conversations(records: Iterator[Any]) -> Iterator[Any]:
@@ -48,62 +46,63 @@ def conversations(records: Iterator[Any]) -> Iterator[Any]:
     conversation, yielded at the end.
     """
     joined: list[Any] = []
-    weight = 0
     for record in records:
         if _role(record) is None or _messages(record) is not None:
             yield record
-            continue
-        if _is_of_a_conversation(record):
+        elif _is_of_a_conversation(record):
             yield {"messages": [record]}
-            continue
-        weight += MESSAGE_WEIGHT + len(str(record))
-        if weight <= MAX_WEIGHT:
-            joined.append(record)
         else:
-            joined.clear()
-    if weight > MAX_WEIGHT:
-        yield TOO_LARGE
-    elif joined:
+            joined.append(record)
+    if joined:
         yield {"messages": joined}
 
 
-def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+def read(where: str, record: Any, options: ImportOptions, source: str = "messages") -> Iterator[ImportOutcome]:
+    """Read a record with a list of messages. `source` is the format for the messages' metadata."""
     messages = _messages(record)
     if messages is None:
         yield Rejected(where, "not a conversation: it has no messages")
         return
     try:
-        user_id = user_of(record)
-        users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
-        conversation_id = _conversation(record, messages)
-        if conversation_id is None and len(set(users)) > 1:
-            raise Refused("it names more than one user but no conversation")
-        conversation_id = conversation_id or _digest([record, users])
+        conversation_id, users = _owners(record, messages, options)
         time = _time(record)
     except Refused as error:
         yield Rejected(where, str(error), len(messages))
         return
     repeats: Counter[str] = Counter()
     is_alone = len(messages) == 1 and _is_of_a_conversation(messages[0])
-
-    def fields_of(one: tuple[Any, str]) -> list[dict[str, Any]]:
-        nonlocal time
-        message, user = one
-        if _role(message) == "user" and named_user(_about(message)) not in (None, user):
-            raise Refused("it names another user than its record")
-        own_time = _time(mapping(message))
-        if is_alone and own_time is None and identifier(mapping(message).get("id")) is None:
-            raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
-        time = own_time or time
-        common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
-        return [{**common, **fields} for fields in _fields(message, [user, own_time], repeats)]
-
-    yield from outcomes_of(where, options, zip(messages, users, strict=True), fields_of, is_shared=len(set(users)) > 1)
+    metadata = {"imported_from": source}
+    for number, (message, user) in enumerate(zip(messages, users, strict=True), start=1):
+        place = f"{where}: message {number}"
+        try:
+            if _role(message) == "user" and named_user(_about(message)) not in (None, user):
+                raise Refused("it names another user than its record")
+            own_time = _time(mapping(message))
+            if is_alone and own_time is None and identifier(mapping(message).get("id")) is None:
+                raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
+            time = own_time or time
+            each = _fields(message, [user, own_time], repeats)
+        except (Refused, ContentUnreadable) as error:
+            yield Rejected(place, str(error))
+            continue
+        common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time, "metadata": metadata}
+        is_shared = len(set(users)) > 1
+        yield from [found(place, options, {**common, **one}, is_shared) for one in each] or [LeftOut("empty")]
 
 
 def _messages(record: Any) -> Sequence[Any] | None:
     listed = mapping(record).get("messages")
     return listed if isinstance(listed, list) else None
+
+
+def _owners(record: Mapping[str, Any], messages: Sequence[Any], options: ImportOptions) -> tuple[str, list[str]]:
+    """Return a record's conversation and the user of each message. Raises: Refused."""
+    user_id = user_of(record)
+    users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
+    conversation_id = _conversation(record, messages)
+    if conversation_id is None and len(set(users)) > 1:
+        raise Refused("it names more than one user but no conversation")
+    return conversation_id or _digest([record, users]), users
 
 
 def _conversation(record: Mapping[str, Any], messages: Sequence[Any]) -> str | None:
@@ -158,7 +157,8 @@ def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dic
     same = _digest([*context, role, [tuple(piece) for piece in pieces]])
     repeats[same] += 1
     fields = said(role, pieces, identifier(message.get("id")) or f"{same}-{repeats[same]}")
-    return [{**one, "metadata": {"imported_from": "messages"}} for one in fields]
+    is_skipped = message.get("skip_summarization") is True
+    return [{**one, "skip_summarization": one["skip_summarization"] or is_skipped} for one in fields]
 
 
 def _role(message: Any) -> str | None:

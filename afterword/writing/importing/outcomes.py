@@ -1,7 +1,7 @@
 """Outcomes of reading a history: messages with user and conversation, and parts that are left out or rejected."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from afterword.schemas.base import rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
 from afterword.streams.ingest.mapping import moment_of
 from afterword.streams.ingest.sources import Unit
-from afterword.streams.text.content import ContentUnreadable, name_words
+from afterword.streams.text.content import name_words
 
 DIGITS = re.compile(r"\d+(\.\d*)?", re.ASCII)
 USER_IDS = (("user", "id"), ("userid",), ("user",))
@@ -105,27 +105,6 @@ def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shar
         return Rejected(where, str(error))
 
 
-def outcomes_of(
-    where: str,
-    options: ImportOptions,
-    messages: Iterable[Any],
-    read: Callable[[Any], Sequence[Mapping[str, Any]]],
-    is_shared: bool = False,
-) -> Iterator[ImportOutcome]:
-    """Build our messages from those of a history; `read` returns the fields, none for a message that is empty."""
-    for number, message in enumerate(messages, start=1):
-        place = f"{where}: message {number}"
-        try:
-            each = read(message)
-        except (Refused, ContentUnreadable) as error:
-            yield Rejected(place, str(error))
-            continue
-        if not each:
-            yield LeftOut("empty")
-        for fields in each:
-            yield found(place, options, fields, is_shared)
-
-
 def rfc3339_of(value: object) -> str | None:
     """Convert a time to RFC 3339; None and an empty string give None.
 
@@ -172,12 +151,6 @@ def owner_of(record: Any) -> dict[str, Any]:
     """Return the fields of a record that name a person."""
     fields = mapping(record).items()
     return {name: value for name, value in fields if _is_person(name_words(name)) and not _is_empty(value)}
-
-
-def placeholders(files: object, name: str) -> list[str]:
-    """Return a placeholder for each file in a list. `name` is the field with a file's name."""
-    names = [mapping(file).get(name) for file in files] if isinstance(files, list) else []
-    return [f"[file: {one}]" if one and isinstance(one, str) else "[file]" for one in names]
 
 
 def identifier(value: object) -> str | None:

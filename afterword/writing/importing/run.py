@@ -5,11 +5,9 @@ import hashlib
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
-from itertools import islice
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -23,7 +21,7 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.writing.importing import chatgpt, claude, messages
+from afterword.writing.importing import exports, messages
 from afterword.writing.importing.outcomes import (
     Found,
     ImportOptions,
@@ -36,15 +34,13 @@ from afterword.writing.importing.outcomes import (
     user_of,
 )
 from afterword.writing.importing.records import BLANK, Malformed, records
-from afterword.writing.produce import Pace
+from afterword.writing.produce import send_all
 from afterword.writing.producer import Producer
 
 SOURCE = "afterword/import"
 BATCH = 500
 BATCH_CHARACTERS = 8_000_000
 """Upper limit for a batch, which is held in memory together with its counterparts from the archive."""
-OPEN_CONVERSATIONS = 256
-"""When more conversations than this are open, the one idle for longest is flushed. Lines may mix conversations."""
 ARCHIVE_SECONDS = 60.0
 POLL_SECONDS = 0.2
 
@@ -121,7 +117,7 @@ def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[Impo
         yield found(where, options, {**record, **user}, is_shared=True)
 
 
-FORMATS = {"chatgpt": chatgpt.read, "claude": claude.read, "messages": messages.read, "jsonl": _read_line}
+FORMATS = {"chatgpt": exports.chatgpt, "claude": exports.claude, "messages": messages.read, "jsonl": _read_line}
 
 
 async def import_history(
@@ -136,19 +132,25 @@ async def import_history(
 
     Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
     """
-    async with AsyncExitStack() as running:
-        producer = await running.enter_async_context(Producer.from_settings(settings, source=SOURCE, tracer=tracer))
-        stores = await running.enter_async_context(open_stores(settings))
+    async with (
+        Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer,
+        open_stores(settings) as stores,
+    ):
         await until_archived(settings.kafka)
-        importing = Import(producer, stores.messages, plan, report, settings.redaction.where != "everywhere")
-        return await importing.run(outcomes, progress)
+        is_as_sent = settings.redaction.where != "everywhere"
+        importing = Import(plan, progress, report, stores.messages, is_as_sent)
+        await send_all(producer, importing.events(outcomes), plan.rate)
+    return importing.counts
 
 
 async def count_history(
     plan: ImportPlan, outcomes: Iterator[ImportOutcome], progress: ShowCounts, report: ShowRejected
 ) -> ImportCounts:
     """Read a history without sending anything or asking the archive what is new. Raises: OSError."""
-    return await Import(None, None, plan, report).run(outcomes, progress)
+    importing = Import(plan, progress, report)
+    async for _ in importing.events(outcomes):
+        pass
+    return importing.counts
 
 
 async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None:
@@ -179,62 +181,67 @@ def next_batch(outcomes: Iterator[ImportOutcome]) -> list[ImportOutcome]:
 
 
 class Import:
-    """Sends the new messages of a history and accounts for all others.
+    """Finds the new messages of a history and accounts for all others.
 
-    Without a producer nothing is sent. Without an archive, only repeats within the history are recognized.
+    Without an archive, only repeats within the history are recognized.
     """
 
     def __init__(
         self,
-        producer: Producer | None,
-        archive: MessageArchive | None,
         plan: ImportPlan,
+        progress: ShowCounts,
         report: ShowRejected,
-        compare_contents: bool = True,
+        archive: MessageArchive | None = None,
+        is_as_sent: bool = True,
     ) -> None:
-        """`compare_contents` says that the archive stores contents as they were sent."""
+        """`is_as_sent` says whether the archive stores contents as they were sent."""
         self.counts = ImportCounts()
-        self._producer = producer
-        self._archive = archive
         self._flush = plan.flush
+        self._progress = progress
         self._report = report
-        self._compare_contents = compare_contents
-        self._pace = Pace(plan.rate)
-        self._seen = _Seen()
-        self._open: dict[str, str | None] = {}
-        """Conversations with unflushed messages and their tenants, the longest idle first."""
+        self._archive = archive
+        self._is_as_sent = is_as_sent
+        # Digests of what was seen so far, on disk so that memory stays bounded.
+        self._seen = sqlite3.connect("", isolation_level=None)
+        self._seen.execute("PRAGMA journal_mode = OFF")
+        self._seen.execute("CREATE TABLE seen (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
 
-    async def run(self, outcomes: Iterator[ImportOutcome], progress: ShowCounts) -> ImportCounts:
-        """Send all messages and flush their conversations. Raises: OSError, BrokerUnavailable, StoreUnavailable."""
+    async def events(self, outcomes: Iterator[ImportOutcome]) -> AsyncIterator[MessageCreated | ConversationFlush]:
+        """Yield the messages to send, then a flush of each of their conversations. Raises: OSError, StoreUnavailable.
+
+        The archive is asked about many messages at once.
+        """
+        conversations: dict[str, str | None] = {}
         while batch := await asyncio.to_thread(next_batch, outcomes):
-            await self._take(batch)
-            await self._flush_all_but(OPEN_CONVERSATIONS)
-            progress(self.counts)
-        await self._flush_all_but(0)
-        return self.counts
+            for message in await self._new(batch):
+                conversations[message.conversation_id] = message.tenant_id
+                self.counts.sent += 1
+                yield message
+            self._progress(self.counts)
+        for conversation_id, tenant_id in conversations.items() if self._flush else ():
+            self.counts.flushes += 1
+            yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="imported")
 
-    async def _take(self, batch: Sequence[ImportOutcome]) -> None:
-        new: list[Found] = []
+    async def _new(self, batch: Sequence[ImportOutcome]) -> list[MessageCreated]:
+        first: list[Found] = []
         for outcome in batch:
             if isinstance(outcome, LeftOut):
                 self.counts.left_out[outcome.reason] += outcome.number
             elif isinstance(outcome, Rejected):
                 self._reject(outcome)
             elif await self._is_of_its_conversation(outcome) and self._is_first(outcome):
-                new.append(outcome)
-        archived = await self._archive.states([_key(one.message) for one in new]) if self._archive and new else {}
-        for where, message, _ in new:
+                first.append(outcome)
+        archived = await self._archive.states([_key(one.message) for one in first]) if self._archive and first else {}
+        new = []
+        for where, message, _ in first:
             known = archived.get(_key(message))
-            if known is not None:
-                if self._is_same(message, known):
-                    self.counts.duplicates += 1
-                else:
-                    self._reject(Rejected(where, "the archive has another message with its id in this conversation"))
-                continue
-            await self._send(message)
-            self._open.pop(message.conversation_id, None)
-            self._open[message.conversation_id] = message.tenant_id
-            self.counts.sent += 1
+            if known is None:
+                new.append(message)
+            elif self._is_same(message, known):
+                self.counts.duplicates += 1
+            else:
+                self._reject(Rejected(where, "the archive has another message with its id in this conversation"))
+        return new
 
     async def _is_of_its_conversation(self, outcome: Found) -> bool:
         """Reject a message whose conversation belongs to another user or tenant, in this history or the archive."""
@@ -243,11 +250,11 @@ class Import:
             return True
         key = f"conversation {message.conversation_id}"
         owner = f"{message.tenant_id!r} {message.user_id!r}"
-        known = self._seen.get(key)
+        known = self._seen_as(key)
         if known is None:
             first = await self._archive.first(message.conversation_id) if self._archive else None
-            known = _digest(f"{first.message.tenant_id!r} {first.message.user_id!r}" if first else owner)
-            self._seen.put(key, known)
+            known = f"{first.message.tenant_id!r} {first.message.user_id!r}" if first else owner
+            known = self._see(key, known)
         if known == _digest(owner):
             return True
         problem = "another user or tenant has a conversation with this id; make ids distinct with --prefix"
@@ -257,11 +264,11 @@ class Import:
     def _is_first(self, outcome: Found) -> bool:
         message = outcome.message
         key = f"message {_key(message)}"
-        said = _digest(f"{message.user_id!r} {message.role} {message.tools} {message.content}")
-        known = self._seen.get(key)
+        said = f"{message.user_id!r} {message.role} {message.tools} {message.content}"
+        known = self._seen_as(key)
         if known is None:
-            self._seen.put(key, said)
-        elif known == said:
+            self._see(key, said)
+        elif known == _digest(said):
             self.counts.duplicates += 1
         else:
             self._reject(Rejected(outcome.where, "another message of its conversation has the same id"))
@@ -270,45 +277,22 @@ class Import:
     def _is_same(self, message: MessageCreated, known: ArchivedMessage | DeletedMessage) -> bool:
         if isinstance(known, DeletedMessage):
             return True
-        is_as_sent = self._compare_contents and known.changed == NEVER
+        is_comparable = self._is_as_sent and known.changed == NEVER
         return (known.message.user_id, known.message.role) == (message.user_id, message.role) and (
-            not is_as_sent or known.message.content == message.content
+            not is_comparable or known.message.content == message.content
         )
-
-    async def _flush_all_but(self, number: int) -> None:
-        for conversation_id in list(islice(self._open, max(0, len(self._open) - number))):
-            tenant_id = self._open.pop(conversation_id)
-            if self._flush:
-                event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="imported")
-                await self._send(event)
-                self.counts.flushes += 1
-        if self._producer:
-            await self._producer.drain()
-
-    async def _send(self, event: MessageCreated | ConversationFlush) -> None:
-        if self._producer:
-            await self._pace.wait()
-            await self._producer.enqueue(event)
 
     def _reject(self, rejected: Rejected) -> None:
         self.counts.rejected += rejected.messages
         self._report(rejected)
 
-
-class _Seen:
-    """Digests of the messages seen so far, by key, in a temporary database on disk so that memory stays bounded."""
-
-    def __init__(self) -> None:
-        self._database = sqlite3.connect("", isolation_level=None)
-        self._database.execute("PRAGMA journal_mode = OFF")
-        self._database.execute("CREATE TABLE seen (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
-
-    def get(self, key: str) -> bytes | None:
-        row = self._database.execute("SELECT value FROM seen WHERE key = ?", (_digest(key),)).fetchone()
+    def _seen_as(self, key: str) -> bytes | None:
+        row = self._seen.execute("SELECT value FROM seen WHERE key = ?", (_digest(key),)).fetchone()
         return row[0] if row else None
 
-    def put(self, key: str, value: bytes) -> None:
-        self._database.execute("INSERT INTO seen VALUES (?, ?)", (_digest(key), value))
+    def _see(self, key: str, value: str) -> bytes:
+        self._seen.execute("INSERT INTO seen VALUES (?, ?)", (_digest(key), _digest(value)))
+        return _digest(value)
 
 
 def _digest(text: str) -> bytes:

@@ -119,17 +119,18 @@ def test_nothing_is_lost_and_each_conversation_keeps_its_order(conversations, wi
         assert mine == [one for one in before if one in mine]
 
 
-async def lines_of_a_pipe(data: bytes, chunk_bytes: int) -> list[bytes]:
+async def lines_of_a_pipe(data: bytes, chunk_bytes: int = 65536) -> list[bytes]:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file:
         async with asyncio.TaskGroup() as group:
 
             def write() -> None:
-                with os.fdopen(writing, "wb") as pipe:
-                    pipe.write(data)
+                with os.fdopen(writing, "wb", buffering=0) as pipe:
+                    for start in range(0, len(data), chunk_bytes):
+                        pipe.write(data[start : start + chunk_bytes])
 
             group.create_task(asyncio.to_thread(write))
-            return [line async for line in read_lines(file, chunk_bytes)]
+            return [line.removesuffix(b"\n") async for line in read_lines(file)]
 
 
 async def lines_of_a_file(data: bytes) -> list[bytes]:
@@ -149,7 +150,7 @@ async def test_lines_do_not_depend_on_how_they_arrive(data, chunk_bytes):
 async def test_a_line_that_is_too_large_is_held_no_further_than_that(monkeypatch):
     monkeypatch.setattr(produce, "MOST_LINE_BYTES", 1000)
     data = b"a\n" + b"x" * 100_000 + b"\nb\n" + b"y" * 100_000
-    for found in (await lines_of_a_file(data), await lines_of_a_pipe(data, 64)):
+    for found in (await lines_of_a_file(data), await lines_of_a_pipe(data)):
         assert [len(line) for line in found if len(line) <= 1000] == [1, 1]
         assert all(len(line) < 1100 for line in found)
         problems = [parse_numbered(number, line, NOW) for number, line in enumerate(found, 1)]
@@ -162,8 +163,8 @@ async def test_a_line_of_a_pipe_comes_before_the_next_is_written():
         assert not is_regular(file)
         lines = read_lines(file)
         pipe.write(b"first\nsec")
-        assert await anext(lines) == b"first"
+        assert await anext(lines) == b"first\n"
         pipe.write(b"ond\n")
-        assert await anext(lines) == b"second"
+        assert await anext(lines) == b"second\n"
         pipe.close()
         assert [line async for line in lines] == []

@@ -180,7 +180,7 @@ def test_citations_and_links_are_as_people_see_them(written, shown):
         (chain(said("user", "secret"), id=[7]), "not a conversation: it has no id or no mapping"),
         (["secret"], "not a conversation: it has no id or no mapping"),
         (chain(said("user", "secret"), create_time="soon"), "its time is neither seconds or milliseconds since 1970"),
-        (chain(said("boss", "secret")), "message 1: its author has no known role"),
+        (chain(said("boss", "secret")), "message 1: it has no known role"),
         (chain(said("user", "secret", create_time=1e300)), "message 1: its time is neither seconds or"),
         (chain(said("user", "secret" * 200_000)), "message 1: too_large: 1200"),
         (chain(said("user", "secret", id="x" * 257)), "message 1: schema_violation: id"),

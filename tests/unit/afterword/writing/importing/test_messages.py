@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing import messages
 from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 from tests.unit.afterword.writing.importing.histories import lines, messages_of, read_all, reasons
 
@@ -44,12 +43,6 @@ def test_an_array_of_messages_is_one_conversation():
     one, two = messages_of(read(HELLO))
     assert one.conversation_id == two.conversation_id
     assert [one.content, two.content] == ["Hello", "Good morning"]
-
-
-def test_an_array_of_messages_that_is_too_large_for_one_conversation_is_rejected(monkeypatch):
-    monkeypatch.setattr(messages, "MAX_WEIGHT", 2000)
-    assert len(read(HELLO)) == 2
-    assert reasons(read(HELLO * 2)) == ["history.json:1: too_large: more than 128 MiB in memory"]
 
 
 @pytest.mark.parametrize(

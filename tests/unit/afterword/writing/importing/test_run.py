@@ -13,6 +13,7 @@ from afterword.streams.stores.messages import ArchivedMessage
 from afterword.writing.importing import run
 from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 from afterword.writing.importing.run import Import, ImportCounts, ImportPlan, next_batch
+from afterword.writing.produce import send_all
 from tests.doubles.stores import MemoryMessages
 from tests.unit.afterword.writing.importing.histories import read_all
 
@@ -70,6 +71,18 @@ async def archive(log: Log, into: MemoryMessages) -> None:
     await into.put_many([ArchivedMessage(one, 0, offset) for offset, one in enumerate(sent)])
 
 
+async def sent(
+    log: Log,
+    outcomes: list[ImportOutcome],
+    archived: MemoryMessages | None,
+    plan: ImportPlan,
+    rejected: list[Rejected],
+) -> ImportCounts:
+    importing = Import(plan, lambda _: None, rejected.append, archived)
+    await send_all(log, importing.events(iter(outcomes)))
+    return importing.counts
+
+
 def whole(
     log: Log,
     outcomes: list[ImportOutcome],
@@ -77,8 +90,7 @@ def whole(
     plan: ImportPlan = PLAN,
     rejected: list[Rejected] | None = None,
 ) -> ImportCounts:
-    report = (rejected if rejected is not None else []).append
-    return asyncio.run(Import(log, archived, plan, report).run(iter(outcomes), lambda _: None))
+    return asyncio.run(sent(log, outcomes, archived, plan, rejected if rejected is not None else []))
 
 
 def kinds(log: Log) -> str:
@@ -98,14 +110,6 @@ def test_nothing_is_flushed_when_that_is_not_wanted():
     log = Log()
     whole(log, messages("ab"), plan=ImportPlan("jsonl", ImportOptions(), flush=False))
     assert kinds(log) == "ab"
-
-
-def test_the_conversation_that_was_idle_for_longest_is_flushed_when_many_are_open(monkeypatch):
-    monkeypatch.setattr(run, "OPEN_CONVERSATIONS", 2)
-    monkeypatch.setattr(run, "BATCH", 1)
-    log = Log()
-    whole(log, messages("abacccddd"))
-    assert kinds(log) == "abacBccdAddCD"
 
 
 def test_a_flush_has_the_tenant_of_its_conversation():
@@ -172,12 +176,12 @@ def test_killed_at_any_calls_and_run_again_each_message_is_sent_once(conversatio
         for calls in kills:
             log.calls_left = calls
             try:
-                await Import(log, archived, PLAN, lambda _: None).run(iter(outcomes), lambda _: None)
+                await sent(log, outcomes, archived, PLAN, [])
             except Killed:
                 log.buffer.clear()
             await archive(log, archived)
         log.calls_left = None
-        return await Import(log, archived, PLAN, lambda _: None).run(iter(outcomes), lambda _: None)
+        return await sent(log, outcomes, archived, PLAN, [])
 
     counts = asyncio.run(runs())
     assert counts.read == counts.sent + counts.duplicates == len(outcomes)

@@ -1,0 +1,120 @@
+"""The data exports of ChatGPT and Claude: conversations, which are converted to records with a list of messages.
+
+A conversation has a tree of messages in ChatGPT's export, and a list in Claude's.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from afterword.streams.text.content import ContentUnreadable, flatten
+from afterword.writing.importing import messages
+from afterword.writing.importing.outcomes import ImportOptions, ImportOutcome, LeftOut, Rejected, identifier, mapping
+
+NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")
+PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
+MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
+"""A mark that ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
+OTHER_MARKS = re.compile(
+    " ?\ue200?(?:file)?cite(?:\ue202?turn[0-9]+[a-z]+[0-9]+)+\ue201?|[\ue200-\ue206]"
+    r"| ?【[^【】]*(?:†|oaicite:)[^【】]*】"
+    r"| ?(?::\w+)?\[oai_?cit[^\]]*\](?:\{[^}]*\}|\([^)]*\))?"
+)
+"""Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""
+
+
+def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read the branch of a conversation that ends with its current message."""
+    known = mapping(record)
+    conversation_id = identifier(known.get("conversation_id")) or identifier(known.get("id"))
+    nodes, node = known.get("mapping"), known.get("current_node")
+    if conversation_id is None or not isinstance(nodes, dict):
+        yield Rejected(where, "not a conversation: it has no id or no mapping")
+        return
+    parents = {name: mapping(one).get("parent") for name, one in nodes.items()}
+    written = {name: one["message"] for name, one in nodes.items() if isinstance(mapping(one).get("message"), dict)}
+    branch: list[str] = []
+    while isinstance(node, str) and node in nodes and len(branch) <= len(nodes):
+        branch.append(node)
+        node = parents[node]
+    if len(branch) > len(nodes) or (nodes and not branch):
+        problem = "its branch is circular" if branch else "current_node is not in its mapping"
+        yield Rejected(where, problem, max(1, len(written)))
+        return
+    if others := len(written.keys() - branch):
+        if sum(not (isinstance(parent, str) and parent in nodes) for parent in parents.values()) == 1:
+            yield LeftOut("on another branch (regenerated answers and replaced messages)", others)
+        else:
+            yield Rejected(where, "a parent is missing between these messages and the current one", others)
+    said = []
+    for name in [name for name in reversed(branch) if name in written]:
+        try:
+            said.append(_message(written[name], name))
+        except ContentUnreadable as error:
+            yield Rejected(f"{where}: message {name}", str(error))
+    converted = {"id": conversation_id, "user_id": options.user_id, "created_at": known.get("create_time")}
+    yield from messages.read(where, {**converted, "messages": said}, options, "chatgpt")
+
+
+def _message(message: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Raises: ContentUnreadable."""
+    role, content, about = mapping(message.get("author")).get("role"), message.get("content"), message.get("metadata")
+    kind, recipient = mapping(content).get("content_type"), message.get("recipient")
+    is_hidden = mapping(about).get("is_visually_hidden_from_conversation") is True
+    is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
+    attachments = mapping(about).get("attachments")
+    files = [  # without images, which are among the parts of the content
+        one
+        for one in (attachments if isinstance(attachments, list) else [])
+        if not str(mapping(one).get("mime_type")).startswith("image/")
+    ]
+    text = "\n".join(piece.text for piece in flatten([content, *_placeholders(files, "name")]) if piece.text)
+    return {
+        "id": identifier(message.get("id")) or name,
+        "role": "system" if is_hidden and role == "user" else role,
+        "content": OTHER_MARKS.sub("", MARK.sub(_shown, text)),
+        "tool_calls": [{"name": recipient}] if is_call else [],
+        "created_at": message.get("create_time"),
+        "skip_summarization": is_hidden or kind in (*NOT_SAID, *PAGES),
+    }
+
+
+def _shown(mark: re.Match[str]) -> str:
+    """Return the text that ChatGPT shows for the mark of a citation, a link or a name; empty if none."""
+    kind, *arguments = mark[1].split("\ue202")
+    space = " " if mark[0].startswith(" ") else ""
+    if kind == "url" and arguments:
+        return space + arguments[0]
+    try:
+        named = json.loads(arguments[0]) if kind.endswith("entity") and arguments else None
+    except ValueError:
+        named = None
+    return space + named[1] if isinstance(named, list) and len(named) > 1 and isinstance(named[1], str) else ""
+
+
+def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read a conversation. Its user is the account that it names, unless the options name one."""
+    known = mapping(record)
+    listed, conversation_id = known.get("chat_messages"), identifier(known.get("uuid"))
+    if not isinstance(listed, list) or conversation_id is None:
+        yield Rejected(where, "not a conversation: it has no uuid or no chat_messages")
+        return
+    user_id = options.user_id or identifier(mapping(known.get("account")).get("uuid"))
+    said = []
+    for number, one in enumerate(map(mapping, listed), start=1):
+        files = [shown for name in ("attachments", "files") for shown in _placeholders(one.get(name), "file_name")]
+        try:
+            content = one.get("content") if flatten(one.get("content")) else one.get("text")
+        except ContentUnreadable as error:
+            yield Rejected(f"{where}: message {number}", str(error))
+            continue
+        fields = {"role": one.get("sender"), "content": [content, *files], "created_at": one.get("created_at")}
+        said.append({"id": one.get("uuid"), **fields})
+    yield from messages.read(where, {"id": conversation_id, "user_id": user_id, "messages": said}, options, "claude")
+
+
+def _placeholders(files: object, name: str) -> list[str]:
+    """Return a placeholder for each file in a list. `name` is the field with a file's name."""
+    names = [mapping(file).get(name) for file in files] if isinstance(files, list) else []
+    return [f"[file: {one}]" if one and isinstance(one, str) else "[file]" for one in names]
