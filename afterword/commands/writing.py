@@ -5,11 +5,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
@@ -19,10 +20,12 @@ from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
-    from afterword.writing.importing.outcomes import Rejected
-    from afterword.writing.importing.run import ImportCounts, ImportPlan
+    from afterword.writing.importing.outcomes import ImportOptions, Rejected
+    from afterword.writing.importing.run import ImportCounts
     from afterword.writing.produce import InvalidLine, Produced
     from afterword.writing.sources import Start, Tried
+
+Result = TypeVar("Result")
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
@@ -82,42 +85,31 @@ def produce(
 
 
 def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool, skip_invalid: bool) -> "Produced":
-    from afterword.streams.telemetry.tracing import tracer_from
-    from afterword.version import running_version
-    from afterword.writing.produce import (
-        MOST_LINE_BYTES,
-        LinesInvalid,
-        bounded_lines,
-        check_lines,
-        is_regular,
-        read_lines,
-    )
-    from afterword.writing.produce import produce as send
+    from afterword.writing import produce as writing
 
-    settings = start_command()
-
-    async def sent() -> "Produced":
-        async with tracer_from(os.environ, "produce", running_version()) as tracer:
-            return await send(
-                settings,
-                read_lines(lines),
-                lambda so_far: show("messages", so_far.messages, total),
-                rate=rate,
-                flush=flush,
-                skip_invalid=skip_invalid,
-                tracer=tracer,
-            )
-
+    settings, total = start_command(), None
     with _opened(file) as lines:
-        total = None
-        if is_regular(lines):
-            found = check_lines(bounded_lines(lines, MOST_LINE_BYTES))
+        if writing.is_regular(lines):
+            found = writing.check_lines(writing.bounded_lines(lines, writing.MOST_LINE_BYTES))
             lines.seek(0)
             if found.invalid and not skip_invalid:
-                raise LinesInvalid(found.first_invalid, found.invalid)
+                raise writing.LinesInvalid(found.first_invalid, found.invalid)
             total = found.messages
         with counting(show_progress and total is not None) as show:
-            return asyncio.run(sent())
+
+            def progress(so_far: "Produced") -> None:
+                show("messages", so_far.messages, total)
+
+            sending = partial(writing.produce, rate=rate, flush=flush, skip_invalid=skip_invalid)
+            return asyncio.run(_traced("produce", partial(sending, settings, writing.read_lines(lines), progress)))
+
+
+async def _traced(role: str, send: Callable[..., Awaitable[Result]]) -> Result:
+    from afterword.streams.telemetry.tracing import tracer_from
+    from afterword.version import running_version
+
+    async with tracer_from(os.environ, role, running_version()) as tracer:
+        return await send(tracer=tracer)
 
 
 def _opened(file: str) -> AbstractContextManager[BufferedReader]:
@@ -151,7 +143,7 @@ User = Annotated[
 ]
 Tenant = Annotated[str | None, typer.Option(metavar="ID", help="Tenant of all messages.")]
 Prefix = Annotated[str, typer.Option(help="Prefix for the conversation ids.")]
-Flush = Annotated[bool, typer.Option(help="Close the pending messages of each conversation at its end.")]
+Flush = Annotated[bool, typer.Option(help="Close the pending messages of each conversation at the end.")]
 
 
 def import_history(
@@ -170,16 +162,15 @@ def import_history(
     Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
     """
     from afterword.writing.importing.outcomes import ImportOptions
-    from afterword.writing.importing.run import ImportPlan
 
-    if format_ == "chatgpt" and user is None:
-        raise typer.BadParameter(
-            "chatgpt exports name no user: give your application's id for this person", param_hint="--user"
-        )
-    plan = ImportPlan(format_, ImportOptions(user, tenant, prefix), flush, rate)
     started = time.monotonic()
     try:
-        counts = _run(plan, files, dry_run, show_progress=not as_json)
+        with counting(not as_json) as show:
+
+            def progress(counts: "ImportCounts") -> None:
+                show("messages", counts.read, None)
+
+            counts = _import(format_, files, ImportOptions(user, tenant, prefix), progress, flush, rate, dry_run)
     except OSError as error:
         typer.echo(f"afterword: {shown(str(error.filename or 'input'))}: {error.strerror}", err=True)
         raise typer.Exit(1) from None
@@ -203,29 +194,32 @@ def import_history(
         raise typer.Exit(1)
 
 
-def _run(plan: "ImportPlan", names: list[str], dry_run: bool, *, show_progress: bool) -> "ImportCounts":
+def _import(
+    form: str,
+    names: list[str],
+    options: "ImportOptions",
+    progress: "Callable[[ImportCounts], None]",
+    flush: bool,
+    rate: float | None,
+    dry_run: bool,
+) -> "ImportCounts":
     from afterword.writing.importing.run import count_history, import_history, read_history
+
+    if form == "chatgpt" and options.user_id is None:
+        raise typer.BadParameter(
+            "chatgpt exports name no user: give your application's id for this person", param_hint="--user"
+        )
+
+    def report(rejected: "Rejected") -> None:
+        sys.stderr.write(f"{shown(str(rejected))}\n")
 
     settings = start_command()
     with ExitStack() as running:
-        files = [(name, running.enter_context(_opened(name))) for name in names]
-        show = running.enter_context(counting(show_progress))
-        outcomes = read_history(plan, iter(files))
-
-        def progress(counts: "ImportCounts") -> None:
-            show("messages", counts.read, None)
-
-        def report(rejected: "Rejected") -> None:
-            sys.stderr.write(f"{shown(str(rejected))}\n")
-
-        async def send() -> "ImportCounts":
-            from afterword.streams.telemetry.tracing import tracer_from
-            from afterword.version import running_version
-
-            async with tracer_from(os.environ, "import", running_version()) as tracer:
-                return await import_history(settings, plan, outcomes, progress, report, tracer)
-
-        return asyncio.run(count_history(plan, outcomes, progress, report) if dry_run else send())
+        outcomes = read_history(form, options, [(name, running.enter_context(_opened(name))) for name in names])
+        if dry_run:
+            return asyncio.run(count_history(outcomes, progress, report, flush=flush))
+        sending = partial(import_history, settings, outcomes, progress, report, flush=flush, rate=rate)
+        return asyncio.run(_traced("import", sending))
 
 
 Number = Annotated[int, typer.Option("--source", min=1, help="Number of the source in its file.")]

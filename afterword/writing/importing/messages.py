@@ -71,7 +71,7 @@ def read(where: str, record: Any, options: ImportOptions, source: str = "message
         return
     repeats: Counter[str] = Counter()
     is_alone = len(messages) == 1 and _is_of_a_conversation(messages[0])
-    metadata = {"imported_from": source}
+    metadata, is_shared = {"imported_from": source}, len(set(users)) > 1
     for number, (message, user) in enumerate(zip(messages, users, strict=True), start=1):
         place = f"{where}: message {number}"
         try:
@@ -86,8 +86,9 @@ def read(where: str, record: Any, options: ImportOptions, source: str = "message
             yield Rejected(place, str(error))
             continue
         common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time, "metadata": metadata}
-        is_shared = len(set(users)) > 1
-        yield from [found(place, options, {**common, **one}, is_shared) for one in each] or [LeftOut("empty")]
+        for one in each:
+            yield found(place, options, {**common, **one}, is_shared)
+        yield from () if each else [LeftOut("empty")]
 
 
 def _messages(record: Any) -> Sequence[Any] | None:

@@ -5,9 +5,10 @@ import hashlib
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
+from itertools import islice
 from typing import Any
 
 from opentelemetry.trace import Tracer
@@ -38,9 +39,8 @@ from afterword.writing.produce import send_all
 from afterword.writing.producer import Producer
 
 SOURCE = "afterword/import"
-BATCH = 500
-BATCH_CHARACTERS = 8_000_000
-"""Upper limit for a batch, which is held in memory together with its counterparts from the archive."""
+BATCH = 100
+"""The archive is asked about this many messages at once, each of at most 700,000 bytes."""
 ARCHIVE_SECONDS = 60.0
 POLL_SECONDS = 0.2
 
@@ -51,17 +51,6 @@ ShowRejected = Callable[[Rejected], None]
 class ArchiveBehind(AfterwordError):
     """the archiver is {number:,} records of {topic} behind, so it is not known which messages are already
     archived: start it, or let it catch up"""
-
-
-@dataclass(frozen=True)
-class ImportPlan:
-    """The format of a history and the options of its import."""
-
-    format: str
-    options: ImportOptions
-    flush: bool = True
-    rate: float | None = None
-    """Upper limit in records per second."""
 
 
 @dataclass
@@ -81,13 +70,15 @@ class ImportCounts:
         return self.sent + self.duplicates + self.rejected
 
 
-def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) -> Iterator[ImportOutcome]:
-    """Read the records of the files in a deterministic order. Raises: OSError."""
-    of_one_person = plan.format in ("chatgpt", "claude") and plan.options.user_id is not None
+def read_history(
+    form: str, options: ImportOptions, files: Iterable[tuple[str, BufferedReader]]
+) -> Iterator[ImportOutcome]:
+    """Read the records of the files, one of `FORMATS`, in a deterministic order. Raises: OSError."""
+    of_one_person = form in ("chatgpt", "claude") and options.user_id is not None
     owner: dict[str, Any] = {}
     for name, file in files:
-        read = records(file, is_lines=plan.format == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
-        for number, record in enumerate(messages.conversations(read) if plan.format == "messages" else read, start=1):
+        read = records(file, is_lines=form == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
+        for number, record in enumerate(messages.conversations(read) if form == "messages" else read, start=1):
             where = f"{name}:{number}"
             owner = owner or owner_of(record)
             if of_one_person and owner_of(record) not in ({}, owner):
@@ -95,7 +86,7 @@ def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) 
                 yield Rejected(where, reason)
                 continue
             if not isinstance(record, Malformed):
-                yield from FORMATS[plan.format](where, record, plan.options)
+                yield from FORMATS[form](where, record, options)
             elif record is not BLANK:
                 yield Rejected(where, record.reason)
 
@@ -122,15 +113,18 @@ FORMATS = {"chatgpt": exports.chatgpt, "claude": exports.claude, "messages": mes
 
 async def import_history(
     settings: Settings,
-    plan: ImportPlan,
     outcomes: Iterator[ImportOutcome],
     progress: ShowCounts,
     report: ShowRejected,
+    *,
+    flush: bool = True,
+    rate: float | None = None,
     tracer: Tracer | None = None,
 ) -> ImportCounts:
     """Send the messages that the archive lacks. Returns once the broker has acknowledged every record.
 
-    Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
+    `rate` limits the records per second. Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable,
+    StoreUnavailable, ConfigurationError.
     """
     async with (
         Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer,
@@ -138,16 +132,16 @@ async def import_history(
     ):
         await until_archived(settings.kafka)
         is_as_sent = settings.redaction.where != "everywhere"
-        importing = Import(plan, progress, report, stores.messages, is_as_sent)
-        await send_all(producer, importing.events(outcomes), plan.rate)
+        importing = Import(progress, report, stores.messages, flush=flush, is_as_sent=is_as_sent)
+        await send_all(producer, importing.events(outcomes), rate)
     return importing.counts
 
 
 async def count_history(
-    plan: ImportPlan, outcomes: Iterator[ImportOutcome], progress: ShowCounts, report: ShowRejected
+    outcomes: Iterator[ImportOutcome], progress: ShowCounts, report: ShowRejected, *, flush: bool = True
 ) -> ImportCounts:
     """Read a history without sending anything or asking the archive what is new. Raises: OSError."""
-    importing = Import(plan, progress, report)
+    importing = Import(progress, report, flush=flush)
     async for _ in importing.events(outcomes):
         pass
     return importing.counts
@@ -168,18 +162,6 @@ async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None
                 await asyncio.sleep(POLL_SECONDS)
 
 
-def next_batch(outcomes: Iterator[ImportOutcome]) -> list[ImportOutcome]:
-    """Take the next outcomes, fewer if messages are large; an empty list at the end."""
-    batch: list[ImportOutcome] = []
-    characters = 0
-    for outcome in outcomes:
-        batch.append(outcome)
-        characters += len(outcome.message.content) if isinstance(outcome, Found) else 0
-        if len(batch) >= BATCH or characters > BATCH_CHARACTERS:
-            break
-    return batch
-
-
 class Import:
     """Finds the new messages of a history and accounts for all others.
 
@@ -188,15 +170,16 @@ class Import:
 
     def __init__(
         self,
-        plan: ImportPlan,
         progress: ShowCounts,
         report: ShowRejected,
         archive: MessageArchive | None = None,
+        *,
+        flush: bool = True,
         is_as_sent: bool = True,
     ) -> None:
         """`is_as_sent` says whether the archive stores contents as they were sent."""
         self.counts = ImportCounts()
-        self._flush = plan.flush
+        self._flush = flush
         self._progress = progress
         self._report = report
         self._archive = archive
@@ -212,7 +195,7 @@ class Import:
         The archive is asked about many messages at once.
         """
         conversations: dict[str, str | None] = {}
-        while batch := await asyncio.to_thread(next_batch, outcomes):
+        while batch := await asyncio.to_thread(lambda: list(islice(outcomes, BATCH))):
             for message in await self._new(batch):
                 conversations[message.conversation_id] = message.tenant_id
                 self.counts.sent += 1
@@ -253,8 +236,7 @@ class Import:
         known = self._seen_as(key)
         if known is None:
             first = await self._archive.first(message.conversation_id) if self._archive else None
-            known = f"{first.message.tenant_id!r} {first.message.user_id!r}" if first else owner
-            known = self._see(key, known)
+            known = self._see(key, f"{first.message.tenant_id!r} {first.message.user_id!r}" if first else owner)
         if known == _digest(owner):
             return True
         problem = "another user or tenant has a conversation with this id; make ids distinct with --prefix"

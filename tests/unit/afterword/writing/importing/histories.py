@@ -7,7 +7,7 @@ from typing import Any
 
 from afterword.schemas import MessageCreated
 from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from afterword.writing.importing.run import ImportPlan, read_history
+from afterword.writing.importing.run import read_history
 
 
 def file_of(content: bytes) -> io.BufferedReader:
@@ -18,7 +18,7 @@ def read_all(format_: str, files: dict[str, Any], options: ImportOptions) -> lis
     """Read files given by name, with bytes or with values to write as JSON."""
     data = {name: value if isinstance(value, bytes) else json.dumps(value).encode() for name, value in files.items()}
     opened = iter([(name, file_of(content)) for name, content in data.items()])
-    return list(read_history(ImportPlan(format_, options), opened))
+    return list(read_history(format_, options, opened))
 
 
 def lines(*records: Any) -> bytes:

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.writing.importing import run
 from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from afterword.writing.importing.run import Import, ImportCounts, ImportPlan, next_batch
+from afterword.writing.importing.run import Import, ImportCounts
 from afterword.writing.produce import send_all
 from tests.doubles.stores import MemoryMessages
 from tests.unit.afterword.writing.importing.histories import read_all
 
-PLAN = ImportPlan("jsonl", ImportOptions())
 Event = MessageCreated | ConversationFlush
 BUFFERED = 2
 
@@ -75,10 +73,10 @@ async def sent(
     log: Log,
     outcomes: list[ImportOutcome],
     archived: MemoryMessages | None,
-    plan: ImportPlan,
     rejected: list[Rejected],
+    flush: bool = True,
 ) -> ImportCounts:
-    importing = Import(plan, lambda _: None, rejected.append, archived)
+    importing = Import(lambda _: None, rejected.append, archived, flush=flush)
     await send_all(log, importing.events(iter(outcomes)))
     return importing.counts
 
@@ -87,10 +85,10 @@ def whole(
     log: Log,
     outcomes: list[ImportOutcome],
     archived: MemoryMessages | None = None,
-    plan: ImportPlan = PLAN,
     rejected: list[Rejected] | None = None,
+    flush: bool = True,
 ) -> ImportCounts:
-    return asyncio.run(sent(log, outcomes, archived, plan, rejected if rejected is not None else []))
+    return asyncio.run(sent(log, outcomes, archived, rejected if rejected is not None else [], flush))
 
 
 def kinds(log: Log) -> str:
@@ -108,7 +106,7 @@ def test_each_conversation_is_flushed_once_at_the_end():
 
 def test_nothing_is_flushed_when_that_is_not_wanted():
     log = Log()
-    whole(log, messages("ab"), plan=ImportPlan("jsonl", ImportOptions(), flush=False))
+    whole(log, messages("ab"), flush=False)
     assert kinds(log) == "ab"
 
 
@@ -176,12 +174,12 @@ def test_killed_at_any_calls_and_run_again_each_message_is_sent_once(conversatio
         for calls in kills:
             log.calls_left = calls
             try:
-                await sent(log, outcomes, archived, PLAN, [])
+                await sent(log, outcomes, archived, [])
             except Killed:
                 log.buffer.clear()
             await archive(log, archived)
         log.calls_left = None
-        return await sent(log, outcomes, archived, PLAN, [])
+        return await sent(log, outcomes, archived, [])
 
     counts = asyncio.run(runs())
     assert counts.read == counts.sent + counts.duplicates == len(outcomes)
@@ -207,12 +205,3 @@ def test_every_message_that_is_read_is_sent_or_a_duplicate_or_rejected(listed):
     assert counts.read >= sum(len(record["messages"]) for record in listed) - without_text
     assert counts.sent == len(log.messages)
     assert counts.rejected == sum(one.messages for one in rejected)
-
-
-def test_a_batch_has_fewer_of_large_messages(monkeypatch):
-    monkeypatch.setattr(run, "BATCH_CHARACTERS", 10)
-    monkeypatch.setattr(run, "BATCH", 5)
-    outcomes = iter([message("a", n, content="x" * 4) for n in range(7)])
-    assert [len(next_batch(outcomes)) for _ in range(4)] == [3, 3, 1, 0]
-    small = iter(messages("a" * 7))
-    assert [len(next_batch(small)) for _ in range(3)] == [5, 2, 0]
