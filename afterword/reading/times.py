@@ -17,6 +17,7 @@ import Stemmer
 from text_to_num import alpha2digit
 
 from afterword.streams.text.language import NAMES, date_words, plausible, stems, words
+from afterword.streams.text.vocabulary import VOCABULARY
 
 TOLD_LATER = timedelta(days=2)
 """Events of a day are often mentioned up to this much later."""
@@ -123,73 +124,14 @@ _TOKEN = re.compile(
     r"|(?P<number>\d{1,4})(?:st|nd|rd|th|er|ère|de|ste|e|\.|º|ª)?(?!\w)|\d\w*|[–—-]|[^\W\d_]+(?:['’-][^\W\d_]+)*"
 )
 _ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'|'s$")
-_ONE = ["a", "an", "one", "ein", "eine", "einem", "einen", "einer", "un", "une", "una", "um", "uma", "een", "en", "et"]
-_AROUND = """
-en| since starting   | before prior | until till through by up | after  | between from       | and to through till until
-de| seit ab          | vor      | bis                      | nach   | zwischen von vom   | und bis
-fr| depuis dès partir| avant    | jusqu'à jusqu'au jusqu'en| après  | entre du de        | et au à
-es| desde partir     | antes    | hasta                    | después| entre del de desde | y al a hasta
-pt| desde partir     | antes    | até                      | depois | entre de desde     | e a ao até
-it| da dal dall dalla partire| prima    | fino                     | dopo   | tra fra da dal dall| e al all a
-nl| sinds vanaf      | voor     | tot                      | na     | tussen van         | en tot
-da| siden            | før inden| indtil                   | efter  | mellem fra         | og til
-"""
-_MEANINGS = ("since", "before", "until", "after", "opens", "joins")
-"""Columns of this table: words before a date, before the first of two dates, and between them."""
-_WORDS = {
-    language.strip(): dict(zip(_MEANINGS, map(str.split, cells), strict=True))
-    for language, *cells in (line.split("|") for line in _AROUND.strip().splitlines())
+_OPEN = ("since", "before", "until", "after")
+_WORDS: dict[str, dict[str, list[str]]] = {
+    language: {meaning: said.split() for meaning, said in around.items()}
+    for language, around in VOCABULARY["asked_times"].items()
 }
-_OPEN = _MEANINGS[:4]
-_BESIDE = """
-en| on onward onwards forward | or    | not   | of
-de| an                        | oder  | nicht | des von vom im
-fr|                           | ou    | pas   | de
-es| adelante                  | o u   | no    | de del
-pt| diante                    | ou    | não   | de do
-it| poi                       | o od  | non   | di del
-nl| af                        | of    | niet  | van
-da| frem                      | eller | ikke  | i
-"""
-for language, *cells in (line.split("|") for line in _BESIDE.strip().splitlines()):
-    _WORDS[language.strip()].update(zip(("onward", "or", "not", "of"), map(str.split, cells), strict=True))
-_IN = {
-    "en": "in of during year by early late mid last past from",
-    "de": "im in jahr jahre jahres anfang mitte ende letzten letztem vergangenen",
-    "fr": "en an année début fin",
-    "es": "en año durante",
-    "pt": "em ano durante",
-    "it": "a in nel anno",
-    "nl": "in jaar begin eind",
-    "da": "i året fra til",
-}
-"""A month or a year alone is a time only after one of these words, or of those for "since" to "after"."""
-_TO_COME = {
-    "en": "next coming this every each",
-    "de": "nächste nächsten nächster nächstem kommende kommenden kommender diesen dieser diesem jeden",
-    "fr": "prochain prochaine ce cette chaque",
-    "es": "próximo próxima viene siguiente este esta cada",
-    "pt": "próximo próxima vem seguinte este esta neste nesta nessa nesse cada",
-    "it": "prossimo prossima questo questa ogni",
-    "nl": "volgende komende aanstaande deze elke",
-    "da": "næste kommende denne hver",
-}
-"""Next to one of these words, a weekday or a month may mean the next one, so it names no time."""
-_LAST = {
-    "en": "last past previous",
-    "de": "letzt vorig vergang",
-    "fr": "derni pass précédent",
-    "es": "pas anterior ultim",
-    "pt": "pass anterior últim",
-    "it": "scors ultim precedent",
-    "nl": "vorige afloop laatst",
-    "da": "sidst forrige",
-}
-"""Adjectives for "last", or their stems."""
+"""The words around dates, by language and meaning."""
 _EVENINGS = {"1 day ago": ["last night"], "0 day ago": ["tonight", "this morning", "this afternoon", "this evening"]}
 """English phrases that dateparser reads as a time of day."""
-_AND = frozenset(["and", "und", "et", "y", "e", "en", "og"])
-"""Words that join two dates to a span only after a word such as "between"."""
 _DASHES = frozenset("–—-")
 _JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
 _MONTHS = _JANUARY_TO_DECEMBER.split()
@@ -225,16 +167,17 @@ class _Vocabulary:
         info, around = date_words(language), _WORDS[language]
         self._language = language
         self._stem = Stemmer.Stemmer(NAMES[language]).stemWord
-        self._last = _LAST[language].split()
+        self._last = around["last"]
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(_MONTHS, 1) for name in info[key]}
         for number, key in enumerate(_WEEKDAYS):
             names = map(str.casefold, info[key])
             self.symbols |= {name: f"{'W' if len(name) >= SHORTEST_NAME else 'w'}{number}" for name in names}
         opening = [word for meaning in _OPEN for word in around[meaning]]
-        self.within = frozenset([*opening, *_IN[language].split()])
-        joins = _DASHES.union(around["joins"])
-        self.plain = self.within.union(_ONE, *around.values())
-        self.of = frozenset([*_IN[language].split(), *around["of"]])
+        self.within = frozenset([*opening, *around["in"]])
+        self.ands = frozenset(around["and"])
+        joins = self.ands.union(around["to"], _DASHES)
+        self.plain = self.within.union(*around.values())
+        self.of = frozenset([*around["in"], *around["of"]])
         """Words between a month and its year."""
         units = (name.casefold() for unit in _UNITS for name in info[unit] if len(name) > 1)
         self.units = frozenset([*units, *self.symbols.values(), "weekend"])
@@ -253,11 +196,11 @@ class _Vocabulary:
                     if language != "en":  # "la última semana" for "la semana pasada"
                         self.phrases[" ".join(reversed(said_as))] = count, named["unit"]
         self.relative = re.compile(rf"(?<!\S)(?:{_any_of(self.phrases)})(?!\S)")
-        counted = rf"(?:\d+|{_any_of(_ONE)})"
+        counted = rf"(?:\d+|{_any_of(around['one'])})"
         forms = {unit: "|".join(info["relative-type-regex"][rf"\1 {unit} ago"]) for unit in _UNITS}
         ago = "|".join(f"(?P<{unit}s>{each})" for unit, each in forms.items()).replace(_NUMBER, counted)
         before = rf"{_any_of(self.within.union(around['opens']))}|{_MONTH_OR_YEAR} (?:{_any_of(joins)})"
-        after = rf"(?:{_any_of(joins - _AND)}) {_MONTH_OR_YEAR}(?!\S)"
+        after = rf"(?:{_any_of(joins - self.ands)}) {_MONTH_OR_YEAR}(?!\S)"
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
         self.dates = regex.compile(
             rf"(?<!\S)(?:{ago}|{_DATE}|(?<=(?<!\S)(?:~|{before}) )(?:{alone})|(?:{alone})(?= {after}))(?!\S)"
@@ -272,7 +215,7 @@ class _Vocabulary:
             rf"(?<!\S)(?:{_any_of(around['opens'])}) {_BETWEEN}@\w* (?:\S+ )?(?P<since>{onward or '(?!)'})(?!\S)"
             rf"|@\w* (?P<since>onwards?)(?!\S)|(?:(?P<word>\S+) )?(?<!\S)(?:{opens}) {_BETWEEN}@"
         )
-        ends, also = _any_of(around["joins"]), _any_of([*joins, *around["or"]])
+        ends, also = _any_of(joins - _DASHES), _any_of([*joins, *around["or"]])
         opened, day = rf"(?<!\S)(?:{_any_of(around['opens'])})", _any_of(map(str.casefold, info["day"]))
         self.several = re.compile(
             rf"(?<!\S)\d\d? (?:{also}) {_BETWEEN}@day|@day1? (?:\d\d? )?(?:{also}) {_BETWEEN}\d\d?(?!\S)"
@@ -280,11 +223,11 @@ class _Vocabulary:
             rf"|(?<!\S)\d+ (?:{day}) (?:\S+ ){{0,2}}@"
         )
         """Matches a list of several days that are not a span."""
-        week, to_come = _any_of(map(str.casefold, info["week"])), _any_of(_TO_COME[language].split())
+        week, to_come = _any_of(map(str.casefold, info["week"])), _any_of(around["to_come"])
         long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
         self.unclear = re.compile(
             rf"(?<!\S)(?:(?:{_any_of(around['or'])}) {_BETWEEN}@|@\w* (?:{_any_of(around['or'])})(?!\S)"
-            rf"|@\w* (?:{_any_of(around['joins'])}) (?:{_any_of(opening)}|later|earlier)(?!\S)"
+            rf"|@\w* (?:{ends}) (?:{_any_of(opening)}|later|earlier)(?!\S)"
             rf"|(?:{_any_of(around['not'])}) (?:{_any_of(opening)}) {_BETWEEN}@"
             r"|(?:than|except|excluding|including|half|as of) @"  # other days than the date
             rf"|(?:{long}) (?:\S+ ){{0,2}}@day"  # "the week of March 9"
@@ -406,7 +349,7 @@ class _Reader:
             return None
         for found in self._known.span.finditer(said):
             ends = found["first"], found["last"]
-            if "".join(ends).count("@") == len(dates) and (found["opens"] or found["joins"] not in _AND):
+            if "".join(ends).count("@") == len(dates) and (found["opens"] or found["joins"] not in self._known.ands):
                 period = self._between(dates, *ends, found["year"])
                 return period if period and period.first <= period.last else None
         if self._known.several.search(said):
