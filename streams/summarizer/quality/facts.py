@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from afterword.streams.summarizer.quality.quantities import (
     CLOCK,
@@ -15,6 +16,7 @@ from afterword.streams.summarizer.quality.quantities import (
     NUMBER,
     PIECE,
     TIME,
+    Figure,
     Key,
     chinese_figures,
     compound_keys,
@@ -123,25 +125,21 @@ def facts(text: str, language: str) -> list[Claim]:
     found: list[Claim] = []
     text = _TIMESTAMPS.sub(r"\1 \2", text)
     for pattern, claims in EXACT:
-        text = _taken(text, pattern, claims, found)
+        exact = [(match.span(), claims(match)) for match in pattern.finditer(text)]
+        found += [claim for _, made in exact for claim in made]
+        text = _without(text, [span for span, made in exact if made])
     written = frozenset(re.findall(r"\d+", text))
-    text = readable(text, language)
-    found += [Claim(time.text, time.in_summary) for time in named_times(text)]
-    if not re.search(r"\d", text):  # every other figure has a digit
-        return found + [Claim(number.text, number.in_summary) for number in chinese_figures(text)]
-    text = _taken(text, dates_in(language), partial(_date, language=language), found)
-    times = list(times_of_day(text))
-    found += [Claim(time.text, time.in_summary) for time in times]
-    text = _without(text, [(time.start, time.end) for time in times])
-    found += [Claim(number.text, number.in_summary) for number in chinese_figures(text)]
-    figures = list(quantities(text, language))
+    read = _read(readable(text, language), language)
+    for written_as, days in read.dates:
+        found += [Claim(written_as, _day_keys(day for day in each if not day[0]), tuple(each)) for each in days]
+    found += [Claim(each.text, each.in_summary) for each in (*read.times, *chinese_figures(read.rest))]
     none = frozenset[Key]()
-    wholes = [none, *(frozenset(compound_keys(text, pair)) for pair in pairwise(figures)), none]  # "1 hour 30 minutes"
-    for at, number in enumerate(figures):
-        counted, digits = "", text[number.start : number.end].strip()
+    wholes = [none, *(frozenset(compound_keys(read.rest, pair)) for pair in pairwise(read.numbers)), none]
+    for at, number in enumerate(read.numbers):
+        counted, digits = "", read.rest[number.start : number.end].strip()
         has_unit = any(kind.partition(" ")[0] not in (NUMBER, CLOCK) for kind, _ in number.in_summary)
         if digits.isdecimal() and len(digits) <= 2 and int(digits) <= COUNTED and not has_unit:
-            counted = _counted(text, number.end, language) or ("" if digits in written else NOTHING)
+            counted = _counted(read.rest, number.end, language) or ("" if digits in written else NOTHING)
         keys: frozenset[Key | Exact] = number.in_summary | wholes[at] | wholes[at + 1]
         if _SHORT_DATE.fullmatch(number.text):  # "12.06." is a day or a price
             keys |= _short_dates(number.text)
@@ -173,31 +171,46 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
     keys.update(units_in_words(text, language))
     keys.update(words_for_numbers(text, language))
     text = _near_digits(text)
-    may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
-    dates = list(dates_in(language).finditer(text)) if may_have_dates else []
-    days = {day for match in dates for readings in _days(match, language) for day in readings}
-    keys.update(_short_dates(text), _day_keys(days))
-    times = list(times_of_day(text))
-    keys.update(key for time in times for key in time.in_source)
-    text = _without(text, sorted([*(match.span() for match in dates), *((time.start, time.end) for time in times)]))
-    counted: set[str] = set()
-    figures = list(quantities(text, language))
-    keys.update(compound_keys(text, figures))
-    for number in figures:
-        keys.update(number.in_source)
-        counted.add(_counted(text, number.end, language))
-        # "two years ago" and "in 18 months" name a month
-        spans = [int(value) for kind, value in number.in_source if kind == "month" and abs(value) <= LONGEST_AGO]
-        for moment in (*sent_at[:1], *sent_at[-1:]):
-            for step in (step for span in spans for step in (-span, span)):
-                year, month = divmod(moment.year * 12 + moment.month - 1 + step, 12)
-                days.add((year, month + 1, None))
+    may_have_dates = not said.isdisjoint(months(language)) or bool(re.search(r"\d[./-]\d|月", text))
+    read = _read(text, language, may_have_dates)
+    days = {day for _, every in read.dates for readings in every for day in readings}
+    keys.update(_short_dates(text), _day_keys(days), compound_keys(read.rest, read.numbers))
+    keys.update(key for figure in (*read.times, *read.numbers) for key in figure.in_source)
+    counted = {_counted(read.rest, number.end, language) for number in read.numbers}
+    # "two years ago" and "in 18 months" name a month
+    spans = {int(value) for kind, value in keys if kind == "month" and abs(Decimal(value)) <= LONGEST_AGO}
+    for moment in (*sent_at[:1], *sent_at[-1:]):
+        for step in (step for span in spans for step in (-span, span)):
+            year, month = divmod(moment.year * 12 + moment.month - 1 + step, 12)
+            days.add((year, month + 1, None))
     sent_on = frozenset(moment.date() for moment in sent_at)
     keys.update((TIME, Decimal(moment.hour * 60 + moment.minute)) for moment in sent_at)
     keys.update((NUMBER, Decimal(year)) for day in sent_on for year in (day.year - 1, day.year, day.year + 1))
     keys.update((NUMBER, Decimal(part)) for day in days for part in day if part)
     named = frozenset(month for name, month in months(language).items() if name in said)
     return Facts(frozenset(keys), frozenset(counted - {""}), frozenset(days), named, sent_on)
+
+
+class _Read(NamedTuple):
+    """The figures of a text."""
+
+    dates: list[tuple[str, list[list[Day]]]]
+    """Each date as it is written, with the readings of each of its days."""
+    times: list[Figure]
+    numbers: list[Figure]
+    rest: str
+    """The text without dates and times, to which the places of `numbers` refer."""
+
+
+def _read(text: str, language: str, may_have_dates: bool = True) -> _Read:
+    """Read the figures of a text that `readable` returned, in a summary and in its source alike."""
+    dates = [(match, _days(match, language)) for match in dates_in(language).finditer(text)] if may_have_dates else []
+    dates = [(match, days) for match, days in dates if any(days)]
+    text = _without(text, [match.span() for match, _ in dates])
+    times = list(times_of_day(text))
+    rest = _without(text, [(time.start, time.end) for time in times])
+    named = [(match[0].rstrip("."), [each for each in days if each]) for match, days in dates]
+    return _Read(named, [*named_times(text), *times], list(quantities(rest, language)), rest)
 
 
 def _near_digits(text: str) -> str:
@@ -207,25 +220,13 @@ def _near_digits(text: str) -> str:
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Remove spans, which are in order and may overlap, from a text."""
+    """Remove spans, which are in order, from a text."""
     ends = [0, *(end for _, end in spans)]
     starts = [*(start for start, _ in spans), len(text)]
     return " , ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 Claims = Callable[[re.Match[str]], list[Claim]]
-
-
-def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Claim]) -> str:
-    """Add the claims in the text to `found`, and return the text without them."""
-
-    def take(match: re.Match[str]) -> str:
-        made = claims(match)
-        found.extend(made)
-        return " , " if made else match[0]
-
-    return pattern.sub(take, text)
-
 
 # Codes and addresses consist of ASCII letters: in scripts without spaces, other words touch them.
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
@@ -363,11 +364,6 @@ def _days(match: re.Match[str], language: str) -> list[list[Day]]:
     if match["mark"]:
         every[0].append((of_year, numbers[0], of_month))
     return [[day for day in readings if 1 <= day[1] <= 12] for readings in every]
-
-
-def _date(match: re.Match[str], language: str) -> list[Claim]:
-    every = (days for days in _days(match, language) if days)
-    return [Claim(match[0].rstrip("."), _day_keys(day for day in days if not day[0]), tuple(days)) for days in every]
 
 
 def _day_keys(days: Iterable[Day]) -> frozenset[Key | Exact]:
