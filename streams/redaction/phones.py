@@ -7,7 +7,6 @@ labelled texts its precision is 0.70, and it takes 0.8 ms per text where this ta
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate
 from typing import NamedTuple
 
 from phonenumbers import NumberParseException, PhoneMetadata, is_possible_number, parse
@@ -73,55 +72,47 @@ class Phones:
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         for run in _RUN.finditer(text):
-            if run.end() - run.start() >= LEAST_DIGITS:
-                yield from self._in_run(text, run)
-
-    def _in_run(self, text: str, run: re.Match[str]) -> Iterator[tuple[int, int]]:
-        groups = [found.span() for found in _GROUP.finditer(text, run.start(), run.end())]
-        if _GOES_ON.match(text, run.end()):
-            groups.pop()
-        at = starts = 0
-        follows = True
-        while at < len(groups) and starts < MOST_STARTS:
-            begin = groups[at][0]
-            while begin > run.start() and text[begin - 1] in "+(":
-                begin -= 1
-            if text[begin] not in "+(" and not follows:
-                at += 1
+            if run.end() - run.start() < LEAST_DIGITS:
                 continue
-            starts += 1
-            taken = self._taken(text, begin, groups[at : at + MOST_GROUPS])
-            follows = bool(taken)
-            if taken:
-                yield begin, groups[at + taken - 1][1]
-            at += taken or 1
+            groups = [found.span() for found in _GROUP.finditer(text, run.start(), run.end())]
+            if _GOES_ON.match(text, run.end()):
+                groups.pop()
+            at = starts = 0
+            follows = True
+            while at < len(groups) and starts < MOST_STARTS:
+                begin, taken = groups[at][0], 0
+                while begin > run.start() and text[begin - 1] in "+(":
+                    begin -= 1
+                if text[begin] in "+(" or follows:
+                    starts += 1
+                    taken = self._taken(text, begin, groups[at : at + MOST_GROUPS])
+                    follows = bool(taken)
+                if taken:
+                    yield begin, groups[at + taken - 1][1]
+                at += taken or 1
 
     def _taken(self, text: str, begin: int, groups: list[tuple[int, int]]) -> int:
         """Return the largest number of groups that together make a telephone number; 0 if none do."""
-        parts = [text[start:end] for start, end in groups]
-        digits, sizes = "".join(parts), list(accumulate(map(len, parts)))
-        if len(digits) < LEAST_DIGITS:
-            return 0
         before = text[max(0, begin - NEAR) : begin]
+        parts = [text[start:end] for start, end in groups]
         for count in range(len(parts), 0, -1):
-            if LEAST_DIGITS <= sizes[count - 1] <= MOST_DIGITS + 2:
-                end = groups[count - 1][1]
-                written = Written(text[begin:end], parts[:count], digits[: sizes[count - 1]], before)
-                if written.text.lstrip("(").startswith("+"):
-                    found = is_international(written.digits)
-                else:
-                    found = self._is_number(written) and not (
-                        _DATE.match(written.text) or _UNIT.match(text, end) or leaning(before) < 0
-                    )
-                if found:
-                    return count
+            digits, end = "".join(parts[:count]), groups[count - 1][1]
+            if not LEAST_DIGITS <= len(digits) <= MOST_DIGITS + 2:
+                continue
+            written = Written(text[begin:end], parts[:count], digits, before)
+            if written.text.lstrip("(").startswith("+"):
+                found = is_international(digits)
+            elif digits.startswith("00"):
+                found = is_international(digits[2:]) and len(digits) > LONG_DIGITS and _may_be(written, text, end)
+            else:
+                found = any(is_national(each, written) for each in self._countries) and _may_be(written, text, end)
+            if found:
+                return count
         return 0
 
-    def _is_number(self, written: Written) -> bool:
-        digits = written.digits
-        if digits.startswith("00"):
-            return is_international(digits[2:]) and len(digits) > LONG_DIGITS
-        return any(is_national(country, written) for country in self._countries)
+
+def _may_be(written: Written, text: str, end: int) -> bool:
+    return not (_DATE.match(written.text) or _UNIT.match(text, end) or leaning(written.before) < 0)
 
 
 def leaning(before: str) -> int:
@@ -158,25 +149,20 @@ def is_international(digits: str) -> bool:
 
 def is_national(of: Country, written: Written) -> bool:
     """Check a number without a country code: in a form that people write, or after a word like "call"."""
-    if written.parts[0] == "0" and written.text[1:2] not in (" ", "("):
+    digits, parts = written.digits, written.parts
+    if parts[0] == "0" and written.text[1:2] not in (" ", "("):
         return False  # a decimal, or the ISBN of a book
     if of.region in NORTH_AMERICA:
-        return _is_north_american(of, written)
-    digits = written.digits
-    if len(digits) <= SHORT_DIGITS:
+        shape = [len(part) for part in parts]
+        if len(digits) == LONG_DIGITS + 1 and digits[0] == "1":
+            digits, shape = digits[1:], shape[1:] if shape[0] == 1 else [shape[0] - 1, *shape[1:]]
+        looks_so = len(shape) > 1
+        if looks_so and shape not in ([3, 3, 4], [3, 7]):
+            return False
+    elif len(digits) <= SHORT_DIGITS:
         return False
-    if of.trunk and digits.startswith(of.trunk):
-        looks_so = of.trunk == "0" or len(written.parts) > 1
-        return bool(of.number.fullmatch(digits.removeprefix(of.trunk))) and (looks_so or leaning(written.before) > 0)
-    looks_so = written.text.startswith("(") or (not of.trunk and digits.startswith("0"))
+    elif of.trunk and digits.startswith(of.trunk):
+        digits, looks_so = digits.removeprefix(of.trunk), of.trunk == "0" or len(parts) > 1
+    else:
+        looks_so = written.text.startswith("(") or (not of.trunk and digits.startswith("0"))
     return bool(of.number.fullmatch(digits)) and (looks_so or leaning(written.before) > 0)
-
-
-def _is_north_american(of: Country, written: Written) -> bool:
-    digits = written.digits
-    shape = [len(part) for part in written.parts]
-    if len(digits) == LONG_DIGITS + 1 and digits[0] == "1":
-        digits, shape = digits[1:], shape[1:] if shape[0] == 1 else [shape[0] - 1, *shape[1:]]
-    if shape not in ([3, 3, 4], [3, 7]) and len(shape) > 1:
-        return False
-    return bool(of.number.fullmatch(digits)) and (len(shape) > 1 or leaning(written.before) > 0)
