@@ -35,9 +35,9 @@ from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.first_person import kind_of
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality.assess import SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import SourceTexts, assess
 from afterword.streams.summarizer.summarizer import make_summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.language import detect, words
 from afterword.streams.text.sentences import cut_at_word, split_sentences
@@ -149,7 +149,7 @@ def show_extractive() -> None:
 
 def _grounding(text: str, meeting: Meeting) -> float:
     source = SourceTexts("\n".join(meeting.turns))
-    return assess(source, Texts(title="-", short="-", long=text), QualitySettings()).grounding
+    return assess(source, Texts("-", "-", text), QualitySettings()).grounding
 
 
 def rouge(candidate: str, reference: str) -> tuple[float, float, float]:

@@ -16,6 +16,7 @@ from afterword.schemas import FactKind
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import FACTS, FIELDS
+from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.content import walk
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
 from afterword.streams.text.visible import strip_control_tokens
@@ -111,14 +112,9 @@ class StatedFact(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Texts):
     """Cleaned texts: without control tokens, with single spaces, and within the lengths of a Summary."""
 
-    title: str
-    short_summary: str
-    long_summary: str
-    rolling_summary: str = ""
-    """Empty if it was not requested."""
     facts: tuple[StatedFact, ...] | None = None
     """None if the answer has no list of facts."""
 

@@ -13,10 +13,9 @@ from afterword.streams.summarizer.quality.assess import (
     SHORT_SENTENCES,
     Problem,
     SourceTexts,
-    Texts,
     assess,
 )
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.sentences import first_sentences
 

@@ -55,6 +55,25 @@ class SummaryRequest:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """The texts of one summary."""
+
+    title: str
+    short_summary: str
+    long_summary: str
+    rolling_summary: str = ""
+    """Empty if none was asked for."""
+
+    @property
+    def of_episode(self) -> tuple[str, str, str]:
+        return (self.title, self.short_summary, self.long_summary)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        return (*self.of_episode, self.rolling_summary) if self.rolling_summary else self.of_episode
+
+
+@dataclass(frozen=True)
 class Summary:
     """Texts that can be stored as they are: not empty, without control tokens, and within their lengths."""
 

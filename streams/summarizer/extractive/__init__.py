@@ -1,7 +1,6 @@
 """Summaries made from the conversation's own sentences: deterministic, without a network or a model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
@@ -17,11 +16,12 @@ from afterword.streams.summarizer.extractive.ranking import (
     weight,
 )
 from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS, title_of
+from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.language import UNDETERMINED, detect_all, stem_words
 from afterword.streams.text.sentences import cut_at_word
 from afterword.streams.text.visible import strip_control_tokens
 
-__all__ = ["ExtractiveTexts", "carry_forward", "condense", "summarize"]
+__all__ = ["carry_forward", "condense", "summarize"]
 SHORT_CHARACTERS = 400
 LONG_CHARACTERS = 1000
 ROLLING_EXCHANGES = 3
@@ -33,21 +33,13 @@ ENGLISH = "en"
 NO_TEXT = "No text was exchanged."
 
 
-@dataclass(frozen=True)
-class ExtractiveTexts:
-    """The four texts of an extractive summary; none is empty."""
-
-    title: str
-    short_summary: str
-    long_summary: str
-    rolling_summary: str
-
-
 def summarize(
     episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
-) -> ExtractiveTexts:
-    """Summarize an episode with its own sentences. This is deterministic, and takes less than a second for any
-    episode."""
+) -> Texts:
+    """Summarize an episode with its own sentences; no text is empty.
+
+    This is deterministic, and takes less than a second for any episode.
+    """
     detected = detect_all(message.content for message in episode.messages)
     language = ENGLISH if detected == UNDETERMINED else detected
     terms = cache(_terms_of(language))  # title and texts compare the same sentences
@@ -56,7 +48,7 @@ def summarize(
     rolling = carry_forward(previous_rolling, told.lines(ROLLING_EXCHANGES), rolling_tokens, terms)
     visible = (strip_control_tokens(message.content).strip() for message in episode.messages)
     beginning = next(filter(None, visible), NO_TEXT)
-    return ExtractiveTexts(
+    return Texts(
         title=title_of(turns, language) or cut_at_word(beginning, TITLE_CHARACTERS),
         short_summary=told.text(SHORT_CHARACTERS) or cut_at_word(beginning, SHORT_CHARACTERS),
         long_summary=told.text(long_characters) or cut_at_word(beginning, long_characters),

@@ -22,6 +22,7 @@ from afterword.streams.summarizer.quality.facts import (
     weekdays,
 )
 from afterword.streams.summarizer.quality.names import ROLES, fold, names, words_of
+from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import (
     DETECTED_CHARACTERS,
@@ -256,25 +257,6 @@ class SourceTexts:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """The texts of one summary."""
-
-    title: str
-    short: str
-    long: str
-    rolling: str = ""
-    """Empty if none was asked for."""
-
-    @property
-    def of_episode(self) -> tuple[str, str, str]:
-        return (self.title, self.short, self.long)
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        return (*self.of_episode, self.rolling) if self.rolling else self.of_episode
-
-
-@dataclass(frozen=True)
 class Problem:
     """A reason to refuse a summary."""
 
@@ -302,7 +284,7 @@ def assess(source: SourceTexts, texts: Texts, rules: QualitySettings) -> Assessm
     This takes some milliseconds for twenty messages, and is linear in the source, whose first 400,000 characters are
     read.
     """
-    grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling, source.carried)
+    grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling_summary, source.carried)
     problems = list(_problems(texts, source))
     if grounding.wrong_figure:
         feedback = "a number, date, amount, code or address in it does not occur in the conversation"
@@ -324,26 +306,26 @@ def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
         yield Problem("refused", "it was a refusal")
     if _echoes(texts, source):
         yield Problem("echo", "it repeated the instructions")
-    if any(repeats_itself(text) for text in (texts.short, texts.long)):
+    if any(repeats_itself(text) for text in (texts.short_summary, texts.long_summary)):
         yield Problem("repetition", "it repeated itself")
     yield from _mismatches(texts, source)
 
 
 def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
     """Yield problems of language, topic and length, compared with the source."""
-    summary, length = f"{texts.short} {texts.long}", len(source.episode)
+    summary, length = f"{texts.short_summary} {texts.long_summary}", len(source.episode)
     spoken = (source.beginning, *source.by_speaker)
-    if is_other_language((texts.short, texts.long), spoken):
+    if is_other_language((texts.short_summary, texts.long_summary), spoken):
         yield Problem("wrong_language", "it was not in the language of the conversation")
     elif shared_terms(summary, source.evidence.stems, source.language) < SHARED_TERMS:
         yield Problem("off_topic", "it was not about this conversation")
-    tokens = words(texts.long)
+    tokens = words(texts.long_summary)
     copied = max(COPIED_WORDS, ceil(COPIED_SHARE * len(tokens)))
     if any(map(source.evidence.has_run, runs(tokens, copied))):
         yield Problem("copied", "it copied the conversation instead of summarizing it")
-    if len(texts.long) > max(length, TINY_SOURCE_CHARACTERS):
+    if len(texts.long_summary) > max(length, TINY_SOURCE_CHARACTERS):
         yield Problem("too_long", "it was longer than the conversation")
-    if length > FEW_SENTENCES_CHARACTERS and len(split_sentences(texts.long)) < LONG_SENTENCES[0]:
+    if length > FEW_SENTENCES_CHARACTERS and len(split_sentences(texts.long_summary)) < LONG_SENTENCES[0]:
         yield Problem("too_short", f"its longest text had fewer than {LONG_SENTENCES[0]} sentences")
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.summarizer.extractive import ExtractiveTexts, summarize
+from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.language import stem_words
 from afterword.streams.text.prose import sentences_of
 from afterword.streams.text.sentences import split_sentences
@@ -27,11 +28,11 @@ ORDER: tuple[Turn, ...] = (
 )
 
 
-def summary_of(*turns: Turn, previous: str = "") -> ExtractiveTexts:
+def summary_of(*turns: Turn, previous: str = "") -> Texts:
     return summarize(an_episode_of(*turns), previous, 800)
 
 
-def texts(summary: ExtractiveTexts) -> list[str]:
+def texts(summary: Texts) -> list[str]:
     return [summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary]
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.prompt import JSON_FRAME
-from afterword.streams.summarizer.quality.assess import SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import SourceTexts, assess
+from afterword.streams.summarizer.summary import Texts
 
 LINES = [
     "Hello, I ordered a blue kettle last week and it arrived with a broken lid.",
@@ -20,12 +21,17 @@ LINES = [
 ]
 SOURCE = SourceTexts("\n".join(LINES))
 GOOD = Texts(
-    title="Replacement for a broken kettle",
-    short="The user's new kettle arrived broken. A replacement will be delivered by Friday.",
-    long="The user reported a kettle whose lid was broken on arrival and sent a photo of the crack. The assistant "
+    "Replacement for a broken kettle",
+    "The user's new kettle arrived broken. A replacement will be delivered by Friday.",
+    "The user reported a kettle whose lid was broken on arrival and sent a photo of the crack. The assistant "
     "accepted the fault and offered a refund or a replacement. The user chose the replacement, which is due by Friday. "
     "The broken kettle need not be sent back.",
 )
+
+
+def but(**texts: str) -> Texts:
+    """Return the good summary with other texts, by `title`, `short` or `long`."""
+    return replace(GOOD, **{{"short": "short_summary", "long": "long_summary"}.get(n, n): t for n, t in texts.items()})
 
 
 def reasons(texts: Texts, source: SourceTexts = SOURCE) -> list[str]:
@@ -39,26 +45,28 @@ def test_a_faithful_summary_has_no_problems() -> None:
 @pytest.mark.parametrize(
     ("reason", "spoilt"),
     [
-        ("empty", replace(GOOD, title="…")),
-        ("refused", replace(GOOD, short="I'm sorry, but I cannot summarise this conversation.")),
-        ("repetition", replace(GOOD, long=GOOD.long + " The kettle is broken." * 8)),
-        ("repetition", replace(GOOD, short="kettle kettle kettle kettle kettle")),
-        ("copied", replace(GOOD, long=" ".join(LINES[:6]))),
-        ("too_long", replace(GOOD, long=" ".join(f"The kettle's {w}." for w in (GOOD.long + GOOD.short).split()))),
+        ("empty", but(title="…")),
+        ("refused", but(short="I'm sorry, but I cannot summarise this conversation.")),
+        ("repetition", but(long=GOOD.long_summary + " The kettle is broken." * 8)),
+        ("repetition", but(short="kettle kettle kettle kettle kettle")),
+        ("copied", but(long=" ".join(LINES[:6]))),
+        (
+            "too_long",
+            but(long=" ".join(f"The kettle's {w}." for w in (GOOD.long_summary + GOOD.short_summary).split())),
+        ),
         (
             "wrong_language",
-            replace(GOOD, long="Der Nutzer meldete einen Wasserkocher mit zerbrochenem Deckel und bekommt Ersatz."),
+            but(long="Der Nutzer meldete einen Wasserkocher mit zerbrochenem Deckel und bekommt Ersatz."),
         ),
         (
             "off_topic",
-            replace(
-                GOOD,
+            but(
                 short="Two gardeners compared their tomatoes and pumpkins.",
                 long="They discussed compost, rainfall and greenhouse heating throughout autumn. Snails ate leaves.",
             ),
         ),
-        ("ungrounded", replace(GOOD, short="Karen Whitfield from Boston complained about a kettle.")),
-        ("unsupported_figure", replace(GOOD, short="The user's kettle arrived broken; 45 dollars will be refunded.")),
+        ("ungrounded", but(short="Karen Whitfield from Boston complained about a kettle.")),
+        ("unsupported_figure", but(short="The user's kettle arrived broken; 45 dollars will be refunded.")),
     ],
 )
 def test_a_spoilt_summary_is_told_as_what_it_is(reason: str, spoilt: Texts) -> None:
@@ -67,7 +75,7 @@ def test_a_spoilt_summary_is_told_as_what_it_is(reason: str, spoilt: Texts) -> N
 
 def test_an_echo_of_the_instructions_is_told_unless_the_conversation_itself_holds_them() -> None:
     sentence = next(line for line in JSON_FRAME.splitlines() if len(line.split()) > 12)
-    echo = replace(GOOD, long=f"{GOOD.long} {sentence}")
+    echo = but(long=f"{GOOD.long_summary} {sentence}")
     assert "echo" in reasons(echo, replace(SOURCE, instructions=JSON_FRAME))
     said_so = replace(SOURCE, episode=f"{SOURCE.episode}\n{sentence}", instructions=JSON_FRAME)
     assert "echo" not in reasons(echo, said_so)
@@ -79,7 +87,7 @@ def test_a_tiny_conversation_may_have_a_summary_that_is_longer_than_it() -> None
 
 
 def test_few_sentences_are_a_fault_of_long_conversations_only() -> None:
-    brief = replace(GOOD, long="The kettle was broken on arrival and will be replaced by Friday.")
+    brief = but(long="The kettle was broken on arrival and will be replaced by Friday.")
     assert reasons(brief) == []
     assert reasons(brief, replace(SOURCE, episode="\n".join(LINES + [f"{line} Really." for line in LINES] * 2))) == [
         "too_short"
@@ -95,12 +103,12 @@ def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
 
 def test_a_huge_conversation_is_read_up_to_a_bound() -> None:
     source = SourceTexts("\n".join(LINES) * 2000 + " The code is QX-99812.")
-    assert "QX-99812" in assess(source, replace(GOOD, short="The code is QX-99812."), QualitySettings()).unsupported
+    assert "QX-99812" in assess(source, but(short="The code is QX-99812."), QualitySettings()).unsupported
 
 
 def test_a_source_is_read_once_for_all_its_summaries() -> None:
     source = SourceTexts(episode=SOURCE.episode)
     assess(source, GOOD, QualitySettings())
     evidence = source.evidence
-    assess(source, replace(GOOD, short="The code is QX-99812."), QualitySettings())
+    assess(source, but(short="The code is QX-99812."), QualitySettings())
     assert source.evidence is evidence
