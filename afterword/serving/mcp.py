@@ -98,7 +98,7 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
 
     async def call(_: RequestContext, params: CallToolRequestParams) -> CallToolResult:
         try:
-            tool, answer = await call_tool(toolbox, params.name, params.arguments or {})
+            answer = await call_tool(toolbox, params.name, params.arguments or {})
         except AfterwordError as error:  # for the model to read
             detail = explained(error)[1]
             if isinstance(error, RequestInvalid):
@@ -106,7 +106,9 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
             content = [TextContent(type="text", text=f"{error.error_type}: {detail}")]
             return CallToolResult(content=content, is_error=True, _meta={ERROR_TYPE: error.error_type})
         content = [TextContent(type="text", text=answer.text)]
-        return CallToolResult(content=content, structured_content=tool.document(answer))
+        # without fields that have their default, to keep it short for the model
+        document = answer.document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return CallToolResult(content=content, structured_content=document)
 
     server: Server[Any] = Server(
         NAME,
@@ -128,7 +130,7 @@ def described(tool: AgentTool[Any]) -> Tool:
         title=tool.title,
         description=inspect.getdoc(tool.call),
         input_schema=tool.arguments.model_json_schema(),
-        output_schema=tool.answer.json_schema(),
+        output_schema=tool.answer.model_json_schema(),
         annotations=ToolAnnotations(
             read_only_hint=tool.scope == "read",
             destructive_hint=tool.destructive,

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from afterword.reading.context import ANYONE
 from afterword.reading.matches import NOTHING_KNOWN, hit_lines
@@ -128,7 +128,7 @@ class ChangeAccepted(Model):
 class ToolAnswer(NamedTuple):
     """A tool's result. `document` is for programs; `text` is for the model, with quotations fenced."""
 
-    document: object
+    document: Model
     text: str
 
 
@@ -244,7 +244,7 @@ class AgentTool(Generic[G]):
     title: str
     call: Callable[[Toolbox, G], Awaitable[ToolAnswer]]
     arguments: type[G]
-    answer: TypeAdapter[Any]
+    answer: type[Model]
     scope: Permission = "read"
     destructive: bool = False
 
@@ -252,21 +252,17 @@ class AgentTool(Generic[G]):
     def name(self) -> str:
         return self.call.__name__
 
-    def document(self, answer: ToolAnswer) -> Any:
-        """Return the answer as JSON, without fields that have their default, to keep it short for the model."""
-        return self.answer.dump_python(answer.document, mode="json", by_alias=True, exclude_defaults=True)
-
 
 TOOLS: tuple[AgentTool[Any], ...] = (
-    AgentTool("Search the memory", Toolbox.recall, RecallArguments, TypeAdapter(RecallAnswer)),
-    AgentTool("Show what is known of the user", Toolbox.get_profile, ProfileArguments, TypeAdapter(ProfileAnswer)),
-    AgentTool("Load a conversation", Toolbox.get_context, ContextArguments, TypeAdapter(ContextAnswer)),
-    AgentTool("Read a message", Toolbox.get_message, MessageArguments, TypeAdapter(MessageInContext)),
-    AgentTool("List conversations", Toolbox.list_conversations, ConversationsArguments, TypeAdapter(ConversationPage)),
-    AgentTool("Show an episode", Toolbox.get_episode, EpisodeArguments, TypeAdapter(EpisodeDocument)),
-    AgentTool("Remember a message", Toolbox.remember, RememberArguments, TypeAdapter(ChangeAccepted), "write"),
-    AgentTool("Summarize now", Toolbox.flush, FlushArguments, TypeAdapter(ChangeAccepted), "write"),
-    AgentTool("Forget a message", Toolbox.forget_message, ForgetArguments, TypeAdapter(ChangeAccepted), "write", True),
+    AgentTool("Search the memory", Toolbox.recall, RecallArguments, RecallAnswer),
+    AgentTool("Show what is known of the user", Toolbox.get_profile, ProfileArguments, ProfileAnswer),
+    AgentTool("Load a conversation", Toolbox.get_context, ContextArguments, ContextAnswer),
+    AgentTool("Read a message", Toolbox.get_message, MessageArguments, MessageInContext),
+    AgentTool("List conversations", Toolbox.list_conversations, ConversationsArguments, ConversationPage),
+    AgentTool("Show an episode", Toolbox.get_episode, EpisodeArguments, EpisodeDocument),
+    AgentTool("Remember a message", Toolbox.remember, RememberArguments, ChangeAccepted, "write"),
+    AgentTool("Summarize now", Toolbox.flush, FlushArguments, ChangeAccepted, "write"),
+    AgentTool("Forget a message", Toolbox.forget_message, ForgetArguments, ChangeAccepted, "write", True),
 )
 
 
@@ -284,7 +280,7 @@ def require_user(principal: Principal) -> None:
         raise NotPermitted(problem=problem)
 
 
-async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -> tuple[AgentTool[Any], ToolAnswer]:
+async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Call a tool. Raises: AfterwordError."""
     tool = next((tool for tool in TOOLS if tool.name == name), None)
     if tool is None:
@@ -299,7 +295,7 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
         given = tool.arguments.model_validate_json(json.dumps(stated))
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error)) from None
-    return tool, await tool.call(toolbox, given)
+    return await tool.call(toolbox, given)
 
 
 @router.post("/mcp", include_in_schema=False)
