@@ -22,7 +22,7 @@ _NOT_SAID = re.compile(r"\s{0,3}(?:#{1,6}\s|\|.*\||[-*_=]{3,}\s*$|(?:\*\*|__)[^*
 """Headings, table rows, rules, and lines that are bold as a whole."""
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*|__)(?P<text>[^*_#\n|]{1,200}?):?(?:\*\*|__)?:?\s*$")
 """A heading. Right before a list it introduces the list."""
-_ITEM = re.compile(r"\s{0,40}(?:[-*+•·–]|(?P<number>\d{1,3})[.)])\s+(?=\S)")
+_ITEM = re.compile(r"\s{0,40}(?:[-*+•·–]|(?P<number>\d{1,3})[.)])\s+(?:\[[ xX]\]\s+)?(?=\S)")
 _QUOTED = re.compile(r"\s{0,3}(?:>\s?)+")
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,1000}\)")
 _EMPHASIS = re.compile(r"(\*{1,3}|__|~~|`{1,2})(?=[^\s*_~`])([^*~`\n]{0,300}?[^\s*_~`]|[^\s*_~`])\1(?!\w)")
@@ -41,7 +41,7 @@ def sentences_of(content: str) -> tuple[str, ...]:
     for is_item, group in groupby(spoken, key=lambda line: line[0]):
         lines = [text for _, text in group]
         opening = found.pop() if found and found[-1].endswith((":", "：")) else ""
-        whole = f"{opening} {'; '.join(line.rstrip('.;, ') for line in lines)}."
+        whole = f"{opening} {'; '.join(line.rstrip('.;, ') for line in lines)}"
         if is_item and opening and len(whole) <= MAX_LIST_CHARACTERS:
             found.append(whole)
             continue
@@ -53,7 +53,7 @@ def sentences_of(content: str) -> tuple[str, ...]:
 
 
 def _spoken(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield the lines, and whether each is a list item. A message that has no prose is read as it is."""
+    """Yield the lines, and whether each is a list item. A message without prose is read as it is, without bars."""
     lines = [*_without_code(text.splitlines())]
     prose = [line for line in lines if line.strip() and not _NOT_SAID.match(line)]
     numbered = sum(bool(item and item["number"]) for item in map(_ITEM.match, prose))
@@ -65,6 +65,8 @@ def _spoken(text: str) -> Iterator[tuple[bool, str]]:
         line = line[found.end() :] if (found := _QUOTED.match(line)) else line
         item = _ITEM.match(line)
         is_item = item is not None and (item["number"] is None or numbered > 1)  # "12. Mai" alone is a date
+        if line.lstrip().startswith("|"):
+            line = ", ".join(cell.strip() for cell in line.strip("| -:").split("|"))
         said = " ".join(_EMPHASIS.sub(r"\2", _LINK.sub(r"\1", line[item.end() if item and is_item else 0 :])).split())
         if said:
             if is_item and heading:
@@ -89,4 +91,5 @@ def _ended(sentence: str) -> str:
     sentence = sentence.rstrip(ENDS + " ")
     if sentence.count('"') % 2:  # the other mark is in another sentence
         sentence = sentence.strip('"')
-    return sentence + "." if sentence[-1:].isalnum() and sentence[-1] < "\u0e00" else sentence
+    last = sentence.rstrip(")]%°€")[-1:]
+    return sentence + "." if last.isalnum() and last < "\u0e00" else sentence

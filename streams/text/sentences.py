@@ -28,6 +28,8 @@ _STARTS = word_set("sentences", "starts")
 _WORD = re.compile(r"\w{1,20}")
 _SIGNS = re.compile(r"\W*")
 _LIST_NUMBER = re.compile(r"\d{1,3}\.")
+_WHOLE_WORD = re.compile(r"(?:\w{4,}|\d+[a-z]+)\.")
+"""Ends a sentence of somebody who writes no capital letters. Shorter words may be abbreviations, numbers ordinals."""
 
 
 def split_sentences(text: str) -> list[str]:
@@ -62,11 +64,15 @@ def _after_signs(text: str, start: int) -> int:
 def _ends(text: str, start: int, first_word: int, found: re.Match[str]) -> bool:
     if found["soft"] is None or "\n" in found[0]:
         return True
-    if text[found.end() : found.end() + 1].islower():
+    words = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()].rsplit(None, 2)[-2:]
+    if text[found.end() : found.end() + 1].islower() and not (
+        text[first_word].islower() and words and _WHOLE_WORD.fullmatch(words[-1])
+    ):
         return False
     if _LIST_NUMBER.fullmatch(text, first_word, found.start()):
         return False
-    words = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()].rsplit(None, 2)[-2:]
+    if len(words) > 1 and words[0].endswith(":") and _LIST_NUMBER.fullmatch(words[1]):
+        return False
     if not words or len(words[-1]) == 1:
         return True
     return not _goes_on(words, text[found.end() : found.end() + _NEAR_CHARACTERS])

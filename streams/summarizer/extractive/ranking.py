@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, count, groupby, islice, pairwise
 
 from afterword.schemas import EpisodeMessage
@@ -12,10 +12,8 @@ from afterword.streams.text.vocabulary import pattern, word_set
 
 MAX_CHARACTERS = 380
 """Longest exchange, so that a short summary has room for any of them. A single longer sentence is cut."""
-LAST = 1_000_000
-"""Added to the place of a question, so that it stands at the end of its turn, before the answer."""
-LONG_TURN = 3
-"""If an assistant's turn has more sentences than this, only the first one is used."""
+LONG_TURN = 300
+"""If an assistant's turn has more characters than this, only its first sentence is used."""
 
 Terms = Callable[[str], Sequence[str]]
 """Returns the stems of a text in one language, without its stop words."""
@@ -44,7 +42,7 @@ def _one_of(name: str) -> str:
 
 # They read texts in lower case: ignoring the case takes five times as long with this many alternatives.
 GREETING = re.compile(
-    rf"\W*(?:(?:{_one_of('greetings')})\b|{_one_of('greetings_unspaced')})"
+    rf"(?:\W*(?:(?:{_one_of('greetings')})\b|{_one_of('greetings_unspaced')}))+"
 )  # for use with `match`, because a greeting begins a sentence
 OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of('offers')})|{_one_of('offers_unspaced')}")
 ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of('oneself')})(?!\w)|{_one_of('oneself_unspaced')}")
@@ -62,10 +60,7 @@ class Sentence:
     speaker: str
     """The role, and the name of who said it if it is known."""
     place: tuple[int, int]
-    """The number of its turn in the episode, and its own number in the turn.
-
-    Questions come last in a turn, so that the answer follows.
-    """
+    """The number of its turn in the episode, and its own number in the turn."""
 
 
 @dataclass
@@ -104,7 +99,7 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
             placed = [Sentence(text, speaker[0], label, (len(turns), next(number))) for text in sentences]
             turn.said += sentences
             turn.statements += [sentence for sentence in placed if not is_question(sentence.text)]
-            asked = [replace(s, place=(len(turns), s.place[1] + LAST)) for s in placed if is_question(s.text)]
+            asked = [sentence for sentence in placed if is_question(sentence.text)]
             if asked or (at != asked_at and any(map(terms, sentences))):
                 turn.questions, asked_at = asked, at
         turns.append(turn)
@@ -118,19 +113,19 @@ def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
 
 def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchange]:
     turn = turns[at]
-    is_long = turn.speaker[0] != "user" and len(turn.statements) > LONG_TURN
-    answers = at > 0 and turns[at - 1].questions and {*turn.statements[:1]} <= {*_with_answer(turns, at - 1)}
+    is_long = turn.speaker[0] != "user" and sum(map(len, turn.said)) > LONG_TURN
+    answers = at > 0 and turns[at - 1].questions and {*turn.statements[:1]} <= {*_with_answer(turns, at - 1, terms)}
     for sentence in turn.statements[: 1 if is_long else None]:
         if len(sentence.text) > MAX_CHARACTERS or not any(map(str.isalpha, "".join(terms(sentence.text)))):
             continue
         is_answer = answers and sentence is turn.statements[0]
         if not is_answer or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):
             yield (sentence,)
-    if turn.questions and not is_long and (asked := _with_answer(turns, at)):
+    if turn.questions and not is_long and (asked := _with_answer(turns, at, terms)):
         yield asked  # a question at the end of a long answer only offers to say more
 
 
-def _with_answer(turns: Sequence[Turn], at: int) -> Exchange:
+def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
     """Return a turn's last question with its answer; nothing if the answer is too long or about something else.
 
     If a question is answered by a question, the answer to that one follows.
@@ -138,7 +133,9 @@ def _with_answer(turns: Sequence[Turn], at: int) -> Exchange:
     found = turns[at].questions[-1:]
     for turn in turns[at + 1 : at + 3]:
         if is_question(found[-1].text):
-            found = [*found, *(turn.statements[:1] or turn.questions[-1:])]
+            # "Wow!" answers nothing
+            told = [said for said in turn.statements if said.text[-1] != "!" or len(terms(said.text)) != 1]
+            found = [*found, *(told[:1] or turn.statements[:1] or turn.questions[-1:])]
     if sum(len(sentence.text) for sentence in found) > MAX_CHARACTERS or _codes_differ(found[0].text, found[-1].text):
         return ()
     is_open = is_question(found[-1].text) and found[-1].place[0] < len(turns) - 1

@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, LONG_TURN, Turn
-from afterword.streams.text.language import stem
+from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
+from afterword.streams.text.language import stem, words
 from afterword.streams.text.sentences import cut_at_word
-from afterword.streams.text.vocabulary import VOCABULARY, word_set
+from afterword.streams.text.vocabulary import VOCABULARY, pattern, word_set
 
 TITLE_CHARACTERS = 60
+MOST_SENTENCES = 4
+"""Only this many sentences of a turn are read."""
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
 _CLAUSE_END = re.compile(r",(?!\w)|(?<!\w),|[，、]")
 _PART_END = re.compile(
@@ -18,6 +20,9 @@ _PART_END = re.compile(
 
 _FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
 """Its full stop ends no clause."""
+_OWN_NAME = re.compile(
+    rf"\b(?i:{pattern('titles', 'own_name')}) (?:[A-ZÀ-Þ][\w'’-]+\W*){{1,3}}(?:and |und |et |y |e |en )?"
+)
 
 
 _DETERMINERS, _LINKS = (
@@ -44,15 +49,18 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
     languages that the lists above do not have, a phrase is a run of words between stop words.
     """
     for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
-        for said in turn.said[: LONG_TURN + 1]:
-            sentence = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said).strip(".!:;,，。、 ")
-            for part in _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
-                clauses = _CLAUSE_END.split(part)
-                phrases = [_trimmed(run, clause, language) for clause in clauses for run in _runs(clause, language)]
-                if any(phrases) and not _WORD.fullmatch(sentence):
-                    long = (phrase for phrase in phrases if phrase and not _WORD.fullmatch(phrase.lstrip(_AMOUNT)))
-                    title = next(long, cut_at_word(sentence, TITLE_CHARACTERS))
-                    return title[:1].upper() + title[1:]
+        for said in turn.said[:MOST_SENTENCES]:
+            greeted = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said)
+            sentence = _OWN_NAME.sub("", greeted).strip(".!:;,，。、 ")
+            parts = _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))
+            clauses = [clause for part in parts for clause in _CLAUSE_END.split(part)]
+            found = (_trimmed(run, clause, language) for clause in clauses for run in _runs(clause, language))
+            phrases = list(filter(None, found))
+            if phrases and len(words(sentence)) > 1:
+                long = (phrase for phrase in phrases if not _WORD.fullmatch(phrase.strip(_AMOUNT)))
+                whole = sentence if len(sentence) <= TITLE_CHARACTERS else phrases[0]
+                title = cut_at_word(next(long, whole), TITLE_CHARACTERS)
+                return title[:1].upper() + title[1:]
     return ""
 
 
@@ -72,16 +80,18 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
         is_name_next = following.lower() in determiners or following[:1].isupper() or following[:1].isdigit()
         last = run[-1][0] if run else ""
         is_genitive = language == "de" and last[:1].isupper() and small.endswith(("r", "es"))
-        if small in determiners and not (_links(last, language) or is_genitive):
-            if language == "en":  # what precedes the verb is its subject
-                yield run[:-1]
+        if small in determiners and not (_links(last, language) or is_genitive or (run and small in links)):
+            # in English, what precedes the verb is its subject
+            yield run[:-1] if language == "en" else run if any(_links(each[0], language) for each in run) else []
             run = []
         elif small in determiners or small in links or (small == "to" and is_name_next):
             run.append(word)
         elif _breaks(word[0], before, is_definite, language):
-            if small in _VAGUE:  # a time, to which the words before it belong, as in "for two years"
-                linked = [number for number, other in enumerate(run) if _links(other[0], language)]
-                run = run[: linked[-1]] if linked else []
+            if small in _VAGUE:  # a time, to which the words before it belong, as in "by the end of the week"
+                while run and not _links(run.pop()[0], language):
+                    pass
+                while run and run[-1][0].lower() in _VAGUE:
+                    run.pop()
             another = [n for n, pair in enumerate(pairwise(run)) if pair[0][0] == "and" and pair[1][0] in determiners]
             yield run[: another[-1]] if another else run  # "… and the bank says": a clause of its own
             run = []

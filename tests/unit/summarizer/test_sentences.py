@@ -21,6 +21,9 @@ from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, split
         ("First line\n- second\n\nthird", ["First line", "- second", "third"]),
         ("1. Open it. 2. Close it.", ["1. Open it.", "2. Close it."]),
         ("It costs 20. Then pay.", ["It costs 20.", "Then pay."]),
+        ("Added: 4. Budget (300 euros).", ["Added: 4. Budget (300 euros)."]),
+        ("van comes at 8am. new flat is in leeds. ok", ["van comes at 8am.", "new flat is in leeds.", "ok"]),
+        ("am 3. platz, ca. fünf etc. und so", ["am 3. platz, ca. fünf etc. und so"]),
         ("  \n ", []),
     ],
 )

@@ -112,6 +112,45 @@ def test_a_question_is_followed_by_its_own_answer() -> None:
     assert "plan a trip to Rome? Assistant: How many days will you stay? User: Five." in long
 
 
+def test_what_was_said_after_a_question_stays_after_it() -> None:
+    long = summary_of(
+        ("user", "Can I return the lamp? It arrived broken."), ("assistant", "Yes, until 3 May.")
+    ).long_summary
+    assert long == "User: Can I return the lamp? It arrived broken. Assistant: Yes, until 3 May."
+
+
+def test_an_exclamation_is_not_taken_for_the_answer() -> None:
+    told = ("user", "What could we give grandpa?"), ("assistant", "Wow, 90! A radio with big buttons.")
+    assert "grandpa? Assistant: A radio with big buttons." in summary_of(*told).long_summary
+
+
+def test_several_short_sentences_of_an_answer_are_told() -> None:
+    answer = "I understand. I have refunded £249.00 to your card. Your ticket number is 88213. It takes three days."
+    long = summary_of(
+        ("user", "I'd rather have my money back for the espresso machine."), ("assistant", answer)
+    ).long_summary
+    assert "£249.00" in long
+    assert "88213" in long
+
+
+def test_the_polite_frame_of_a_letter_is_left_out() -> None:
+    letter = "> Sehr geehrte Frau Brandt,\n>\n> Mia fehlt am Montag.\n>\n> Mit freundlichen Grüßen"
+    long = summary_of(("user", "Ich brauche eine Mail an die Lehrerin von Mia."), ("assistant", letter)).long_summary
+    assert "Mia fehlt am Montag." in long
+    assert not re.search("Brandt|Grüßen", long)
+
+
+def test_a_table_without_prose_is_read_without_bars() -> None:
+    assert sentences_of("| Term | Monthly |\n| --- | ---: |\n| 25 years | £1,464 |") == (
+        "Term, Monthly.",
+        "25 years, £1,464.",
+    )
+
+
+def test_a_list_keeps_its_last_mark_and_loses_its_boxes() -> None:
+    assert sentences_of("Ask:\n- [ ] Is it covered?\n- [x] How long?") == ("Ask: Is it covered?; How long?",)
+
+
 def test_a_question_is_not_joined_to_the_answer_about_something_else() -> None:
     long = summary_of(
         ("user", "Where is my order 4711-22?"), ("assistant", "Order 8830-07 was delivered yesterday."), ("user", "No!")
@@ -144,7 +183,7 @@ def test_markdown_and_marks_of_lists_are_left_out() -> None:
 
 
 def test_of_a_long_answer_the_first_sentence_is_told() -> None:
-    answer = "Solar panels last 25 years. " + " ".join(f"Model {n} has {n} cells." for n in range(10, 20))
+    answer = "Solar panels last 25 years. " + " ".join(f"Model {n} has {n} cells." for n in range(10, 30))
     long = summary_of(("user", "How long do solar panels last?"), ("assistant", answer)).long_summary
     assert long == "User: How long do solar panels last? Assistant: Solar panels last 25 years."
 
