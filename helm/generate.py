@@ -34,7 +34,7 @@ for one role below `segmenter.settings`, `summarizer.settings`, `archiver.settin
 TOPICS_HEADING = (
     '# Made by "make docs" from afterword/operating/topics.py. %…% is a setting of Kafka; its default is in names.\n'
 )
-RULES_HEADING = '# Made by "make docs" from helm/cross_fields.py: which settings need or exclude each other.\n'
+RULES_HEADING = '# Made by "make docs" from streams/settings.py: which settings need or exclude each other.\n'
 SET_BY_VALUES = "min.insync.replicas"
 
 

@@ -6,12 +6,13 @@ docs/settings.md and the chart's schema are generated from this module.
 import os
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -90,8 +91,59 @@ Trigger = Annotated[Any, BeforeValidator(_parsed_trigger)]
 because a trigger from the environment replaces the file's as a whole."""
 
 
+class Rule(NamedTuple):
+    """How settings of a section depend on each other. The chart checks the same rules before any pod starts."""
+
+    when: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """The rule applies if these settings have one of these values,"""
+    given: Sequence[str] = ()
+    """if these are set,"""
+    without: Sequence[str] = ()
+    """and these are not."""
+    needs: Sequence[str] = ()
+    refuses: Sequence[str] = ()
+    """Settings without effect: whoever sets a password expects it to be used."""
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raises: ValueError if these settings of the section break the rule."""
+        is_met = all(values[name] in choices for name, choices in self.when.items())
+        if not is_met or any((values[name] is None) == (name in self.given) for name in (*self.given, *self.without)):
+            return
+        names = [f"{name} {values[name]}" for name in self.when] + list(self.given)
+        for name in self.needs:
+            if not values[name]:
+                raise ValueError(f"{' and '.join(names)} needs {name}")
+        for name in self.refuses:
+            if values[name] is not None:
+                problem = f"has no use with {names[-1]}" if names else f"needs {' and '.join(self.without)}"
+                raise ValueError(f"{name} {problem}")
+
+
+class Bound(NamedTuple):
+    """A setting that must be at most another one, or a fraction of it."""
+
+    smaller: str
+    larger: str
+    fraction_of: int = 1
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raises: ValueError if these settings of the section break the rule."""
+        smaller, larger = values[self.smaller], values[self.larger]
+        if smaller is not None and self.fraction_of * smaller > larger:
+            than = self.larger if self.fraction_of == 1 else f"1/{self.fraction_of} of {self.larger}"
+            raise ValueError(f"{self.smaller} ({smaller:g}) is larger than {than} ({larger:g})")
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    rules: ClassVar[Sequence[Rule | Bound]] = ()
+
+    @model_validator(mode="after")
+    def keeps_rules(self) -> Self:
+        values = dict(self)
+        for rule in self.rules:
+            rule.check(values)
+        return self
 
 
 class ServerSection(Section):
@@ -118,7 +170,31 @@ HEARTBEAT_SECONDS = 0.3
 of a dead worker wait for it."""
 
 
+TLS = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password")
+PASSWORD = ("username", "password")
+TOKEN = ("oauth_token_endpoint", "oauth_client_id", "oauth_client_secret")
+OF_TOKENS = (*TOKEN, "oauth_scope", "oauth_token_file")
+
+
 class Kafka(ServerSection):
+    rules: ClassVar = (
+        Rule(when={"security_protocol": ("PLAINTEXT", "SASL_PLAINTEXT")}, refuses=TLS),
+        Rule(
+            when={"security_protocol": ("PLAINTEXT", "SSL")},
+            refuses=("sasl_mechanism", *PASSWORD, *OF_TOKENS, "aws_region"),
+        ),
+        Rule(when={"security_protocol": ("SASL_SSL", "SASL_PLAINTEXT")}, needs=("sasl_mechanism",)),
+        Rule(
+            when={"sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")},
+            needs=PASSWORD,
+            refuses=(*OF_TOKENS, "aws_region"),
+        ),
+        Rule(when={"sasl_mechanism": ("OAUTHBEARER",)}, refuses=(*PASSWORD, "aws_region")),
+        Rule(when={"sasl_mechanism": ("OAUTHBEARER",)}, without=("oauth_token_file",), needs=TOKEN),
+        Rule(given=("oauth_token_file",), refuses=(*TOKEN, "oauth_scope")),
+        Rule(when={"sasl_mechanism": ("AWS_MSK_IAM",)}, needs=("aws_region",), refuses=(*PASSWORD, *OF_TOKENS)),
+        Rule(without=("ssl_cert_file",), refuses=("ssl_key_file", "ssl_key_password")),
+    )
     bootstrap_servers: str = Field("127.0.0.1:9092", description="brokers as host:port, separated by commas")
     messages_topic: str = Field("messages", description="input: chat messages")
     prefix: str = Field(
@@ -258,48 +334,6 @@ class Kafka(ServerSection):
     def changelog(self, table: str) -> str:
         return f"{self.segmenter_id}-{table}-changelog"
 
-    @model_validator(mode="after")
-    def possible(self) -> Self:
-        """Refuse a setting without effect: whoever sets a password expects it to be used."""
-        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
-        if not self.has_tls:
-            _refuse(TLS, given, "needs security_protocol SSL or SASL_SSL")
-        if not self.has_sasl:
-            _refuse(SASL, given, "needs security_protocol SASL_SSL or SASL_PLAINTEXT")
-        elif self.sasl_mechanism is None:
-            raise ValueError(f"security_protocol {self.security_protocol} needs sasl_mechanism")
-        else:
-            wanted: tuple[str, ...] = PASSWORD
-            if self.sasl_mechanism == "AWS_MSK_IAM":
-                wanted = ("aws_region",)
-            elif self.sasl_mechanism == "OAUTHBEARER":
-                wanted = ("oauth_token_file",) if self.oauth_token_file else (*TOKEN, *TOKEN_OPTIONS)
-            mechanism = f"sasl_mechanism {self.sasl_mechanism}"
-            _refuse([name for name in SASL[1:] if name not in wanted], given, f"has no use with {mechanism}")
-            _require([name for name in wanted if name not in TOKEN_OPTIONS], given, mechanism)
-        if "ssl_cert_file" not in given:
-            _refuse(("ssl_key_file", "ssl_key_password"), given, "needs ssl_cert_file")
-        return self
-
-
-TLS = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password")
-PASSWORD = ("username", "password")
-TOKEN = ("oauth_token_endpoint", "oauth_client_id", "oauth_client_secret")
-TOKEN_OPTIONS = ("oauth_scope",)
-SASL = ("sasl_mechanism", *PASSWORD, *TOKEN, *TOKEN_OPTIONS, "oauth_token_file", "aws_region")
-
-
-def _refuse(names: Sequence[str], given: Set[str], why: str) -> None:
-    for name in names:
-        if name in given:
-            raise ValueError(f"{name} {why}")
-
-
-def _require(names: Sequence[str], given: Set[str], what: str) -> None:
-    for name in names:
-        if name not in given:
-            raise ValueError(f"{what} needs {name}")
-
 
 class Mongo(ServerSection):
     uri: SecretStr = Field(
@@ -338,6 +372,7 @@ class Engine(Section):
 
 
 class Episodes(Section):
+    rules: ClassVar = (Bound("overlap", "max_episode_size"), Bound("min_episode_size", "max_episode_size"))
     trigger: Trigger = Field(
         10,
         description="end of an episode: a number of messages, a preset or conditions; see docs/segmentation.md",
@@ -378,16 +413,6 @@ class Episodes(Section):
         16, ge=1, le=100, description="maximum number of active agents of a conversation at a time, with scope = agent"
     )
 
-    @model_validator(mode="after")
-    def possible(self) -> Self:
-        if self.overlap > self.max_episode_size:
-            raise ValueError(f"overlap ({self.overlap}) is larger than max_episode_size ({self.max_episode_size})")
-        if self.min_episode_size > self.max_episode_size:
-            raise ValueError(
-                f"min_episode_size ({self.min_episode_size}) is larger than max_episode_size ({self.max_episode_size})"
-            )
-        return self
-
     @property
     def forget_after_ms(self) -> int:
         """The same in milliseconds; 0 means never."""
@@ -402,7 +427,11 @@ class Episodes(Section):
         return TRIGGER_PRESETS.get(self.trigger, DEFAULT) if isinstance(self.trigger, str) else DEFAULT
 
 
+WITH_MODEL = Rule(when={"provider": ("openai", "ollama")}, needs=("model",))
+
+
 class Llm(Section):
+    rules: ClassVar = (WITH_MODEL, Bound("max_output_tokens", "context_tokens", fraction_of=2))
     provider: Literal["extractive", "openai", "ollama"] = Field(
         "extractive", description="what writes the summaries; extractive needs no LLM"
     )
@@ -452,17 +481,9 @@ class Llm(Section):
             return 0.0
         return self.retry_budget_seconds + CALLS_IN_A_ROW * self.timeout_seconds
 
-    @model_validator(mode="after")
-    def complete(self) -> Self:
-        if self.provider != "extractive" and not self.model:
-            raise ValueError(f"model is required with provider = {self.provider}")
-        if self.max_output_tokens and 2 * self.max_output_tokens > self.context_tokens:
-            given = f"max_output_tokens ({self.max_output_tokens})"
-            raise ValueError(f"{given} is more than half of context_tokens ({self.context_tokens})")
-        return self
-
 
 class EmbedderSettings(Section):
+    rules: ClassVar = (WITH_MODEL,)
     provider: Literal["none", "openai", "ollama", "local"] = Field(
         "local", description="what makes the messages' vectors; local: the process itself; none: search by words only"
     )
@@ -471,12 +492,6 @@ class EmbedderSettings(Section):
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
     timeout_seconds: ClassVar[float] = 30.0
     """Timeout of a call."""
-
-    @model_validator(mode="after")
-    def complete(self) -> Self:
-        if self.provider in ("openai", "ollama") and not self.model:
-            raise ValueError(f"model is required with provider = {self.provider}")
-        return self
 
     @property
     def vectors_model(self) -> str | None:
@@ -575,18 +590,13 @@ class QualitySettings(Section):
 class Retry(Section):
     """Replacement of fallback summaries: when the LLM is asked again."""
 
+    rules: ClassVar = (Bound("first_delay_seconds", "longest_delay_seconds"),)
+
     attempts: int = Field(
         100, ge=0, description="maximum number of attempts to ask the LLM again; 0: fallback summaries stay"
     )
     first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; it doubles with each")
     longest_delay_seconds: Seconds = Field(900.0, description="longest delay between two attempts")
-
-    @model_validator(mode="after")
-    def possible(self) -> Self:
-        if self.first_delay_seconds > self.longest_delay_seconds:
-            given = f"first_delay_seconds ({self.first_delay_seconds:g})"
-            raise ValueError(f"{given} is longer than longest_delay_seconds ({self.longest_delay_seconds:g})")
-        return self
 
 
 class Budget(Section):
@@ -713,6 +723,8 @@ def is_loopback(host: str | None) -> bool:
 class Serve(Section):
     """The HTTP server of `afterword serve`."""
 
+    rules: ClassVar = (Rule(when={"auth": ("jwt",)}, needs=("jwt_issuer", "jwt_audience", "jwt_jwks_url")),)
+
     host: str = Field("127.0.0.1", description="address on which the server listens")
     port: int = Field(8080, ge=0, le=65535, description="port of the server; 0: any free port, named in the log")
     auth: Literal["none", "keys", "jwt"] = Field(
@@ -757,15 +769,11 @@ class Serve(Section):
             raise ValueError(f"auth = none admits everybody, and host {self.host} is not a loopback address")
         if self.auth == "none" and not ANY_ORIGIN.isdisjoint(self.origins):
             raise ValueError("auth = none admits everybody, so cors_origins must name pages, and not contain * or null")
-        if self.auth == "jwt":
-            given = {name for name in JWT if getattr(self, name) is not None}
-            _require(JWT, given, "auth = jwt")
         return self
 
 
 ANY_ORIGIN = frozenset({"*", "null"})
 """Origins that anybody's page can have."""
-JWT = ("jwt_issuer", "jwt_audience", "jwt_jwks_url")
 
 
 class WebhookEndpoint(Section):
@@ -865,17 +873,16 @@ class Ingest(Section):
 class RegistrySettings(Section):
     """Schema registry of sources in Avro or Protobuf."""
 
+    rules: ClassVar = (
+        Rule(without=("username",), refuses=("password",)),
+        Rule(without=("password",), refuses=("username",)),
+    )
+
     url: str | None = Field(
         None, pattern=r"^https?://[^/@]+(/|$)", description="address of the registry, without a user and a password"
     )
     username: str | None = Field(None, min_length=1, description="user name for basic authentication")
     password: SecretStr | None = Field(None, min_length=1, description="password, or API key, of that user")
-
-    @model_validator(mode="after")
-    def possible(self) -> Self:
-        if (self.username is None) != (self.password is None):
-            raise ValueError("username and password belong together")
-        return self
 
 
 class Logs(Section):

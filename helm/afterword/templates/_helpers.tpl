@@ -149,10 +149,8 @@ annotations:
 {{- end -}}
 {{- with $rule.most -}}
 {{- if and (hasKey $values .smaller) (hasKey $values .larger) -}}
-{{- $left := mulf (get $values .smaller) .smaller_times -}}
-{{- $right := mulf (get $values .larger) .larger_times -}}
-{{- if gt $left $right -}}
-{{- fail (printf "%s.%s (%v) is too large for %s.%s (%v): %s" $prefix .smaller (get $values .smaller) $prefix .larger (get $values .larger) .meaning) -}}
+{{- if gt (mulf (get $values .smaller) .fraction_of) (mulf (get $values .larger) 1) -}}
+{{- fail (printf "%s.%s (%v) is too large for %s.%s (%v)" $prefix .smaller (get $values .smaller) $prefix .larger (get $values .larger)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -21,11 +21,14 @@ TOKEN = {
     "oauth_client_secret": "canary",
 }
 IMPOSSIBLE: list[tuple[dict[str, str], str]] = [
-    (SCRAM, "sasl_mechanism needs security_protocol SASL_SSL or SASL_PLAINTEXT"),
-    ({"password": "canary"}, "password needs security_protocol SASL_SSL or SASL_PLAINTEXT"),
-    ({"security_protocol": "SSL", "username": "alice"}, "username needs security_protocol SASL_SSL"),
-    ({"ssl_ca_file": "ca.pem"}, "ssl_ca_file needs security_protocol SSL or SASL_SSL"),
-    ({"security_protocol": "SASL_PLAINTEXT", **SCRAM, "ssl_key_password": "canary"}, "ssl_key_password needs"),
+    (SCRAM, "sasl_mechanism has no use with security_protocol PLAINTEXT"),
+    ({"password": "canary"}, "password has no use with security_protocol PLAINTEXT"),
+    ({"security_protocol": "SSL", "username": "alice"}, "username has no use with security_protocol SSL"),
+    ({"ssl_ca_file": "ca.pem"}, "ssl_ca_file has no use with security_protocol PLAINTEXT"),
+    (
+        {"security_protocol": "SASL_PLAINTEXT", **SCRAM, "ssl_key_password": "canary"},
+        "ssl_key_password has no use with",
+    ),
     ({"security_protocol": "SASL_SSL"}, "security_protocol SASL_SSL needs sasl_mechanism"),
     ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "username": "a"}, "PLAIN needs password"),
     ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs oauth_token_endpoint"),

@@ -60,7 +60,7 @@ def problem() -> str:
         ("AFTERWORD_EPISODES__MIN_EPISODE_SIZE", "21", "min_episode_size (21) is larger than max_episode_size (20)"),
         ("AFTERWORD_EPISODES__TRIGGER", "ten", "AFTERWORD_EPISODES__TRIGGER"),
         ("AFTERWORD_EPISODES__IDLE_SECONDS", "0", "AFTERWORD_EPISODES__IDLE_SECONDS"),
-        ("AFTERWORD_LLM__PROVIDER", "openai", "model is required"),
+        ("AFTERWORD_LLM__PROVIDER", "openai", "provider openai needs model"),
         ("AFTERWORD_LLM__PROVIDER", "oracle", "AFTERWORD_LLM__PROVIDER"),
         ("AFTERWORD_LLM__CONTEXT_TOKENS", "4000", "AFTERWORD_LLM__CONTEXT_TOKENS"),
         ("AFTERWORD_KAFKA__SESSION_TIMEOUT_SECONDS", "1", "AFTERWORD_KAFKA__SESSION_TIMEOUT_SECONDS"),
@@ -143,7 +143,7 @@ def test_what_cannot_be_meant_stops_the_start_and_is_named(
 
 def test_a_first_delay_longer_than_the_longest_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWORD_RETRY__FIRST_DELAY_SECONDS", "1000")
-    with pytest.raises(ConfigurationError, match=r"^AFTERWORD_RETRY: first_delay_seconds \(1000\) is longer"):
+    with pytest.raises(ConfigurationError, match=r"^AFTERWORD_RETRY: first_delay_seconds \(1000\) is larger"):
         load_settings()
 
 

@@ -181,5 +181,5 @@ async def test_basic_authentication_is_sent_and_a_refusal_names_the_setting() ->
 
 
 def test_a_user_without_a_password_is_refused() -> None:
-    with pytest.raises(ValidationError, match="belong together"):
+    with pytest.raises(ValidationError, match="username needs password"):
         RegistrySettings(username="ingest")
