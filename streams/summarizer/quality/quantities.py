@@ -34,7 +34,7 @@ NEAR_HOUR = "near hour"
 """An hour, modulo 12, that a time in words may be in: "ten to nine", "halb neun"."""
 
 WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
-"""text2num reads number words in these languages; in others, only digits are numbers."""
+"""text2num reads number words in these languages, and `words_for_numbers` in others."""
 PIECE = re.compile(r"(?s).{1,1000}(?:(?<=[.!?。！？])(?=\s)|\Z)|.{1,1000}(?!\S)|.{1,1000}")
 """A piece ends at the end of a sentence, or else between words, or else anywhere."""
 LATIN = "A-Za-zÀ-ɏ"
@@ -276,10 +276,8 @@ _TIME_OF_DAY = re.compile(
     re.IGNORECASE,
 )
 """It also reads "0715" and "1830 hrs"."""
-_POINTED = re.compile(r"(?i)\b(?:kl\.?|klokken|alle|dalle|ore)\s$")
-"""Words before a time in Danish and Italian, in which a point separates the minutes."""
-_IN_WORDS = re.compile(r"(?i)\b(?:half|halb|quarter|viertel|kwart|past|to|nach|vor|over|voor)\s\Z")
-"""Words before the hour of a time: "half past two in the afternoon"."""
+_POINTED = re.compile(rf"(?i)\b(?:{pattern('times', 'before_pointed')})\s$")
+_IN_WORDS = re.compile(rf"(?i)\b(?:{pattern('times', 'before_hour')})\s\Z")
 HALF_DAY = 720
 """Minutes."""
 EVENING = 6
@@ -318,8 +316,7 @@ def times_of_day(text: str) -> Iterator[Figure]:
 
 
 _NAMED_TIME = re.compile(
-    r"(?i)\b(?:(?P<noon>noon|midday|mittags?|(?<!-)midi|mediodía|mezzogiorno|meio-dia)"
-    r"|(?P<midnight>midnight|mitternachts?|minuit|medianoche|mezzanotte|meia-noite|middernacht|midnat))\b"
+    rf"(?i)\b(?:(?P<noon>{pattern('times', 'noon')})|(?P<midnight>{pattern('times', 'midnight')}))\b"
 )
 
 
@@ -333,8 +330,7 @@ def named_times(text: str) -> Iterator[Figure]:
 
 _HALF = re.compile(
     r"(?i)(?<!\d)(?<!\d[.,])(?P<number>\d{1,18})(?P<hours>\s?heures?)?\s?"
-    r"(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb"
-    r"|og en halv)\b"
+    rf"(?:{pattern('numbers', 'and_a_half')})\b"
 )
 _GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb\b")
 _FRACTIONS = {f"{value} ": words.replace("\n", "") for value, words in _NUMBERS["fractions"].items()}
