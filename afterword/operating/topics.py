@@ -213,8 +213,8 @@ async def check_topics(settings: Settings) -> list[TopicReport]:
 async def await_topics(settings: Settings, seconds: float, tell: Callable[[str], None]) -> int:
     """Wait until Kafka accepts our credentials and has every topic. Returns the number of topics.
 
-    `tell` is called with what is being waited for, once for each kind of problem. Shortly after the time is up, the
-    last problem is raised: BrokerUnavailable, TopicMissing.
+    It calls `tell` once for each kind of problem, with what it is waiting for. Shortly after the time is up, it raises
+    the last problem: BrokerUnavailable, TopicMissing.
     """
     kafka, until, told = settings.kafka, time.monotonic() + seconds, ""
     names = [topic.name for topic in _wanted(settings, {})]

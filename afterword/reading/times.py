@@ -402,7 +402,7 @@ class _Reader:
         return next(filter(_YEAR.fullmatch, self._words[one.begin : one.end]), None)
 
     def _open_span(self, one: _Date) -> Period | None:
-        """Read "since Monday" and "before March 10"; without such a word, the days themselves."""
+        """Read "since Monday" and "before March 10". Without such a word, return the days themselves."""
         found = self._known.open_span.search(self._around([one]))
         if not found:
             return one.days

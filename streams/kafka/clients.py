@@ -100,7 +100,7 @@ async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAd
 
 @asynccontextmanager
 async def running_producer(kafka: Kafka, **given: Any) -> AsyncIterator["IdempotentProducer"]:
-    """Run a producer; `given` override the settings. Raises: BrokerUnavailable."""
+    """Run a producer. The options in `given` override the settings. Raises: BrokerUnavailable."""
     producer = IdempotentProducer(client_options(kafka) | given)
     try:
         await producer.start()

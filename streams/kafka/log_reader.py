@@ -266,7 +266,7 @@ async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
 
 
 def _progress(found: OffsetAndMetadata | None) -> Progress:
-    """Return what a group has finished; the metadata may not be the engine's."""
+    """Return what a group has finished. A tool other than the engine may have committed the metadata."""
     if found is None:
         return Progress(0)
     try:

@@ -135,7 +135,7 @@ class ScopeLog:
         self._step(state, nothing_pending(state._replace(next_seq=state.next_seq + 1)))
 
     def hand_over(self) -> list[Arrival]:
-        """Remove everything pending, which another log must take over, and the overlap before it."""
+        """Remove the overlap and all pending messages, and return the messages for another log to take over."""
         state = self.state
         pending = self._pending(state)
         self._strip_to(state.next_seq)

@@ -387,7 +387,7 @@ class EpisodeQueries(EpisodeStore, Protocol):
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
         """Return at most `limit` facts about exactly this user and tenant: those of the episodes that ended last.
 
-        The facts of an episode are in its order; the episodes are in no order.
+        Facts of one episode keep their order. The episodes are in no particular order.
         """
         ...
 

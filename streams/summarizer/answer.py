@@ -354,7 +354,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         for _, value in walk(found):
             if isinstance(value, dict):
                 yield value
-            elif isinstance(value, str) and value.lstrip()[:1] == "{":  # a text, as the arguments of a call are
+            elif isinstance(value, str) and value.lstrip()[:1] == "{":  # as arguments of tool calls are
                 yield from _objects(value)
 
 

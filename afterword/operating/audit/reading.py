@@ -114,7 +114,7 @@ async def _read(
     for role, (group, topic) in inputs_of(kafka).items():
         for partition, offset in (await log.committed(group, topic)).items():
             evidence.add("consumed", role, partition, offset)
-    # The changelogs are compacted, so what one held at some moment can only be read then; see SegmenterState.
+    # Compaction removes old values from the changelogs, so they are read now, before the events; see SegmenterState.
     state = SegmenterState()
     for table, changelog in changelogs.items():
         if changelog in topics:

@@ -296,7 +296,7 @@ def _counts(found: Mapping[str, ErasedConversation], dead_letters: int) -> dict[
 
 
 async def conversation_pages(stores: Stores, person: Person) -> AsyncIterator[list[str]]:
-    """Yield pages of the conversations that may have something of the person. Raises: StoreUnavailable."""
+    """Yield pages of the conversations in which the person may have taken part. Raises: StoreUnavailable."""
     if person.conversation_id is not None:
         yield [person.conversation_id]
         return

@@ -114,7 +114,7 @@ def rfc3339_of(value: object) -> str | None:
     if value is None or value == "":
         return None
     is_text = isinstance(value, str) and not DIGITS.fullmatch(value.strip())
-    units: tuple[Unit, ...] = ("iso",) if is_text else ("s", "ms")  # a number is plausible in at most one of them
+    units: tuple[Unit, ...] = ("iso",) if is_text else ("s", "ms")  # no number is a plausible time in both units
     moment = next((moment for unit in units if (moment := moment_of(value, unit))), None)
     if moment is None:
         raise Refused("its time is neither seconds or milliseconds since 1970 nor ISO 8601")

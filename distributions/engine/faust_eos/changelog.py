@@ -249,7 +249,7 @@ async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: s
     for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:
         if code == 0:
             check_configs(changelog, {entry[0]: entry[1] for entry in entries}, stale_seconds)
-        else:  # a Kafka user without the right to ask is no reason to stop
+        else:  # this Kafka user may not be permitted to read the topic's settings
             name = for_code(code).__name__
             log.warning("changelog_not_checked", topic=changelog, stage="recover", error_type=name)
     return ids.get(topic, "")
