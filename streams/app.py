@@ -28,7 +28,6 @@ def engine_options(settings: Settings, **others: Any) -> Options:
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         max_in_flight=in_flight(settings.llm),
-        state_memory_bytes=settings.engine.state_memory_bytes,
         tidy_after_ms=settings.episodes.forget_after_ms,
         **others,
     )

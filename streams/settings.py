@@ -359,18 +359,6 @@ class Sqlite(Section):
     )
 
 
-LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
-"""With less memory than this, partitions would write their rows into tiny files that are merged over and over."""
-
-
-class Engine(Section):
-    state_memory_bytes: int = Field(
-        64 * 1024 * 1024,
-        ge=LEAST_STATE_MEMORY_BYTES,
-        description="memory of RocksDB for all partitions of a segmenter together",
-    )
-
-
 class Episodes(Section):
     rules: ClassVar = (Bound("overlap", "max_episode_size"), Bound("min_episode_size", "max_episode_size"))
     trigger: Trigger = Field(
@@ -906,7 +894,6 @@ class Settings(BaseSettings):
     drain_seconds: Seconds = Field(30.0, description="time to finish the work in flight after SIGTERM")
     config: Path | None = Field(None, exclude=True, description="TOML file; environment variables override it")
     kafka: Kafka = Kafka()
-    engine: Engine = Engine()
     episodes: Episodes = Episodes()
     mongo: Mongo = Mongo()
     qdrant: Qdrant = Qdrant()

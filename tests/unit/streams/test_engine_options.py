@@ -10,11 +10,6 @@ from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Set
 from faust_eos.at_least_once import LAST_COMMIT_SECONDS
 
 
-def test_a_setting_of_the_engine_is_the_option_of_that_name() -> None:
-    options = engine_options(Settings(engine={"state_memory_bytes": 123_456_789}))  # type: ignore[arg-type] – validated by pydantic
-    assert options.state_memory_bytes == 123_456_789
-
-
 def test_a_revoke_drains_no_longer_than_half_of_what_the_group_waits() -> None:
     options = engine_options(Settings(drain_seconds=90, kafka={"request_timeout_seconds": 300}))  # type: ignore[arg-type] – validated by pydantic
     assert (options.drain_seconds, options.revoke_drain_seconds) == (90, REBALANCE_SECONDS / 2)

@@ -128,8 +128,8 @@ def test_a_prompt_is_checked_when_the_settings_are_loaded(monkeypatch: pytest.Mo
         ("AFTERWORD_SUMMARIZER__ON_LLM_OUTAGE", "panic", "'fallback' or 'wait'"),
         ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
         ("AFTERWORD_RETRY__ATTEMPTS", "-1", "greater than or equal to 0"),
-        ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64", "greater than or equal to 8388608"),
-        ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64MB", "valid integer"),
+        ("AFTERWORD_LLM__CONTEXT_TOKENS", "64", "greater than or equal to 4096"),
+        ("AFTERWORD_LLM__CONTEXT_TOKENS", "64k", "valid integer"),
     ],
 )
 def test_what_cannot_be_meant_stops_the_start_and_is_named(
