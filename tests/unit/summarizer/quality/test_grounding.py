@@ -43,6 +43,7 @@ def grounded(summary: str, source: str, language: str = "en") -> Grounding:
         ("See example.org/help.", "look at https://www.example.org/help."),
         ("Write to Jo@Example.org.", "jo@example.org"),
         ("Zoë's cat is called Émile.", "zoe has a cat, emile"),
+        ("Łukasz met Sørensen.", "i met lukasz and sorensen"),
         ("Marias were told.", "maria"),
         ("It is on Monday.", "mon at noon"),
     ],
