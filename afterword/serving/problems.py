@@ -156,6 +156,9 @@ def problems_of(error: ValidationError | RequestValidationError, place: str = ""
     if isinstance(error, ValidationError) and error.error_count() > MAX_FAULTS_READ:
         return [(place, f"has {error.error_count():,} faults, too many to name")]
     found = error.errors() if isinstance(error, RequestValidationError) else error.errors(include_input=False)
+    holders = {fault["loc"][:depth] for fault in found for depth in range(len(fault["loc"]))}
+    # pydantic calls a list too short if all its items are invalid
+    found = [fault for fault in found if fault["type"] != "too_short" or fault["loc"] not in holders]
     return [
         (".".join([*([place] if place else []), *map(str, fault["loc"])])[:200], str(fault["msg"])[:200])
         for fault in found[:MAX_PROBLEMS_NAMED]

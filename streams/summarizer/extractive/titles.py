@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
 from afterword.streams.text.language import stem, words
@@ -53,15 +53,21 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
             greeted = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said)
             sentence = _OWN_NAME.sub("", greeted).strip(".!:;,，。、 ")
             parts = _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))
-            clauses = [clause for part in parts for clause in _CLAUSE_END.split(part)]
-            found = (_trimmed(run, clause, language) for clause in clauses for run in _runs(clause, language))
-            phrases = list(filter(None, found))
-            if phrases and len(words(sentence)) > 1:
+            by_part = [phrases for phrases in (_phrases(part, language) for part in parts) if phrases]
+            if by_part and len(words(sentence)) > 1:
+                is_short = len(sentence) <= TITLE_CHARACTERS
+                phrases = by_part[0] if is_short else list(chain.from_iterable(by_part))
                 long = (phrase for phrase in phrases if not _WORD.fullmatch(phrase.strip(_AMOUNT)))
-                whole = sentence if len(sentence) <= TITLE_CHARACTERS else phrases[0]
-                title = cut_at_word(next(long, whole), TITLE_CHARACTERS)
+                title = cut_at_word(next(long, sentence if is_short else phrases[0]), TITLE_CHARACTERS)
                 return title[:1].upper() + title[1:]
     return ""
+
+
+def _phrases(part: str, language: str) -> list[str]:
+    clauses = _CLAUSE_END.split(part)
+    return list(
+        filter(None, (_trimmed(run, clause, language) for clause in clauses for run in _runs(clause, language)))
+    )
 
 
 def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
