@@ -71,9 +71,9 @@ HEADERS = {
 UNMATCHED = "unmatched"
 
 log = structlog.get_logger(__name__)
-SECONDS = 10.0
+WARM_UP_SECONDS = 10.0
 """Time limit for warming up. After that the server is ready even if a backend did not answer."""
-CONNECTIONS = 4
+WARM_CONNECTIONS = 4
 """Number of concurrent reads, each on its own connection."""
 NOBODY = "afterword/warm-up"
 """A conversation and a user that do not exist."""
@@ -259,14 +259,14 @@ async def warm_up(memory: Memory, outbox: Outbox) -> None:
 
     async def warm(name: str, step: Awaitable[object]) -> None:
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(WARM_UP_SECONDS):
                 await step
         except (AfterwordError, KafkaError, TimeoutError) as error:
             log.warning("warm_up_failed", stage="serve", step=name, error_type=type(error).__name__)
 
     await asyncio.gather(
         warm("tokens", asyncio.to_thread(count_tokens, NOBODY)),
-        warm("context", asyncio.gather(*[memory.context(NOBODY) for _ in range(CONNECTIONS)])),
+        warm("context", asyncio.gather(*[memory.context(NOBODY) for _ in range(WARM_CONNECTIONS)])),
         warm("recall", memory.recall(QUESTION, user_id=NOBODY, tenant_id=None)),
         warm("messages", outbox.open()),
     )
