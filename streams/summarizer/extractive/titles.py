@@ -37,7 +37,7 @@ _VERBS_ELSEWHERE = word_set("titles", "verbs_elsewhere")
 _BEFORE_VERBS = word_set("titles", "before_verbs")
 _VAGUE = word_set("titles", "vague")
 NONE = frozenset[str]()
-_AMOUNT = "0123456789., "
+_AMOUNT = re.compile(r"\b\d\S*")
 _ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")
 _ADVERB = re.compile(r"[a-z]{3,40}ly")
 
@@ -50,14 +50,14 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
     """
     for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
         for said in turn.said[:MOST_SENTENCES]:
-            greeted = re.sub(rf"\A(?i:{GREETING.pattern})\W*", "", said)
+            greeted = re.sub(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*", "", said)
             sentence = _OWN_NAME.sub("", greeted).strip(".!:;,，。、 ")
             parts = _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))
             by_part = [phrases for phrases in (_phrases(part, language) for part in parts) if phrases]
             if by_part and len(words(sentence)) > 1:
                 is_short = len(sentence) <= TITLE_CHARACTERS
                 phrases = by_part[0] if is_short else list(chain.from_iterable(by_part))
-                long = (phrase for phrase in phrases if not _WORD.fullmatch(phrase.strip(_AMOUNT)))
+                long = (phrase for phrase in phrases if not _WORD.fullmatch(_AMOUNT.sub("", phrase).strip()))
                 title = cut_at_word(next(long, sentence if is_short else phrases[0]), TITLE_CHARACTERS)
                 return title[:1].upper() + title[1:]
     return ""

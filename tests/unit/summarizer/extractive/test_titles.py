@@ -42,6 +42,7 @@ def title(*said: str) -> str:
         ("Two questions: when does my trial end?", "Trial end"),
         ("Ich habe vor drei Monaten ein Fahrrad bestellt.", "Fahrrad bestellt"),
         ("Seit gestern Abend geht das Internet nicht.", "Seit gestern Abend geht das Internet nicht"),
+        ("Hola, ¿abrís el domingo?", "¿abrís el domingo?"),
         ("Necesito ideas para una cena el sábado, vienen 8 personas.", "Ideas para una cena"),
         ("J'ai besoin d'une liste pour notre week-end à Annecy.", "Liste pour notre week-end à Annecy"),
         ("来週の会議の準備を手伝ってください。", "来週の会議の準備を手伝ってください"),
@@ -84,6 +85,10 @@ def test_a_title_is_the_noun_phrase_of_its_sentence(sentence: str, expected: str
         (
             "Apologies for the long message, but I ordered a standing desk and it arrived with the wrong legs.",
             "Standing desk",
+        ),
+        (
+            "ok so launch: marketing wants the 14th, eng says the 21st earliest, and legal says nothing",
+            "Launch",
         ),
         (
             "I'm getting `TypeError: cannot read properties of undefined`.",
