@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -84,6 +85,16 @@ def _parsed_trigger(written: object) -> Any:
     trigger = read_trigger(written)
     parse_trigger(trigger, tokens=1)
     return trigger
+
+
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Refuse a value for which the check raises ValueError."""
+
+    def keep(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(keep)
 
 
 Trigger = Annotated[Any, BeforeValidator(_parsed_trigger)]
@@ -507,6 +518,28 @@ class RerankerSettings(Section):
     timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; after it, the order stays")
 
 
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:  # the error's own text quotes the bytes
+        raise ValueError(f"{file}: not UTF-8 text") from None
+
+
+def _check_template(file: Path | None) -> None:
+    if file is not None:
+        prompt_template.check_template(_text_of(file))
+
+
+def zone_of(name: str) -> tzinfo:
+    """Raises: ValueError."""
+    try:
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise ValueError(f"{name!r} is not a time zone such as Europe/Berlin") from None
+
+
 class SummarizerSettings(Section):
     on_llm_outage: Literal["fallback", "wait"] = Field(
         "fallback",
@@ -516,50 +549,24 @@ class SummarizerSettings(Section):
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
         "episodic", description="style of the summaries; plain_3_5: plain text, for small models without JSON"
     )
-    prompt_file: Path | None = Field(
+    prompt_file: Annotated[Path | None, checked(_check_template)] = Field(
         None, description="file with a prompt template that replaces the preset's; see docs/summaries.md"
     )
     max_summary_length: int | None = Field(
         None, ge=400, le=10_000, description="length of the long summary; default: the trigger preset's, else 1000"
     )
-    time_zone: str = Field(
+    time_zone: Annotated[str, checked(zone_of)] = Field(
         "UTC",
         description="time zone of times in prompts and of days such as yesterday: UTC, or a name like Europe/Berlin",
     )
 
-    @field_validator("time_zone")
-    @classmethod
-    def is_zone(cls, name: str) -> str:
-        if name != "UTC":
-            try:
-                ZoneInfo(name)
-            except (ValueError, OSError, ZoneInfoNotFoundError):
-                raise ValueError(f"{name!r} is not a time zone such as Europe/Berlin") from None
-        return name
-
     @property
     def zone(self) -> tzinfo:
-        return UTC if self.time_zone == "UTC" else ZoneInfo(self.time_zone)
-
-    @field_validator("prompt_file")
-    @classmethod
-    def is_file_with_template(cls, file: Path | None) -> Path | None:
-        if file is not None:
-            prompt_template.check_template(_text_of(file))
-        return file
+        return zone_of(self.time_zone)
 
     def template(self) -> str | None:
         """Return the prompt template that replaces the preset's, if any. Raises: ValueError if its file is gone."""
         return None if self.prompt_file is None else _text_of(self.prompt_file)
-
-
-def _text_of(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError:  # the error's own text quotes the bytes
-        raise ValueError(f"{file}: not UTF-8 text") from None
 
 
 class Rolling(Section):
@@ -605,7 +612,7 @@ class Redaction(Section):
         "off",
         description="llm: prompts contain placeholders; everywhere: only the messages topic contains the original",
     )
-    entities: str = Field(
+    entities: Annotated[str, checked(entities_in)] = Field(
         "all",
         description="entities to redact: all, or any of email, phone, card, iban, ip, url_secret, api_key, separated "
         "by commas",
@@ -614,17 +621,11 @@ class Redaction(Section):
         "US,GB,DE,FR,ES,IT,NL,PL,BR,IN",
         description="countries (ISO 3166, separated by commas) whose phone numbers are found without a country code",
     )
-    patterns: dict[str, str] = Field(
+    patterns: Annotated[dict[str, str], checked(check_patterns)] = Field(
         {},
         description="your own regular expressions (RE2), by the name of their placeholder",
         json_schema_extra={"type_name": "JSON object"},
     )
-
-    @field_validator("entities")
-    @classmethod
-    def are_known(cls, text: str) -> str:
-        entities_in(text)
-        return text
 
     @field_validator("phone_regions")
     @classmethod
@@ -633,12 +634,6 @@ class Redaction(Section):
             if not re.fullmatch(r"\s*[A-Z]{2}\s*", region):
                 raise ValueError(f"{region.strip()!r} is not a country code such as DE")
         return text
-
-    @field_validator("patterns")
-    @classmethod
-    def are_patterns(cls, patterns: dict[str, str]) -> dict[str, str]:
-        check_patterns(patterns)
-        return patterns
 
     def redactor(self) -> "Redactor":
         """Return the redactor. Raises: ConfigurationError for a country without telephone numbers."""
