@@ -10,8 +10,6 @@ from afterword.streams.text.sentences import cut_at_word
 from afterword.streams.text.vocabulary import VOCABULARY, pattern, word_set
 
 TITLE_CHARACTERS = 60
-MOST_SENTENCES = 4
-"""Only this many sentences of a turn are read."""
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
 _CLAUSE_END = re.compile(r",(?!\w)|(?<!\w),|[，、]")
 _PART_END = re.compile(
@@ -49,7 +47,7 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
     languages that the lists above do not have, a phrase is a run of words between stop words.
     """
     for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
-        for said in turn.said[:MOST_SENTENCES]:
+        for said in turn.said:
             greeted = re.sub(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*", "", said)
             sentence = _OWN_NAME.sub("", greeted).strip(".!:;,，。、 ")
             parts = _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))
