@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from afterword.streams.text.content import ContentUnreadable, flatten
+from afterword.streams.text.content import ContentUnreadable, Kind, Piece, flatten, said
 from afterword.writing.importing import messages
 from afterword.writing.importing.outcomes import ImportOptions, ImportOutcome, LeftOut, Rejected, identifier, mapping
 
@@ -47,19 +47,20 @@ def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportO
             yield LeftOut("on another branch (regenerated answers and replaced messages)", others)
         else:
             yield Rejected(where, "a parent is missing between these messages and the current one", others)
-    said = []
+    branched = []
     for name in [name for name in reversed(branch) if name in written]:
         try:
-            said.append(_message(written[name], name))
+            branched += _messages(written[name], name)
         except ContentUnreadable as error:
             yield Rejected(f"{where}: message {name}", str(error))
     converted = {"id": conversation_id, "user_id": options.user_id, "created_at": known.get("create_time")}
-    yield from messages.read(where, {**converted, "messages": said}, options, "chatgpt")
+    yield from messages.read(where, {**converted, "messages": branched}, options, "chatgpt")
 
 
-def _message(message: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _messages(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Raises: ContentUnreadable."""
-    role, content, about = mapping(message.get("author")).get("role"), message.get("content"), message.get("metadata")
+    role = str(mapping(message.get("author")).get("role"))
+    content, about = message.get("content"), message.get("metadata")
     kind, recipient = mapping(content).get("content_type"), message.get("recipient")
     is_hidden = mapping(about).get("is_visually_hidden_from_conversation") is True
     is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
@@ -69,15 +70,18 @@ def _message(message: Mapping[str, Any], name: str) -> dict[str, Any]:
         for one in (attachments if isinstance(attachments, list) else [])
         if not str(mapping(one).get("mime_type")).startswith("image/")
     ]
-    text = "\n".join(piece.text for piece in flatten([content, *_placeholders(files, "name")]) if piece.text)
-    return {
-        "id": identifier(message.get("id")) or name,
-        "role": "system" if is_hidden and role == "user" else role,
-        "content": OTHER_MARKS.sub("", MARK.sub(_shown, text)),
-        "tool_calls": [{"name": recipient}] if is_call else [],
-        "created_at": message.get("create_time"),
-        "skip_summarization": is_hidden or kind in (*NOT_SAID, *PAGES),
-    }
+    pieces = flatten([content, *_placeholders(files, "name")]) or [Piece(Kind.SAID, "")]
+    return [
+        {
+            "id": one["id"],
+            "role": "system" if is_hidden and role == "user" else one["role"],
+            "content": OTHER_MARKS.sub("", MARK.sub(_shown, one["content"])),
+            "tool_calls": [{"name": tool} for tool in (*one["tools"], *([recipient] if is_call else []))],
+            "created_at": message.get("create_time"),
+            "skip_summarization": one["skip_summarization"] or is_hidden or kind in (*NOT_SAID, *PAGES),
+        }
+        for one in said(role, pieces, identifier(message.get("id")) or name)
+    ]
 
 
 def _shown(mark: re.Match[str]) -> str:
@@ -101,7 +105,7 @@ def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOu
         yield Rejected(where, "not a conversation: it has no uuid or no chat_messages")
         return
     user_id = options.user_id or identifier(mapping(known.get("account")).get("uuid"))
-    said = []
+    converted = []
     for number, one in enumerate(map(mapping, listed), start=1):
         files = [shown for name in ("attachments", "files") for shown in _placeholders(one.get(name), "file_name")]
         try:
@@ -110,8 +114,9 @@ def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOu
             yield Rejected(f"{where}: message {number}", str(error))
             continue
         fields = {"role": one.get("sender"), "content": [content, *files], "created_at": one.get("created_at")}
-        said.append({"id": one.get("uuid"), **fields})
-    yield from messages.read(where, {"id": conversation_id, "user_id": user_id, "messages": said}, options, "claude")
+        converted.append({"id": one.get("uuid"), **fields})
+    record = {"id": conversation_id, "user_id": user_id, "messages": converted}
+    yield from messages.read(where, record, options, "claude")
 
 
 def _placeholders(files: object, name: str) -> list[str]:

@@ -103,6 +103,16 @@ def test_a_tool_that_is_called_is_named_and_its_output_is_kept():
     assert (result.role, result.content, result.tools) == ("tool", "42", ())
 
 
+def test_a_tool_s_answer_within_an_answer_was_said_by_the_tool():
+    parts = [{"type": "tool_use", "name": "weather"}, {"type": "tool_result", "content": "Snow."}, "It snows."]
+    found = messages_of(read(chain(said("assistant", *parts, id="m1"))))
+    assert [(m.id, m.role, m.content, m.tools) for m in found] == [
+        ("m1", "assistant", "", ("weather",)),
+        ("m1.2", "tool", "Snow.", ()),
+        ("m1.3", "assistant", "It snows.", ()),
+    ]
+
+
 def test_system_messages_are_archived_and_not_summarized():
     assert [
         m.skip_summarization for m in messages_of(read(chain(said("system", "Be brief."), said("user", "Hi"))))
