@@ -90,9 +90,14 @@ def as_values(section: str, given: Section) -> dict[str, Any]:
     secret = {name for name in given if is_secret(model.model_fields[name])}
     files = {name for name in given if name.endswith("_file")}
     plain = {name: value for name, value in given.items() if name not in secret | files}
-    theirs = {"secrets": dict.fromkeys(secret, THEIRS), "files": dict.fromkeys(files, THEIRS)}
-    given_there = {place: {section: names} for place, names in theirs.items() if names}
-    return {"server": {"enabled": False}, "settings": {section: plain}, **given_there}
+    sources = {"ingest": {"file": {"existingConfigMap": "sources"}}}
+    return {
+        "server": {"enabled": False},
+        "ingest": {"enabled": True},  # the only role that reads a registry
+        "settings": {section: plain},
+        "secrets": {section: dict.fromkeys(secret, THEIRS)} if secret else {},
+        "files": sources | ({section: dict.fromkeys(files, THEIRS)} if files else {}),
+    }
 
 
 @pytest.mark.parametrize(("section", "given"), cases())

@@ -72,6 +72,9 @@ annotations:
 {{- if eq .component "server" -}}
 {{- include "afterword.requireAuth" $settings -}}
 {{- end -}}
+{{- if has "registry" (include "afterword.withheld" . | splitList " ") -}}
+{{- $_ := unset $settings "registry" -}}{{/* a user without the password would stop the role */}}
+{{- end -}}
 {{- include "afterword.crossFields" (merge (dict "settings" $settings) .) -}}
 {{- toYaml $settings -}}
 {{- end }}
