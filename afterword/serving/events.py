@@ -1,10 +1,8 @@
 """The route of the event stream: server-sent events that resume from `Last-Event-ID`."""
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import structlog
@@ -16,7 +14,7 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from afterword.schemas.base import PartyId
-from afterword.serving.feed import MOST_CHARACTERS, Feed, Reached, StreamFilter, offsets_of, position_id
+from afterword.serving.feed import MOST_CHARACTERS, Feed, StreamFilter, offsets_of, position_id
 from afterword.serving.principal import MayRead, Principal, is_still_admitted
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
@@ -47,16 +45,20 @@ class EventsQuery(Parameters):
 class EventStream(EventSourceResponse):
     """One of the limited number of streams that a key may have open.
 
-    It ends quietly when a client stops reading or its key is no longer valid.
+    `content` yields None at least every second if there is nothing to send. The stream ends quietly when a client stops
+    reading or its key is no longer valid.
     """
 
-    def __init__(self, request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent, None]) -> None:
+    def __init__(
+        self, request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | None, None]
+    ) -> None:
         """Open the stream. Raises: TooManyStreams; BrokerUnavailable if the feed has not started."""
         services = services_of(request)
         services.feed.require_running()
         services.streams.require_room(principal.key_id)
-        content = _while(partial(is_still_admitted, request, principal), content)
-        super().__init__(content, ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+        super().__init__(
+            _while_admitted(request, principal, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS
+        )
         self._streams, self._key_id = services.streams, principal.key_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,30 +69,18 @@ class EventStream(EventSourceResponse):
             log.info("client_too_slow", stage="serve")
 
 
-async def _while(
-    is_admitted: Callable[[], Awaitable[bool]], content: AsyncGenerator[ServerSentEvent, None]
+async def _while_admitted(
+    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | None, None]
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """Yield events, and check every CHECK_SECONDS whether the client is still admitted."""
-    coming: asyncio.Future[ServerSentEvent] | None = None
     asked_at = time.monotonic()
-    try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(content))
-            await asyncio.wait({coming}, timeout=CHECK_SECONDS)
+    async with aclosing(content):
+        async for event in content:
             if time.monotonic() - asked_at >= CHECK_SECONDS:
-                if not await is_admitted():
+                if not await is_still_admitted(request, principal):
                     return
                 asked_at = time.monotonic()
-            if coming.done():
-                event, coming = coming.result(), None
+            if event is not None:
                 yield event
-    except StopAsyncIteration:
-        return
-    finally:
-        if coming is not None:
-            coming.cancel()
-            await asyncio.wait({coming})
-        await content.aclose()
 
 
 DESCRIPTION: dict[int | str, dict[str, Any]] = {
@@ -129,13 +119,12 @@ async def stream_events(
 
 async def _lines(
     feed: Feed, wanted: StreamFilter, since: Mapping[TopicPartition, int]
-) -> AsyncGenerator[ServerSentEvent, None]:
+) -> AsyncGenerator[ServerSentEvent | None, None]:
     # without data this is not an event, but it tells a client that is interrupted before the first event where to
     # resume
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
-    async with aclosing(feed.events(wanted, since)) as events:
-        async for event in events:
-            if isinstance(event, Reached):
-                yield ServerSentEvent(id=event.position, comment="so far")
-                continue
-            yield ServerSentEvent(event.data, event=event.kind, id=event.position)
+    async with aclosing(feed.follow(wanted, since)) as batches:
+        async for batch in batches:
+            for event in batch.events:
+                yield ServerSentEvent(event.data, event=event.kind, id=event.position)
+            yield ServerSentEvent(id=batch.position, comment="so far") if batch.position else None

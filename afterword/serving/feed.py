@@ -1,8 +1,8 @@
-"""One consumer serves all clients of the event stream: it tails the topics and hands each event to its clients.
+"""One consumer serves all clients of the event stream: it tails the topics and keeps the last events for them.
 
-A client that resumes first gets what it missed, up to the shared consumer's position when it connected; from there on
-it has a queue. It catches up in turns of a limited number of records, and each key has one turn at a time. A client
-whose queue is full is disconnected, and resumes from the last position it was sent.
+A client that resumes first gets what it missed, up to the shared consumer's position when it connected. It catches up
+in turns of a limited number of records, and each key has one turn at a time. A client that falls behind the last
+KEPT_EVENTS is disconnected, and resumes from the last position it was sent.
 
 Deleted content is not sent: each summary is compared with the stored one.
 """
@@ -10,11 +10,13 @@ Deleted content is not sent: each summary is compared with the stored one.
 import asyncio
 import re
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import orjson
@@ -38,22 +40,26 @@ from afterword.schemas.headers import FOR_ENDPOINT, EventOwner, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
-from afterword.streams.kafka.log_reader import open_log, reached
+from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import EpisodeVersion, Versions
 from afterword.streams.telemetry import Metrics
 
-QUEUED_EVENTS = 256
-"""A client with more queued events than this is disconnected."""
+KEPT_EVENTS = 2_000
+"""A client that is further behind than this is disconnected."""
+EVENTS_A_STEP = 10
+TICK_SECONDS = 1.0
+"""Clients get a batch of events, possibly an empty one, at least this often."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
 """Concurrent catch-up turns, each with its own consumer. A key has at most one of them."""
 RECORDS_A_TURN = 5_000
 BYTES_A_TURN = 4 * 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
-RECORDS_TOGETHER = 500
 POLL_MILLISECONDS = 500
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
+RECORDS_TOGETHER = 500
+WAIT_SECONDS = 1.0
+"""Pause after an interruption."""
 QUIET_SECONDS = 3.0
 """After this long without records, Kafka is asked whether it is still there."""
 ANSWER_SECONDS = 3.0
@@ -99,11 +105,12 @@ class Published:
         return not stored.outdates(self.event.revision)
 
 
-@dataclass(frozen=True)
-class Reached:
-    """A position up to which a client that is catching up has received everything."""
+class Batch(NamedTuple):
+    """The next events for a client."""
 
-    position: str
+    events: Sequence[Published]
+    position: str | None = None
+    """While the client catches up: the position up to which it has received everything with these events."""
 
 
 @dataclass(frozen=True)
@@ -130,26 +137,6 @@ class StreamFilter:
         return owner.user_id is None or (is_theirs and self.user_id in (None, owner.user_id))
 
 
-@dataclass(eq=False)
-class StreamClient:
-    """A client's filter and its queued events. None in the queue marks the end."""
-
-    wanted: StreamFilter
-    seen: Mapping[TopicPartition, int]
-    """The client has received everything before these offsets."""
-    queue: asyncio.Queue[Published | None] = field(default_factory=lambda: asyncio.Queue(QUEUED_EVENTS + 1))
-
-    def offer(self, event: Published) -> bool:
-        """Queue an event. If the queue is full, replace its content with the end mark and return False."""
-        if self.queue.qsize() < QUEUED_EVENTS:
-            self.queue.put_nowait(event)
-            return True
-        while not self.queue.empty():
-            self.queue.get_nowait()
-        self.queue.put_nowait(None)
-        return False
-
-
 class Turns:
     """Limits concurrent catch-up turns to one per key and CATCHING_UP in total."""
 
@@ -174,22 +161,25 @@ class Feed:
         self.topics = kafka.summaries_topic, kafka.deletions_topic, kafka.episodes_topic
         self._kinds = dict(zip(self.topics, (SUMMARY_CREATED, SUMMARY_DELETED, EPISODE_CLOSED), strict=True))
         self._offsets: dict[TopicPartition, int] = {}
-        self._clients: set[StreamClient] = set()
+        self._clients = 0
+        self._last: deque[Published] = deque(maxlen=KEPT_EVENTS)
+        self._count = 0
+        """Number of events so far, including those that are no longer kept."""
+        self._news = asyncio.Event()
+        """Set, and replaced, when there are new events."""
         self._users: OrderedDict[str, str] = OrderedDict()
         self._turns = Turns()
         self._interrupted = False
 
     async def run(self) -> None:
-        """Read forever. While Kafka is unavailable, clients wait."""
-        wait = FIRST_WAIT_SECONDS
+        """Read forever. While Kafka or the store is unavailable, clients wait."""
         while True:
             try:
                 await self._read()
-            except (BrokerUnavailable, ConfigurationError, KafkaError) as error:
+            except (BrokerUnavailable, ConfigurationError, KafkaError, StoreUnavailable) as error:
                 self._interrupted = True
                 log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+            await asyncio.sleep(WAIT_SECONDS)
 
     @property
     def running(self) -> bool:
@@ -206,29 +196,37 @@ class Feed:
         """Everything before these offsets has been handed out."""
         return dict(self._offsets)
 
-    async def events(
-        self, wanted: StreamFilter, since: Mapping[TopicPartition, int]
-    ) -> AsyncGenerator[Published | Reached, None]:
-        """Yield events forever, or until the client is disconnected.
+    async def follow(self, wanted: StreamFilter, since: Mapping[TopicPartition, int]) -> AsyncGenerator[Batch, None]:
+        """Yield batches at least every TICK_SECONDS, forever or until the client is too far behind.
 
         `since` holds the offsets before which the client has everything. Raises: BrokerUnavailable, StoreUnavailable,
-        KafkaError while it catches up.
+        KafkaError, TopicStalled while it catches up.
         """
-        here = self.offsets
-        client = StreamClient(wanted, since)
-        self._clients.add(client)
-        self._metrics.event_clients.set(len(self._clients))
+        here, count = self.offsets, self._count
+        self._count_clients(1)
         try:
             at = self._beginning(wanted, since, here)
             while _behind(at, here):
-                for event in await self._missed(wanted, at, here):
-                    yield event
-                yield Reached(position_id(self.topics, at))
-            while (queued := await client.queue.get()) is not None:
-                yield queued
+                yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
+            while self._count - count <= len(self._last):
+                news, new = self._news, list(islice(self._last, len(self._last) - (self._count - count), None))
+                count = self._count
+                events = []
+                for number, event in enumerate(new):
+                    if number % EVENTS_A_STEP == 0:
+                        await asyncio.sleep(0)  # let others use the event loop
+                    if event.offset >= since.get(event.source, 0) and self._is_for(wanted, event):
+                        events.append(event)
+                yield Batch(events)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_SECONDS):
+                        await news.wait()
         finally:
-            self._clients.discard(client)
-            self._metrics.event_clients.set(len(self._clients))
+            self._count_clients(-1)
+
+    def _count_clients(self, change: int) -> None:
+        self._clients += change
+        self._metrics.event_clients.set(self._clients)
 
     async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
         """List the events among the last records of each partition. Raises: BrokerUnavailable, KafkaError,
@@ -239,7 +237,7 @@ class Feed:
         return await self._missed(wanted, at, here)
 
     async def _read(self) -> None:
-        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
+        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError, StoreUnavailable."""
         await require_topics(self._kafka, *self.topics)  # a missing topic would never get partitions
         async with (
             open_log(self._kafka) as reading,
@@ -268,39 +266,31 @@ class Feed:
                     heard_at = time.monotonic()
 
     async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
-        """Queue the events in a partition's next records for the clients they are meant for.
+        """Keep the events in a partition's next records for the clients.
 
-        A client that connects meanwhile reads these records itself, because the shared offsets are already past them.
+        Without clients they are only passed over: a client that connects later starts after them, or catches up.
+        Raises: StoreUnavailable, and then the records are to be handed out again.
         """
-        clients, at = tuple(self._clients), self.offsets
-        self._offsets[TopicPartition(records[-1].topic, records[-1].partition)] = records[-1].offset + 1
-        events = await self._published(records, at, [client.wanted for client in clients])
-        while True:
-            try:
-                events = await self._still_there(events)
-                break
-            except StoreUnavailable as error:
-                self._interrupted = True
-                log.warning("feed_interrupted", stage="serve", error_type=error.error_type)
-                await asyncio.sleep(FIRST_WAIT_SECONDS)
-        for event in events:
-            await asyncio.sleep(0)  # let others use the event loop
-            for client in clients:
-                if client not in self._clients or event.offset < client.seen.get(event.source, 0):
-                    continue
-                if self._is_for(client.wanted, event) and not client.offer(event):
-                    self._clients.discard(client)
+        at = self.offsets
+        at[TopicPartition(records[-1].topic, records[-1].partition)] = records[-1].offset + 1
+        if self._clients:
+            events = await self._still_there(await self._published(records, at := self.offsets))
+            self._last.extend(events)
+            self._count += len(events)
+            self._news.set()
+            self._news = asyncio.Event()
+        self._offsets = at
 
     async def _published(
-        self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], filters: Sequence[StreamFilter]
+        self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], wanted: StreamFilter | None = None
     ) -> list[Published]:
-        """Decode the records that one of the filters admits, advancing `at` past each record."""
+        """Decode the records, only those that may be `wanted`, advancing `at` past each record."""
         found: list[Published] = []
         for record in records:
             await asyncio.sleep(0)  # let others use the event loop
             at[TopicPartition(record.topic, record.partition)] = record.offset + 1
             named = self._kinds[record.topic], (record.key or b"").decode(errors="replace"), owner_in(record.headers)
-            if any(wanted.may_have(*named) for wanted in filters) and (event := self._decoded(record, at)):
+            if (wanted is None or wanted.may_have(*named)) and (event := self._decoded(record, at)):
                 found.append(event)
         return found
 
@@ -371,18 +361,16 @@ class Feed:
             first = await consumer.beginning_offsets(list(behind))
             consumer.assign(list(behind))
             for tp in behind:
-                at[tp] = max(first[tp], at[tp])
-                consumer.seek(tp, at[tp])
-            while left > 0 and size < BYTES_A_TURN and not await reached(consumer, behind):
-                fetched = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=min(left, RECORDS_TOGETHER))
-                for tp, records in fetched.items():
-                    left -= len(records)
-                    asked = [record for record in records if record.offset < behind[tp]]
-                    events = await self._published(asked, at, [wanted])
-                    found += [event for event in events if self._is_for(wanted, event)]
-                    size = sum(len(event.data) for event in found)
-                for tp, end in behind.items():
-                    at[tp] = min(end, await consumer.position(tp))
+                consumer.seek(tp, max(first[tp], at[tp]))
+            async for records in batches(consumer, behind):
+                events = [one for one in await self._published(records, at, wanted) if self._is_for(wanted, one)]
+                found += events
+                left -= len(records)
+                size += sum(len(event.data) for event in events)
+                if left <= 0 or size >= BYTES_A_TURN:
+                    break
+            else:
+                at |= behind  # there may be no records before the end, only transaction markers
         return await self._still_there(found)
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 from afterword.operating.dlq import DeadLetterQueue, Filters
 from afterword.schemas import SummaryCreated, Usage
 from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import Feed, Published, StreamFilter
+from afterword.serving.feed import TICK_SECONDS, Feed, Published, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
 from afterword.serving.services import in_time, services_of
@@ -27,7 +27,6 @@ from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.summary import EXTRACTIVE
 
-TICK_SECONDS = 1.0
 SHOWN_AT_ONCE = 40
 """Number of events shown per tick. All of them are counted."""
 RECENT_RECORDS = 200
@@ -86,27 +85,13 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
     since = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
     totals.count(published for published in past if published.at >= since)
     yield ServerSentEvent(_entries(past[-SHOWN_AT_ONCE:]), event="history")
-    waiting: deque[Published] = deque(maxlen=SHOWN_AT_ONCE)
-    async with aclosing(feed.events(wanted, here)) as events:
-
-        async def pump() -> None:
-            async for event in events:
-                if isinstance(event, Published):
-                    waiting.append(event)
-                    totals.count([event])
-
-        pumping = asyncio.create_task(pump())
-        try:
-            while not pumping.done():
-                yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
-                await asyncio.wait([pumping], timeout=TICK_SECONDS)
-                if shown := [*waiting]:
-                    waiting.clear()
-                    yield ServerSentEvent(_entries(shown), event="entries")
-        finally:
-            pumping.cancel()
-            with suppress(asyncio.CancelledError, KafkaError, BrokerUnavailable, StoreUnavailable):
-                await pumping
+    async with aclosing(feed.follow(wanted, here)) as batches:
+        async for batch in batches:
+            totals.count(batch.events)
+            if batch.events:
+                yield ServerSentEvent(_entries(batch.events[-SHOWN_AT_ONCE:]), event="entries")
+            yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
+            await asyncio.sleep(TICK_SECONDS)
 
 
 async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:

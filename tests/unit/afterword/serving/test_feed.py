@@ -12,10 +12,10 @@ from sse_starlette import ServerSentEvent
 from afterword.reading.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
-from afterword.schemas.headers import owner_header
+from afterword.schemas.headers import owner_header, owner_in
 from afterword.serving import feed as feed_module
 from afterword.serving.events import ALL, CHECK_SECONDS, EventStream
-from afterword.serving.feed import QUEUED_EVENTS, Feed, Published, StreamFilter, Turns, offsets_of
+from afterword.serving.feed import KEPT_EVENTS, Feed, Published, StreamFilter, Turns, offsets_of
 from afterword.serving.principal import CACHED_SECONDS, Principal, Streams, is_still_admitted
 from afterword.serving.problems import TooManyStreams, Unauthenticated
 from afterword.streams.errors import StoreUnavailable
@@ -68,9 +68,9 @@ async def listening(feeding: Feeding, wanted: StreamFilter) -> tuple[asyncio.Tas
     found: list[Published] = []
 
     async def listen() -> None:
-        async for event in feeding.feed.events(wanted, feeding.feed.offsets):
-            assert isinstance(event, Published)
-            found.append(event)
+        async for batch in feeding.feed.follow(wanted, feeding.feed.offsets):
+            assert batch.position is None
+            found.extend(batch.events)
 
     task = asyncio.create_task(listen())
     await asyncio.sleep(0)
@@ -150,25 +150,56 @@ async def test_an_episode_comes_without_contents() -> None:
 
 async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> None:
     feeding = Feeding()
-    stuck = feeding.feed.events(EVERYTHING, feeding.feed.offsets)
-    first = asyncio.create_task(anext(stuck))
-    await asyncio.sleep(0)
+    stuck = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
+    await anext(stuck)
     task, found = await listening(feeding, EVERYTHING)
-    for ordinal in range(1, 2 * QUEUED_EVENTS):
+    for ordinal in range(1, KEPT_EVENTS + 2):
         await feeding.summary(ordinal)
-        await settled()
-    await first
-    assert len(found) == 2 * QUEUED_EVENTS - 1
-    assert [event async for event in stuck] == []  # nothing but the end is kept for it
+        if ordinal % 1000 == 0:
+            await settled()
+    await settled()
+    assert [batch async for batch in stuck] == []
+    assert len(found) == KEPT_EVENTS + 1
     assert "afterword_event_clients 1.0" in feeding.metrics.text().decode()
     task.cancel()
+
+
+async def test_a_client_that_reads_now_and_then_misses_nothing() -> None:
+    feeding = Feeding()
+    slow = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
+    await anext(slow)
+    for ordinal in (1, 2):
+        await feeding.summary(ordinal)
+    first = await anext(slow)
+    await feeding.summary(3)
+    seen = [event.event.ordinal for batch in (first, await anext(slow)) for event in batch.events]
+    assert seen == [1, 2, 3]
+    await slow.aclose()
+
+
+async def test_events_before_a_client_s_position_are_not_sent_to_it_again() -> None:
+    feeding = Feeding()
+    ahead = feeding.feed.follow(EVERYTHING, {TopicPartition("summary.created", 0): 1})
+    await anext(ahead)
+    for ordinal in (1, 2):
+        await feeding.summary(ordinal)
+    assert [event.event.ordinal for event in (await anext(ahead)).events] == [2]
+    await ahead.aclose()
+
+
+async def test_without_clients_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, decoded = Feeding(), []
+    monkeypatch.setattr(feed_module, "decode_revision", decoded.append)
+    await feeding.summary(1)
+    assert decoded == []
+    assert feeding.feed.offsets[TopicPartition("summary.created", 0)] == 1
 
 
 FOREIGN = StreamFilter(Owner("u1", "t1"), frozenset(ALL))
 
 
 @pytest.mark.parametrize(
-    ("owner", "is_decoded"),
+    ("owner", "is_possible"),
     [
         (None, True),
         (owner_header("t1", "u1"), True),
@@ -178,15 +209,9 @@ FOREIGN = StreamFilter(Owner("u1", "t1"), frozenset(ALL))
         (("afterword_owner", b"not JSON"), True),
     ],
 )
-async def test_what_the_headers_tell_to_be_foreign_is_not_decoded(
-    owner: tuple[str, bytes] | None, is_decoded: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    feeding, decoded = Feeding(), []
-    monkeypatch.setattr(feed_module, "decode_revision", decoded.append)
-    task, _ = await listening(feeding, FOREIGN)
-    await feeding.come(a_summary(1, "c1"), "summary.created", owner)
-    task.cancel()
-    assert len(decoded) == is_decoded
+def test_the_headers_tell_what_is_foreign(owner: tuple[str, bytes] | None, is_possible: bool) -> None:
+    headers = [owner] if owner else []
+    assert FOREIGN.may_have("summary.created", "c1", owner_in(headers)) is is_possible
 
 
 @pytest.mark.parametrize(
@@ -209,22 +234,27 @@ async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: Epi
     assert [event.kind for event in found] == kinds
 
 
-async def test_while_the_store_is_away_events_wait() -> None:
+async def test_what_could_not_be_compared_with_the_store_is_read_again() -> None:
     feeding, away = Feeding(), True
 
     async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
-        nonlocal away
         if away:
-            away = False
             raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
         return await feeding.versions(episode_ids)
 
     feeding.feed = Feed(Kafka(), feeding.metrics, versions)
+    source = TopicPartition("summary.created", 0)
     task, found = await listening(feeding, EVERYTHING)
-    await feeding.summary(1)
+    record = ConsumerRecord(source.topic, 0, 0, 0, 0, b"c1", a_summary(1).to_json(), None, 0, 0, [])
+    with pytest.raises(StoreUnavailable):
+        await feeding.feed.hand_out([record])
+    assert source not in feeding.feed.offsets
+    away = False
+    await feeding.feed.hand_out([record])
     await settled()
     task.cancel()
-    assert len(found) == 1
+    assert [event.event.ordinal for event in found] == [1]
+    assert feeding.feed.offsets[source] == 1
 
 
 async def test_a_key_has_one_turn_at_a_time_to_catch_up_and_others_have_theirs() -> None:
@@ -317,9 +347,11 @@ async def test_a_token_that_was_revoked_or_changed_is_not_admitted_any_more_and_
 SCOPE = {"type": "http", "method": "GET"}
 
 
-async def endless() -> AsyncGenerator[ServerSentEvent, None]:
+async def endless() -> AsyncGenerator[ServerSentEvent | None, None]:
     yield ServerSentEvent(comment="open")
-    await asyncio.Event().wait()
+    while True:
+        await asyncio.sleep(0.01)
+        yield None
 
 
 async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
@@ -377,14 +409,18 @@ async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(holder: Ho
 
 async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None:
     feeding = Feeding()
-    for n in range(2000):
-        client = feed_module.StreamClient(StreamFilter(Owner("nobody", "t1"), frozenset(ALL), key_id=str(n)), {})
-        feeding.feed._clients.add(client)
+    nobody = StreamFilter(Owner("nobody", "t1"), frozenset(ALL))
+    others = [(await listening(feeding, nobody))[0] for _ in range(2000)]
     task, found = await listening(feeding, EVERYTHING)
     topic, summary = Kafka().summaries_topic, a_summary(1).to_json()
     records = [ConsumerRecord(topic, 0, n, 0, 0, b"c1", summary, None, 0, 0, []) for n in range(200)]
-    _, share = await blocking(feeding.feed.hand_out(records))
-    await settled()
-    task.cancel()
-    assert len(found) == len(records)
+
+    async def handed_out() -> None:
+        await feeding.feed.hand_out(records)
+        while len(found) < len(records):  # noqa: ASYNC110 – the client reads in turns
+            await asyncio.sleep(0)
+
+    _, share = await blocking(handed_out())
+    for one in (task, *others):
+        one.cancel()
     assert share < MOST_SHARE

@@ -1,6 +1,5 @@
 """The page shows what the principal may see, escaped, and accepts only its own forms."""
 
-import asyncio
 import random
 import re
 import time
@@ -22,7 +21,7 @@ from afterword.reading.context import Owner
 from afterword.schemas import Usage
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.serving.events import ALL
-from afterword.serving.feed import Published, StreamFilter
+from afterword.serving.feed import Batch, Published, StreamFilter
 from afterword.serving.page import app as page
 from afterword.serving.page.live import LiveTotals, live_parts
 from afterword.serving.page.rendering import (
@@ -537,9 +536,9 @@ class OneToCome:
     async def recent(self, *_: object) -> list[Published]:
         return self._past
 
-    async def events(self, *_: object) -> AsyncIterator[Published]:
-        yield self._coming
-        await asyncio.Event().wait()
+    async def follow(self, *_: object) -> AsyncIterator[Batch]:
+        for events in ([], [self._coming], []):
+            yield Batch(events)
 
 
 async def test_live_counts_24_hours_shows_what_was_before_and_goes_on() -> None:
