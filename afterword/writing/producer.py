@@ -187,12 +187,12 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         await self.send(ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason))
 
     async def enqueue(self, event: InputEvent | ProducerRecord) -> None:
-        """Send an event, and return once it is in the client's buffer. `drain` raises later failures.
+        """Send an event, and return once it is in the client's buffer. The next call, or `drain`, raises its failure.
 
         Raises: BrokerUnavailable.
         """
         with broker_errors(self._kafka.bootstrap_servers):
-            self._sender.remember(await self._sender.send(self._record(event)))
+            await self._sender.enqueue(self._record(event))
 
     async def drain(self) -> None:
         """Wait until the broker has acknowledged everything that was enqueued. Raises: BrokerUnavailable."""
@@ -227,14 +227,16 @@ class Sender:
         delivery.add_done_callback(partial(_delivered, span))
         return delivery
 
-    def remember(self, delivery: Acknowledgement) -> None:
-        """Remember the first failure for `drain`."""
+    async def enqueue(self, record: ProducerRecord) -> None:
+        """Send a record. The next call, or `drain`, raises its failure. Raises: KafkaError."""
+        if self._failure is not None:
+            await self.drain()
+        delivery = await self.send(record)
+        delivery.add_done_callback(self._remember)
 
-        def keep(done: Acknowledgement) -> None:
-            if not done.cancelled():
-                self._failure = self._failure or done.exception()
-
-        delivery.add_done_callback(keep)
+    def _remember(self, delivery: Acknowledgement) -> None:
+        if not delivery.cancelled():
+            self._failure = self._failure or delivery.exception()
 
     async def drain(self) -> None:
         """Wait for all acknowledgements. Raises: KafkaError, the first since the last call."""

@@ -11,7 +11,7 @@ from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, d
 from afterword.schemas.decoding import record_time
 from afterword.schemas.records import ProducerRecord, to_record
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.decoding import MAGIC, PREFIX_BYTES, decoder
+from afterword.streams.ingest.decoding import MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.mapping import context, map_record
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import (
@@ -87,11 +87,10 @@ async def tried(settings: Settings, source: Source, records: Sequence[ConsumerRe
     require_registry(settings, [source])
     found = []
     async with open_registry(settings.registry) as registry:
-        decode = decoder(source.format, registry.reader)
         for record in records:
             value = None
             try:
-                value = await decode(record.value)
+                value = await registry.decode(source.format, record.value)
                 found.append(Tried(record, value, map_record(source, record, value)))
             except InvalidRecord as error:
                 found.append(Tried(record, value, problem=str(error)))

@@ -22,7 +22,6 @@ from afterword.schemas.decoding import check_original
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.decoding import decoder
 from afterword.streams.ingest.mapping import map_record
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.ingest.sources import (
@@ -212,7 +211,6 @@ class Ingester:
     metrics: Metrics
 
     def __post_init__(self) -> None:
-        self._decode = decoder(self.source.format, self.registry.reader)
         self._redaction: RecordRedaction | None = self.settings.redaction.of_records()
         self._good = self._bad = 0
         self._counters = {outcome: self.metrics.ingested.labels(str(self.number), outcome) for outcome in OUTCOMES}
@@ -253,7 +251,7 @@ class Ingester:
         """Return messages, or a dead letter. Raises: RegistryUnavailable, MappingFails, ConfigurationError."""
         try:
             check_original(record.headers)
-            value = await self._decode(record.value)
+            value = await self.registry.decode(self.source.format, record.value)
             if self.source.format in NEEDS_REGISTRY:
                 self.readiness.ready(REGISTRY)
             mapped = map_record(self.source, record, value)

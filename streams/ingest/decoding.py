@@ -1,16 +1,15 @@
-"""Decodes values of foreign records: JSON, or JSON, Avro and Protobuf in the wire format of schema registries.
+"""What all formats of foreign records share: JSON, limits, and the framing of schema registries.
 
-In that format, a zero byte and the schema's id in four bytes precede the value. JSON can be read without its schema.
+A framed value follows a zero byte and its schema's id in four bytes.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.decoding import loads
-from afterword.streams.ingest.sources import Format
 
 MAGIC, PREFIX_BYTES = 0, 5
 MAX_VALUES = 2_000_000
@@ -23,23 +22,6 @@ Read = Callable[[bytes], Any]
 
 class SchemaRefused(ValueError):
     """A schema that cannot be used; the error's text is the reason."""
-
-
-def decoder(form: Format, reader: Callable[[Format, int], Awaitable[Read]]) -> Callable[[bytes | None], Awaitable[Any]]:
-    """Return a function that decodes values in this format. `reader` looks up a schema by its id.
-
-    A record without a value is null. The function raises InvalidRecord and what `reader` raises.
-    """
-
-    async def decode(data: bytes | None) -> Any:
-        if data is None:
-            return None
-        if form == "json":
-            return read_json(data)
-        number, rest = unframed(data)
-        return read_json(rest) if form == "json-schema" else (await reader(form, number))(rest)
-
-    return decode
 
 
 def read_json(data: bytes) -> Any:

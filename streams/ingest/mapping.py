@@ -88,15 +88,22 @@ def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) 
 
 
 def _record(record: KafkaRecord, model: type[Model], fields: Mapping[str, Any]) -> ProducerRecord:
-    try:
-        data = orjson.dumps(fields)
-    except orjson.JSONEncodeError:
-        raise InvalidRecord(UNMAPPED, "a field is bytes, or is nested too deeply") from None
-    if len(data) > MAX_INPUT_BYTES:
-        raise InvalidRecord("too_large", f"{len(data)} bytes, at most {MAX_INPUT_BYTES} can be taken")
+    data = encoded(fields)
     event: InputEvent = validate(model, data)  # type: ignore[assignment]  # one of the three models above
     made = to_record(event, record_time(record.timestamp), SOURCE, data)
     return made._replace(headers=[*made.headers, *(one for one in record.headers if one[0] in TRACE)])
+
+
+def encoded(fields: Mapping[str, Any]) -> bytes:
+    """Encode the fields of a message. Raises: InvalidRecord if they cannot be encoded or are too large."""
+    try:
+        data = orjson.dumps(fields)
+    except orjson.JSONEncodeError:
+        problem = "a field is bytes, is nested too deeply, or has an integer of more than 64 bits"
+        raise InvalidRecord("schema_violation", problem) from None
+    if len(data) > MAX_INPUT_BYTES:
+        raise InvalidRecord("too_large", f"{len(data)} bytes; at most {MAX_INPUT_BYTES} are accepted")
+    return data
 
 
 def id_of(found: object) -> str | None:

@@ -12,7 +12,7 @@ import orjson
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.avro import AvroSchema
-from afterword.streams.ingest.decoding import Read, SchemaRefused
+from afterword.streams.ingest.decoding import Read, SchemaRefused, read_json, unframed
 from afterword.streams.ingest.protobuf import ProtobufSchema
 from afterword.streams.ingest.sources import Format
 from afterword.streams.settings import RegistrySettings, variable
@@ -55,6 +55,18 @@ class SchemaRegistry:
         self._clock = clock
         self._known: dict[tuple[Format, int], Read] = {}
         self._unknown: dict[tuple[Format, int], tuple[float, str]] = {}
+
+    async def decode(self, form: Format, data: bytes | None) -> Any:
+        """Decode a record's value; a record without one is null. JSON is read without its schema.
+
+        Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
+        """
+        if data is None:
+            return None
+        if form == "json":
+            return read_json(data)
+        number, rest = unframed(data)
+        return read_json(rest) if form == "json-schema" else (await self.reader(form, number))(rest)
 
     async def reader(self, form: Format, number: int) -> Read:
         """Return the reader of records with this schema.

@@ -10,8 +10,8 @@ import orjson
 
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.base import rfc3339
-from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
-from afterword.streams.ingest.mapping import moment_of
+from afterword.schemas.decoding import validate
+from afterword.streams.ingest.mapping import encoded, moment_of
 from afterword.streams.ingest.sources import Unit
 from afterword.streams.text.content import name_words
 
@@ -95,12 +95,7 @@ def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shar
             return Rejected(where, "its tenant is not the one given with --tenant")
         named["tenant_id"] = options.tenant_id
     try:
-        data = orjson.dumps(named)
-        if len(data) > MAX_INPUT_BYTES:
-            return Rejected(where, f"too_large: {len(data)} bytes; at most {MAX_INPUT_BYTES} are accepted")
-        return Found(where, validate(MessageCreated, data), is_shared)
-    except orjson.JSONEncodeError:
-        return Rejected(where, "schema_violation: nested too deeply, or an integer of more than 64 bits")
+        return Found(where, validate(MessageCreated, encoded(named)), is_shared)
     except InvalidRecord as error:
         return Rejected(where, str(error))
 

@@ -57,7 +57,7 @@ def messages(count: int) -> list[ProducerRecord]:
 async def sent(broker: Any, tracer: Tracer, records: list[ProducerRecord]) -> None:
     sender = Sender(broker, TOPIC, tracer)
     for record in records:
-        sender.remember(await sender.send(record))
+        await sender.enqueue(record)
     await sender.drain()
 
 
@@ -117,10 +117,20 @@ async def test_a_span_is_below_the_callers_own(spans: InMemorySpanExporter, trac
 
 async def test_a_failure_is_raised_once() -> None:
     sender = Sender(Broker(KafkaTimeoutError()), TOPIC, NoOpTracer())
-    sender.remember(await sender.send(messages(1)[0]))
+    await sender.enqueue(messages(1)[0])
     with pytest.raises(KafkaTimeoutError):
         await sender.drain()
     await sender.drain()
+
+
+async def test_nothing_more_is_sent_after_a_failure() -> None:
+    broker = Broker(KafkaTimeoutError())
+    sender = Sender(broker, TOPIC, NoOpTracer())
+    await sender.enqueue(messages(1)[0])
+    await asyncio.sleep(0)
+    with pytest.raises(KafkaTimeoutError):
+        await sender.enqueue(messages(1)[0])
+    assert len(broker.records) == 1
 
 
 def test_a_message_becomes_a_record_that_a_worker_takes() -> None:

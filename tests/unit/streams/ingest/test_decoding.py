@@ -3,15 +3,25 @@
 import time
 from typing import Any
 
+import httpx
 import pytest
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.ingest.decoding import Read, decoder, read_json
+from afterword.streams.ingest.decoding import Read, read_json
+from afterword.streams.ingest.registry import SchemaRegistry
 from afterword.streams.ingest.sources import Format
 
 
-async def never(form: Format, number: int) -> Read:
-    raise AssertionError(f"schema {number} is not needed")
+class Schemas(SchemaRegistry):
+    """A registry that has one schema, number 258, whose records are texts."""
+
+    async def reader(self, form: Format, number: int) -> Read:
+        assert form in ("avro", "protobuf")
+        assert number == 258
+        return bytes.decode
+
+
+SCHEMAS = Schemas(httpx.AsyncClient())
 
 
 def test_json_that_is_deep_or_damaged_is_invalid_and_half_a_character_is_mended() -> None:
@@ -23,26 +33,22 @@ def test_json_that_is_deep_or_damaged_is_invalid_and_half_a_character_is_mended(
 
 @pytest.mark.parametrize("form", ["avro", "protobuf"])
 async def test_the_schemas_id_is_in_front_of_what_its_reader_reads(form: Format) -> None:
-    async def reader(given: Format, number: int) -> Read:
-        assert (given, number) == (form, 258)
-        return bytes.decode
-
-    assert await decoder(form, reader)(b"\0\0\0\x01\x02hi") == "hi"
+    assert await SCHEMAS.decode(form, b"\0\0\0\x01\x02hi") == "hi"
 
 
 @pytest.mark.parametrize("form", ["avro", "json-schema", "protobuf"])
 async def test_a_value_without_the_schemas_id_is_invalid_and_none_is_null(form: Format) -> None:
-    assert await decoder(form, never)(None) is None
+    assert await SCHEMAS.decode(form, None) is None
     for data in (b"", b"\0\0", b'{"a": 1}'):
         with pytest.raises(InvalidRecord, match="invalid_framing"):
-            await decoder(form, never)(data)
+            await SCHEMAS.decode(form, data)
 
 
 async def test_json_is_read_without_a_schema() -> None:
     expected: Any = {"a": 1}
-    assert await decoder("json-schema", never)(b'\0\0\0\x01\x02{"a": 1}') == expected
-    assert await decoder("json", never)(b'{"a": 1}') == expected
-    assert await decoder("json", never)(None) is None
+    assert await SCHEMAS.decode("json-schema", b'\0\0\0\x01\x02{"a": 1}') == expected
+    assert await SCHEMAS.decode("json", b'{"a": 1}') == expected
+    assert await SCHEMAS.decode("json", None) is None
 
 
 def test_a_record_of_two_megabytes_is_read_in_time() -> None:
