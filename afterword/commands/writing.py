@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from afterword.writing.importing.outcomes import ImportOptions, Rejected
     from afterword.writing.importing.run import ImportCounts
     from afterword.writing.produce import InvalidLine, Produced
-    from afterword.writing.sources import Start, Tried
+    from afterword.writing.sources import Preview, Proposal
 
 Result = TypeVar("Result")
 
@@ -261,7 +261,7 @@ def init(
 
     It prints what it found, with conversations cut into episodes. Exit 1 if records do not fit the mapping.
     """
-    from afterword.writing.sources import start_with
+    from afterword.writing.sources import propose
 
     settings = start_command()
     if brokers is None and sys.stdin.isatty():
@@ -276,19 +276,21 @@ def init(
         if not sys.stdin.isatty():
             raise typer.BadParameter("is required without a terminal", param_hint="--topic")
         topic = str(typer.prompt("Topic with chat messages"))
-    found = asyncio.run(start_with(settings, topic, form, last))
+    found = asyncio.run(propose(settings, topic, form, last))
     file.write_text(found.toml, encoding="utf-8")
-    _print_start(found, file, settings)
-    if found.guess.missing or any(one.problem for one in found.tried):
+    _print_proposal(found, file, settings)
+    if found.guess.missing or any(one.problem for one in found.previews):
         raise typer.Exit(1)
 
 
-def _print_start(found: "Start", file: Path, settings: "Settings") -> None:
+def _print_proposal(found: "Proposal", file: Path, settings: "Settings") -> None:
     typer.echo(printable(found.toml))
-    fails = [one for one in found.tried if one.problem]
-    mapped = sum(bool(one.becomes) for one in found.tried)
-    skipped = len(found.tried) - mapped - len(fails)
-    typer.echo(f"{many(len(found.tried), 'record', 'records')}: {mapped} mapped, {skipped} skipped, {len(fails)} fail")
+    fails = [one for one in found.previews if one.problem]
+    mapped = sum(bool(one.becomes) for one in found.previews)
+    skipped = len(found.previews) - mapped - len(fails)
+    typer.echo(
+        f"{many(len(found.previews), 'record', 'records')}: {mapped} mapped, {skipped} skipped, {len(fails)} fail"
+    )
     for one in fails[:FAILS_SHOWN]:
         typer.echo(shown(f"  {_address(one)}: {one.problem}"))
     for name, episodes in list(found.conversations.items())[:SHOWN_CONVERSATIONS]:
@@ -304,22 +306,22 @@ def _print_start(found: "Start", file: Path, settings: "Settings") -> None:
     typer.echo("  afterword worker ingest    beside segmenter, summarizer and archiver")
 
 
-def _address(tried: "Tried") -> str:
-    return f"{tried.record.topic}/{tried.record.partition}/{tried.record.offset}"
+def _address(preview: "Preview") -> str:
+    return f"{preview.record.topic}/{preview.record.partition}/{preview.record.offset}"
 
 
-def _row(tried: "Tried") -> tuple[str, str, str]:
-    value = json.dumps(tried.value, ensure_ascii=False, indent=1, default=repr)[:SHOWN_CHARACTERS]
-    fields = [line for one in _fields(tried.becomes) for line in (f"{name}: {said}" for name, said in one.items())]
+def _row(preview: "Preview") -> tuple[str, str, str]:
+    value = json.dumps(preview.value, ensure_ascii=False, indent=1, default=repr)[:SHOWN_CHARACTERS]
+    fields = [line for one in _fields(preview.becomes) for line in (f"{name}: {said}" for name, said in one.items())]
     becomes = "\n".join(fields)
-    return _address(tried), value, becomes[:SHOWN_CHARACTERS] or tried.problem or "skipped"
+    return _address(preview), value, becomes[:SHOWN_CHARACTERS] or preview.problem or "skipped"
 
 
 def _fields(records: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"type": dict(one.headers)["ce_type"].decode(), **json.loads(one.value)} for one in records]
 
 
-def _document(tried: "Tried") -> dict[str, Any]:
-    problem = {"problem": tried.problem} if tried.problem else {}
-    value = json.loads(json.dumps(tried.value, default=repr))
-    return {"record": _address(tried), "value": value, "becomes": _fields(tried.becomes), **problem}
+def _document(preview: "Preview") -> dict[str, Any]:
+    problem = {"problem": preview.problem} if preview.problem else {}
+    value = json.loads(json.dumps(preview.value, default=repr))
+    return {"record": _address(preview), "value": value, "becomes": _fields(preview.becomes), **problem}

@@ -38,7 +38,7 @@ class NoRecords(AfterwordError):
 
 
 @dataclass(frozen=True)
-class Tried:
+class Preview:
     """What a record would become."""
 
     record: ConsumerRecord
@@ -65,7 +65,7 @@ async def last_records(log: Log, topics: Sequence[str], count: int) -> list[Cons
     return sorted(found, key=lambda record: (record.timestamp, record.partition, record.offset))[-count:]
 
 
-async def try_source(settings: Settings, number: int, count: int) -> list[Tried]:
+async def try_source(settings: Settings, number: int, count: int) -> list[Preview]:
     """Map the last records of a source without writing anything. `number` is the source's number, from 1.
 
     Raises: ConfigurationError, NoRecords, BrokerUnavailable, RegistryUnavailable.
@@ -79,10 +79,10 @@ async def try_source(settings: Settings, number: int, count: int) -> list[Tried]
         records = await last_records(log, mine, count) if mine else []
     if not records:
         raise NoRecords(topics=", ".join(mine or sources[number - 1].topics))
-    return await tried(settings, sources[number - 1], records)
+    return await preview(settings, sources[number - 1], records)
 
 
-async def tried(settings: Settings, source: Source, records: Sequence[ConsumerRecord]) -> list[Tried]:
+async def preview(settings: Settings, source: Source, records: Sequence[ConsumerRecord]) -> list[Preview]:
     """Map records as ingest does. Raises: ConfigurationError, RegistryUnavailable."""
     require_registry(settings, [source])
     found = []
@@ -91,24 +91,24 @@ async def tried(settings: Settings, source: Source, records: Sequence[ConsumerRe
             value = None
             try:
                 value = await registry.decode(source.format, record.value)
-                found.append(Tried(record, value, map_record(source, record, value)))
+                found.append(Preview(record, value, map_record(source, record, value)))
             except InvalidRecord as error:
-                found.append(Tried(record, value, problem=str(error)))
+                found.append(Preview(record, value, problem=str(error)))
     return found
 
 
 @dataclass(frozen=True)
-class Start:
+class Proposal:
     """A first mapping for a topic."""
 
     toml: str
     guess: Guess
-    tried: Sequence[Tried]
+    previews: Sequence[Preview]
     conversations: Mapping[str, Sequence[EpisodeClosed]]
     """The episodes of each conversation, as the segmenter would cut them."""
 
 
-async def start_with(settings: Settings, topic: str, form: str | None, count: int) -> Start:
+async def propose(settings: Settings, topic: str, form: str | None, count: int) -> Proposal:
     """Guess the mapping of a topic from its last records, and try it. If `form` is None, it is guessed too.
 
     Raises: NoRecords, ConfigurationError, BrokerUnavailable, RegistryUnavailable.
@@ -121,14 +121,14 @@ async def start_with(settings: Settings, topic: str, form: str | None, count: in
         raise NoRecords(topics=topic)
     form = form or await format_of(settings, [record.value for record in records])
     [blank] = parse_sources(toml_of(topic, form, guess([])), "")
-    read = await tried(settings, blank, records)
+    read = await preview(settings, blank, records)
     found = guess([context(one.record, one.value) for one in read if one.value is not None])
     if found.skip is None and any(record.value is None for record in records):  # tombstones of a compacted topic
         found = replace(found, skip="!value")
     toml = toml_of(topic, form, found)
     [source] = parse_sources(toml, "")
-    outcomes = await tried(settings, source, records)
-    return Start(toml, found, outcomes, segmented(outcomes, settings.episodes))
+    outcomes = await preview(settings, source, records)
+    return Proposal(toml, found, outcomes, segmented(outcomes, settings.episodes))
 
 
 async def format_of(settings: Settings, values: Sequence[bytes | None]) -> Format:
@@ -167,7 +167,7 @@ def _key(name: str) -> str:
     return name if name.isascii() and name.isidentifier() else json.dumps(name, ensure_ascii=False)
 
 
-def segmented(outcomes: Sequence[Tried], limits: Episodes) -> dict[str, list[EpisodeClosed]]:
+def segmented(outcomes: Sequence[Preview], limits: Episodes) -> dict[str, list[EpisodeClosed]]:
     """Cut mapped records into episodes by the rules alone. Each conversation is flushed at its end."""
     made = [(one, each.record.timestamp) for each in outcomes for one in each.becomes]
     last = max((timestamp for _, timestamp in made), default=0)
