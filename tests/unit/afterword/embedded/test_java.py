@@ -39,8 +39,8 @@ class Repository:
         self.thread.start()
 
     @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
+    def addresses(self) -> dict[str, str]:
+        return {"local": f"http://127.0.0.1:{self.server.server_port}"}
 
     def publish(self, jar: Jar, data: bytes) -> None:
         path = self.directory.joinpath(*jar.group.split("."), jar.artifact, jar.version, jar.file_name)
@@ -72,7 +72,7 @@ def repository(tmp_path: Path, jars: list[Jar]) -> Iterator[Repository]:
 
 @pytest.fixture
 def cache(tmp_path: Path, jars: list[Jar], repository: Repository) -> JarCache:
-    return JarCache(tmp_path / "cache", jars, repository=repository.address)
+    return JarCache(tmp_path / "cache", jars, repositories=repository.addresses)
 
 
 def test_what_is_missing_is_fetched(cache: JarCache, jars: list[Jar]) -> None:
@@ -107,18 +107,18 @@ def test_other_bytes_than_those_locked_are_refused_every_time(
     wrong = [jars[0], jars[1]._replace(sha256=jars[0].sha256)]
     for _ in range(2):
         with pytest.raises(JarsUnavailable, match=r"two-1\.0\.jar.*hash"):
-            JarCache(tmp_path / "cache", wrong, repository=repository.address).ensure()
+            JarCache(tmp_path / "cache", wrong, repositories=repository.addresses).ensure()
 
 
 def test_a_jar_that_nobody_has_is_named(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     unknown = jars[0]._replace(version="9.9")
     with pytest.raises(JarsUnavailable, match=r"one-9\.9\.jar"):
-        JarCache(tmp_path / "cache", [unknown], repository=repository.address).ensure()
+        JarCache(tmp_path / "cache", [unknown], repositories=repository.addresses).ensure()
 
 
 def test_progress_counts_up_to_all_the_bytes(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     told: list[tuple[str, int, int]] = []
-    JarCache(tmp_path / "cache", jars, lambda *news: told.append(news), repository.address).ensure()
+    JarCache(tmp_path / "cache", jars, lambda *news: told.append(news), repository.addresses).ensure()
     total = sum(map(len, BYTES.values()))
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
     assert told[-1][1:] == (total, total)
@@ -126,7 +126,7 @@ def test_progress_counts_up_to_all_the_bytes(tmp_path: Path, jars: list[Jar], re
 
 
 def test_two_that_start_at_once_fetch_each_jar_once(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
-    caches = [JarCache(tmp_path / "cache", jars, repository=repository.address) for _ in range(4)]
+    caches = [JarCache(tmp_path / "cache", jars, repositories=repository.addresses) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(JarCache.ensure, caches))
     assert {repository.asked[jar.file_name] for jar in jars} == {1}
