@@ -19,11 +19,10 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         return await asyncio.gather(*tasks)
-    except BaseException:
+    finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 class Turn:
