@@ -15,7 +15,7 @@ def rules() -> list[dict[str, Any]]:
 def _declared() -> Iterator[tuple[str, Rule | Bound]]:
     for section, field in Settings.model_fields.items():
         for rule in getattr(field.annotation, "rules", ()):
-            if not getattr(rule, "given", ()):  # the template knows no such rule
+            if not getattr(rule, "given", ()):  # the chart's template cannot evaluate it
                 yield section, rule
 
 

@@ -103,22 +103,27 @@ because a trigger from the environment replaces the file's as a whole."""
 
 
 class Rule(NamedTuple):
-    """How settings of a section depend on each other. The chart checks the same rules before any pod starts."""
+    """Settings of a section that require or exclude each other.
+
+    The rule applies if each setting in `when` has one of the listed values, all of `given` are set, and none of
+    `without` is. Then all of `needs` must be set, and none of `refuses`, because it would have no effect: whoever sets
+    a password expects it to be used. Before any pod starts, the chart checks the rules that have no `given`.
+    """
 
     when: Mapping[str, Sequence[str]] = MappingProxyType({})
-    """The rule applies if these settings have one of these values,"""
     given: Sequence[str] = ()
-    """if these are set,"""
     without: Sequence[str] = ()
-    """and these are not."""
     needs: Sequence[str] = ()
     refuses: Sequence[str] = ()
-    """Settings without effect: whoever sets a password expects it to be used."""
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raises: ValueError if these settings of the section break the rule."""
-        is_met = all(values[name] in choices for name, choices in self.when.items())
-        if not is_met or any((values[name] is None) == (name in self.given) for name in (*self.given, *self.without)):
+        applies = (
+            all(values[name] in choices for name, choices in self.when.items())
+            and all(values[name] is not None for name in self.given)
+            and all(values[name] is None for name in self.without)
+        )
+        if not applies:
             return
         names = [f"{name} {values[name]}" for name in self.when] + list(self.given)
         for name in self.needs:
@@ -142,7 +147,7 @@ class Bound(NamedTuple):
         smaller, larger = values[self.smaller], values[self.larger]
         if smaller is not None and self.fraction_of * smaller > larger:
             than = self.larger if self.fraction_of == 1 else f"1/{self.fraction_of} of {self.larger}"
-            raise ValueError(f"{self.smaller} ({smaller:g}) is larger than {than} ({larger:g})")
+            raise ValueError(f"{self.smaller} ({smaller:.15g}) is larger than {than} ({larger:.15g})")
 
 
 class Section(BaseModel):

@@ -17,6 +17,7 @@ from afterword.samples import interleaved
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
+from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.visible import many, shown
 from afterword.terminal import Screen, context_lines
 from afterword.writing.produce import Produced, produce
@@ -118,14 +119,12 @@ async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgre
                 await _tell(settings, told, summaries, memory, story)
                 await _ask(settings, told[0].user_id, memory, story)
                 story.step("The other conversations")
-                others = [line for line, of in zip(lines, messages, strict=True) if of.conversation_id != STORY]
+                others = [line for line, one in zip(lines, messages, strict=True) if one.conversation_id != STORY]
                 mixed = interleaved(others, CONVERSATIONS_AT_A_TIME)
-                replay = asyncio.create_task(produce(settings, mixed, rate=MESSAGES_PER_SECOND, flush=True))
-                while (done := messages_in(summaries)) < expected:
-                    text = f"{done} of {expected} messages are in {len(summaries)} summaries"
-                    story.screen.doing(text, live=True)
-                    await asyncio.sleep(LOOK_SECONDS)
-                await replay
+                await gather_or_cancel(
+                    produce(settings, mixed, rate=MESSAGES_PER_SECOND, flush=True),
+                    _until_summarized(summaries, expected, story.screen),
+                )
                 address = await served_at(settings)
         except TimeoutError:
             raise DemoIncomplete(
@@ -144,7 +143,14 @@ async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgre
 async def _collect(settings: Settings, summaries: list[SummaryCreated]) -> None:
     async with aclosing(watch(settings, from_beginning=True)) as events:
         async for event in events:
-            summaries += [event] if isinstance(event, SummaryCreated) and event.revision == 1 else []
+            if isinstance(event, SummaryCreated) and event.revision == 1:
+                summaries.append(event)  # noqa: PERF401 – others read the list meanwhile
+
+
+async def _until_summarized(summaries: Sequence[SummaryCreated], expected: int, screen: Screen) -> None:
+    while (done := messages_in(summaries)) < expected:
+        screen.doing(f"{done} of {expected} messages are in {len(summaries)} summaries", live=True)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def messages_in(summaries: Sequence[SummaryCreated]) -> int:

@@ -67,7 +67,10 @@ class RebuiltPartition(NamedTuple):
 
 
 class Last(NamedTuple):
-    """The last episode of a scope. It may be deleted, but its ordinal and messages must not be taken again."""
+    """The last episode of a scope.
+
+    It may have been deleted; even then, its ordinal must not be reused, nor its messages accepted again.
+    """
 
     ordinal: int
     tenant_id: str | None
@@ -94,7 +97,7 @@ class ResumePoints:
     agents: bool = False
     last: dict[Scope, Last] = field(default_factory=dict)
     partitions: dict[str, set[int]] = field(default_factory=dict)
-    """Partitions of conversations, as far as they are known."""
+    """The known partitions of each conversation."""
     _wanted: dict[str, Last] = field(default_factory=dict)
     """Last episodes by the key of their last message."""
     _found: dict[str, Position] = field(default_factory=dict)

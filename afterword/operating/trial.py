@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -87,21 +88,20 @@ class Comparison:
     not_archived: int = 0
     """Number of sampled episodes whose messages are no longer in the archive."""
 
-    @property
+    @cached_property
     def measures(self) -> dict[str, tuple[float, float]]:
         """The means of the stored summaries and of the candidate's, by the names in MEASURES."""
-        return {
-            name: (
-                fmean([v for one in self.trials if (v := measure(one.stored)) is not None] or [0.0]),
-                fmean([v for one in self.trials if (v := measure(one.candidate)) is not None] or [0.0]),
-            )
-            for name, measure in MEASURES.items()
-        }
+        stored, candidate = [one.stored for one in self.trials], [one.candidate for one in self.trials]
+        return {name: (_mean(measure, stored), _mean(measure, candidate)) for name, measure in MEASURES.items()}
 
     @property
     def is_worse(self) -> bool:
         refused, grounding = self.measures["refused"], self.measures["grounding"]
         return refused[1] - refused[0] > TOLERANCE or grounding[0] - grounding[1] > TOLERANCE
+
+
+def _mean(measure: Callable[[TrialSummary], float | None], summaries: Sequence[TrialSummary]) -> float:
+    return fmean([value for one in summaries if (value := measure(one)) is not None] or [0.0])
 
 
 async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
@@ -124,7 +124,7 @@ async def summarize_again(
     chosen: Sequence[StoredEpisode],
     progress: Callable[[int], None],
 ) -> Comparison:
-    """Summarize the episodes with the candidate's settings, and judge the stored texts and the new ones alike.
+    """Summarize the episodes with the candidate's settings, and judge the stored and the new texts by the same gate.
 
     Raises: NothingToCompare, StoreUnavailable; ProviderError if the LLM does not answer at all.
     """
@@ -154,9 +154,13 @@ async def summarize_again(
         except TRANSIENT:
             raise
         except ProviderError as error:
-            used = usage_of(error)
-            tokens = used.prompt_tokens, used.completion_tokens
-            return TrialSummary(*maker_of(settings), "", "", *tokens, refused=error.error_type)
+            used, maker = usage_of(error), maker_of(settings)
+            return TrialSummary(
+                *maker,
+                prompt_tokens=used.prompt_tokens,
+                answer_tokens=used.completion_tokens,
+                refused=error.error_type,
+            )
 
     async def add(stored: StoredEpisode) -> None:
         async with slots:

@@ -53,7 +53,8 @@ def sentences_of(content: str) -> tuple[str, ...]:
 
 
 def _spoken(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield the lines, and whether each is a list item. A message without prose is read as it is, without bars."""
+    """Yield the lines, and whether each is a list item. If all of a message is headings
+    and tables, they are read too, with commas for the bars."""
     lines = [*_without_code(text.splitlines())]
     prose = [line for line in lines if line.strip() and not _NOT_SAID.match(line)]
     numbered = sum(bool(item and item["number"]) for item in map(_ITEM.match, prose))
@@ -66,7 +67,8 @@ def _spoken(text: str) -> Iterator[tuple[bool, str]]:
         item = _ITEM.match(line)
         is_item = item is not None and (item["number"] is None or numbered > 1)  # "12. Mai" alone is a date
         if line.lstrip().startswith("|"):
-            line = ", ".join(cell.strip() for cell in line.strip("| -:").split("|"))
+            cells = line.strip("| ").split("|") if line.strip("|-: ") else ()  # a row of dashes separates the header
+            line = ", ".join(cell.strip() for cell in cells)
         said = " ".join(_EMPHASIS.sub(r"\2", _LINK.sub(r"\1", line[item.end() if item and is_item else 0 :])).split())
         if said:
             if is_item and heading:

@@ -30,8 +30,9 @@ class Event(NamedTuple):
 def derive_expected(evidence: Evidence) -> None:
     """Find the scopes of every message that the segmenter accepts: the conversation, or each of its agents."""
     evidence.run_all("""
+        -- Conversations whose messages are read in order: those with repeats, or all of them with `scope = agent`
         CREATE TABLE in_order AS
-        SELECT conversation FROM standing WHERE NOT is_dead AND NOT skipped
+        SELECT DISTINCT conversation FROM standing WHERE NOT is_dead AND NOT skipped
         GROUP BY conversation, message HAVING :max_agents IS NOT NULL OR COUNT(*) > 1;
         INSERT INTO expected
         SELECT id, scope FROM standing

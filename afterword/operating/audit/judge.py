@@ -188,7 +188,9 @@ SELECT
     ) AS name
 FROM (SELECT message, scope, episode_id FROM placed ORDER BY message, scope, n) AS p
 GROUP BY message, scope
-HAVING COUNT(*) > (SELECT COUNT(*) FROM copy WHERE copy.message = p.message AND copy.copy_scope = p.scope);
+HAVING COUNT(*) > (
+    SELECT COUNT(*) FROM copy WHERE copy.message = p.message AND copy.copy_scope = p.scope AND NOT is_dropped
+);
 """
 PROGRESS = """
 CREATE VIEW invalid_fate AS

@@ -260,15 +260,19 @@ class Eraser:
         await run.until_none("records that the summarizer has not processed", left)
 
     async def _dead_letters(self, person: Person, found: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
-        """Select the person's dead letters, without edits of what the archive shows to be somebody else's message."""
+        """Select the person's dead letters.
+
+        An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
+        """
         alone = frozenset(name for name, one in found.items() if one.alone)
         theirs = TheirDeadLetters(person, alone, frozenset(found) - alone, sources=self._queue.sources)
         edits: dict[str, str] = {}
         if theirs.shared:
             topic = self._settings.kafka.dead_letters(self._settings.kafka.messages_topic)
-            async for letter in self._queue.unresolved(topic, lambda one: theirs.edited(one) is not None):
-                key = message_key(letter.conversation_id or "", theirs.edited(letter) or "", person.tenant_id)
-                edits[letter.address] = key
+            async for letter in self._queue.unresolved(topic, theirs):
+                edited = theirs.edited(letter)
+                if letter.conversation_id is not None and edited is not None:
+                    edits[letter.address] = message_key(letter.conversation_id, edited, person.tenant_id)
         written = await self._stores.messages.get_many(sorted(set(edits.values())))
         others = {key for key, one in written.items() if one.message.user_id != person.user_id}
         return replace(theirs, others=frozenset(address for address, key in edits.items() if key in others))

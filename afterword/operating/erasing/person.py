@@ -49,7 +49,7 @@ def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None =
 def holds(value: bytes | None, person: Person) -> bool:
     """Return whether a record's value is the person's: a message, an episode or a summary, or a list of them.
 
-    A value that is not JSON because it was truncated is theirs if it has their id as a `user_id`. It does not show
+    A truncated value, which is not JSON, is theirs if one of its `user_id` fields has their id. It does not show
     its tenant, but it can never be processed either, so discarding it loses nothing.
     """
     try:

@@ -54,7 +54,9 @@ class Remains(NamedTuple):
 async def verify(
     settings: Settings, receipt: Receipt, user_id: str, tenant_id: str | None, now: datetime | None = None
 ) -> list[Remains]:
-    """Search all stores and topics, except the messages topic, for what a receipt says is gone; return what is left.
+    """Search the stores, and every topic that may hold the person's words, for what a receipt says is gone.
+
+    Returns what is left. `messages` is not searched, because it keeps everything until its date.
 
     Raises: NotTheirs if the receipt is for somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
     """
@@ -65,10 +67,11 @@ async def verify(
     async with open_stores(settings) as stores:
         found = await left_in_stores(stores, receipt, person, kafka.messages_topic)
     records = Records(kafka, receipt, person, load_sources(settings))
-    without_words = kafka.messages_topic, kafka.deletions_topic, kafka.changelog(CONVERSATIONS)
+    # the last two have only ids and counters
+    unsearched = {kafka.messages_topic, kafka.deletions_topic, kafka.changelog(CONVERSATIONS)}
     with broker_errors(kafka.bootstrap_servers):
         async with open_log(kafka) as log:
-            existing = await log.topics() - {*without_words}
+            existing = await log.topics() - unsearched
             for date in (one for one in receipt.topics if one.topic in existing):
                 last: dict[bytes | None, bool] = {}
                 number = 0

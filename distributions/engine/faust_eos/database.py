@@ -38,9 +38,12 @@ SCHEDULED = b"\0at\0"
 """Holds the kind and the time of a row's entry."""
 TIME_BYTES = 8
 ENTRY_BYTES = len(DUE) + TIME_BYTES
+STATE_MEMORY_BYTES = 64 * 1024 * 1024
+"""RocksDB's memory for all partitions of a worker together: its cache, including the rows that are in no file yet. By
+default RocksDB takes far more, for each partition."""
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 """Bytes of one partition's rows that are collected before they are written to a file; fewer if many partitions share
-`Options.state_memory_bytes`."""
+STATE_MEMORY_BYTES."""
 OWNER_ONLY = 0o700
 """File mode of the directories."""
 AHEAD_SECONDS = 3600.0

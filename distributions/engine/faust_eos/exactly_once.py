@@ -171,7 +171,7 @@ class ExactlyOncePartition:
 
     async def _recover(self, database: Database, clients: Clients) -> None:
         def note(records: int) -> None:
-            # of several openings that fail in a row, only one that gets further than the others counts as progress
+            # if several openings fail in a row, only one that gets further than the earlier ones counts as progress
             self._most_replayed = max(self._most_replayed, records)
 
         changelogs = changelogs_of(self._tables, self._source.partition)

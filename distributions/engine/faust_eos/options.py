@@ -57,9 +57,6 @@ class Options:
     beyond an unfinished record others are handled."""
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest record; topics with records of that size need a `max.message.bytes` to match."""
-    state_memory_bytes: int = 64 * 1024 * 1024
-    """RocksDB's memory for all partitions of the worker together: its cache, including the rows that are in no file
-    yet. By default RocksDB takes far more, for each partition."""
     stale_seconds: float = 12 * 3600.0
     """Local state older than this is rebuilt. The default is half of Kafka's default `delete.retention.ms`."""
     source_look_seconds: float = 10.0

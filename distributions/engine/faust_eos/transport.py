@@ -22,7 +22,7 @@ from faust.types.tuples import TP, RecordMetadata
 
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from faust_eos.batch import Batch, Batches, Output, current_batch
-from faust_eos.database import Database, DeadlineOf, NoDatabase, StateMemory
+from faust_eos.database import STATE_MEMORY_BYTES, Database, DeadlineOf, NoDatabase, StateMemory
 from faust_eos.errors import AgentFailed, described
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.options import LIFE_CYCLE
@@ -144,7 +144,7 @@ class Consumer(base.Consumer):
 
     @cached_property
     def _state_memory(self) -> StateMemory:
-        return StateMemory(self.app.engine.state_memory_bytes)
+        return StateMemory(STATE_MEMORY_BYTES)
 
     def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database | NoDatabase:
         if not deadlines:

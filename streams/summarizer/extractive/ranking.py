@@ -114,12 +114,11 @@ def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
 def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchange]:
     turn = turns[at]
     is_long = turn.speaker[0] != "user" and sum(map(len, turn.said)) > LONG_TURN
-    answers = at > 0 and turns[at - 1].questions and {*turn.statements[:1]} <= {*_with_answer(turns, at - 1, terms)}
+    answered = _with_answer(turns, at - 1, terms) if at > 0 and turns[at - 1].questions else ()
     for sentence in turn.statements[: 1 if is_long else None]:
         if len(sentence.text) > MAX_CHARACTERS or not any(map(str.isalpha, "".join(terms(sentence.text)))):
             continue
-        is_answer = answers and sentence is turn.statements[0]
-        if not is_answer or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):
+        if sentence not in answered or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):
             yield (sentence,)
     if turn.questions and not is_long and (asked := _with_answer(turns, at, terms)):
         yield asked  # a question at the end of a long answer only offers to say more
@@ -133,7 +132,7 @@ def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
     found = turns[at].questions[-1:]
     for turn in turns[at + 1 : at + 3]:
         if is_question(found[-1].text):
-            # "Wow!" answers nothing
+            # an exclamation of one word, such as "Wow!", is not an answer
             told = [said for said in turn.statements if said.text[-1] != "!" or len(terms(said.text)) != 1]
             found = [*found, *(told[:1] or turn.statements[:1] or turn.questions[-1:])]
     if sum(len(sentence.text) for sentence in found) > MAX_CHARACTERS or _codes_differ(found[0].text, found[-1].text):
@@ -161,7 +160,7 @@ def informativeness(text: str) -> float:
 
 
 def is_politeness(text: str, terms: int) -> bool:
-    """Return whether a sentence only greets, thanks or offers help, in the languages of the tables above."""
+    """Return whether a sentence only greets, thanks or offers help, in the languages of `vocabulary.toml`."""
     text = text.lower()
     if OFFER_OF_HELP.search(text):
         return True

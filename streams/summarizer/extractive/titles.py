@@ -18,11 +18,12 @@ _PART_END = re.compile(
 
 _FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
 """Its full stop ends no clause."""
+_GREETED = re.compile(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*")
 _OWN_NAME = re.compile(
-    rf"\b(?i:{pattern('titles', 'own_name')}) (?:[A-ZÀ-Þ][\w'’-]+\W*){{1,3}}(?:and |und |et |y |e |en )?"
+    rf"\A(?:[A-ZÀ-Þ]\w+, )?(?i:{pattern('titles', 'own_name')}) [A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+){{0,2}}"
+    r"(?:\W*\Z|[,.] ?(?:(?:and|und|et|y|e|en) )?| (?:and|und|et|y|e|en) )"
 )
-
-
+"""An introduction at the beginning, up to the comma, the conjunction or the end after it."""
 _DETERMINERS, _LINKS = (
     {language: frozenset(words.split()) for language, words in VOCABULARY["titles"][name].items()}
     for name in ("determiners", "links")
@@ -44,12 +45,11 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
     """Return the first noun phrase of the first request, in at most 60 characters.
 
     A single word says little, so then its whole sentence is the title. The title is empty if nobody names anything. In
-    languages that the lists above do not have, a phrase is a run of words between stop words.
+    a language without lists in `vocabulary.toml`, a phrase is a run of words between stop words.
     """
     for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
         for said in turn.said:
-            greeted = re.sub(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*", "", said)
-            sentence = _OWN_NAME.sub("", greeted).strip(".!:;,，。、 ")
+            sentence = _OWN_NAME.sub("", _GREETED.sub("", said)).strip(".!:;,，。、 ")
             parts = _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))
             by_part = [phrases for phrases in (_phrases(part, language) for part in parts) if phrases]
             if by_part and len(words(sentence)) > 1:
@@ -85,15 +85,15 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
         last = run[-1][0] if run else ""
         is_genitive = language == "de" and last[:1].isupper() and small.endswith(("r", "es"))
         if small in determiners and not (_links(last, language) or is_genitive or (run and small in links)):
-            # in English, what precedes the verb is its subject
-            yield run[:-1] if language == "en" else run if any(_links(each[0], language) for each in run) else []
+            if language == "en" or any(_links(each[0], language) for each in run):
+                yield run[:-1] if language == "en" else run  # in English, what precedes the verb is its subject
             run = []
         elif small in determiners or small in links or (small == "to" and is_name_next):
             run.append(word)
         elif _breaks(word[0], before, is_definite, language):
             if small in _VAGUE:  # a time, to which the words before it belong, as in "by the end of the week"
-                while run and not _links(run.pop()[0], language):
-                    pass
+                linked = [number for number, other in enumerate(run) if _links(other[0], language)]
+                run = run[: linked[-1]] if linked else []
                 while run and run[-1][0].lower() in _VAGUE:
                     run.pop()
             another = [n for n, pair in enumerate(pairwise(run)) if pair[0][0] == "and" and pair[1][0] in determiners]

@@ -129,10 +129,13 @@ def facts(text: str, language: str) -> list[Claim]:
         found += [claim for _, made in exact for claim in made]
         text = _without(text, [span for span, made in exact if made])
     written = frozenset(re.findall(r"\d+", text))
-    read = _read(readable(text, language), language)
+    text = readable(text, language)
+    read = _read(text, language)
     for written_as, days in read.dates:
         found += [Claim(written_as, _day_keys(day for day in each if not day[0]), tuple(each)) for each in days]
-    found += [Claim(each.text, each.in_summary) for each in (*read.times, *chinese_figures(read.rest))]
+    found += [
+        Claim(each.text, each.in_summary) for each in (*named_times(text), *read.times, *chinese_figures(read.rest))
+    ]
     none = frozenset[Key]()
     wholes = [none, *(frozenset(compound_keys(read.rest, pair)) for pair in pairwise(read.numbers)), none]
     for at, number in enumerate(read.numbers):
@@ -203,14 +206,14 @@ class _Read(NamedTuple):
 
 
 def _read(text: str, language: str, may_have_dates: bool = True) -> _Read:
-    """Read the figures of a text that `readable` returned, in a summary and in its source alike."""
+    """Read the figures of a summary or a source. `text` is what `readable` returned."""
     dates = [(match, _days(match, language)) for match in dates_in(language).finditer(text)] if may_have_dates else []
     dates = [(match, days) for match, days in dates if any(days)]
     text = _without(text, [match.span() for match, _ in dates])
     times = list(times_of_day(text))
     rest = _without(text, [(time.start, time.end) for time in times])
     named = [(match[0].rstrip("."), [each for each in days if each]) for match, days in dates]
-    return _Read(named, [*named_times(text), *times], list(quantities(rest, language)), rest)
+    return _Read(named, times, list(quantities(rest, language)), rest)
 
 
 def _near_digits(text: str) -> str:

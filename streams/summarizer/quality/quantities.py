@@ -421,9 +421,8 @@ def spoken_keys(text: str) -> Iterator[Key]:
 
 def words_for_numbers(text: str, language: str) -> Iterator[Key]:
     """Yield the keys of number words that text2num cannot read: "двадцать пять", "tjugofem", "trzysta osób"."""
-    known = _spelled(language)
-    if re.search("[а-яА-Я]", text):  # short texts in these two look alike
-        known = _spelled("ru") | _spelled("uk")
+    # short texts in Russian and Ukrainian are easily confused
+    known = _russian_or_ukrainian() if re.search("[а-яА-Я]", text) else _spelled(language)
     text = text.casefold().replace("’", "'") if known else ""
     run, end = list[Decimal](), 0
     for word in re.finditer(r"\w+(?:'\w+)?", text):
@@ -453,16 +452,14 @@ _MULTIPLIERS = frozenset(Decimal(10) ** power for power in range(3, 13))
 def _spelled(language: str) -> dict[str, Decimal]:
     """Return the words for numbers, as Unicode's rules spell them, in each gender and case.
 
-    Some languages join the words of a number, and their compounds up to 99,999 are in the table. It is empty for a
-    language that text2num or `chinese` reads.
+    If a language writes a number as one word, the table has every number up to 999 and every thousand up to 99,000. It
+    is empty for a language that text2num or `chinese` reads.
     """
-    from unicode_rbnf import RbnfEngine  # imported here because few texts need it
+    if language in WORDS_KNOWN or language in ("ja", "ko", "zh"):
+        return {}
+    from unicode_rbnf import RbnfEngine  # imported here because it takes half a second, and few texts need it
 
-    if (
-        language in WORDS_KNOWN
-        or language in ("ja", "ko", "zh")
-        or language not in RbnfEngine.get_supported_languages()
-    ):
+    if language not in RbnfEngine.get_supported_languages():
         return {}
     engine = RbnfEngine.for_language(language)
 
@@ -482,6 +479,11 @@ def _spelled(language: str) -> dict[str, Decimal]:
             found |= {words.split()[-1]: Decimal(10) ** power for words in spellings(times * 10**power)}
     found |= {word: Decimal(number) for number in numbers for word in spellings(number) if " " not in word}
     return found | {"полтора": Decimal("1.5")}
+
+
+@cache
+def _russian_or_ukrainian() -> dict[str, Decimal]:
+    return _spelled("ru") | _spelled("uk")
 
 
 def chinese_figures(text: str) -> Iterator[Figure]:

@@ -1,5 +1,6 @@
 """Trials of a prompt: which episodes are chosen, what the candidate is asked, and when it is worse."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,18 @@ class Candidate(ScriptedProvider):
         return Summary(**self._texts, **made, usage=Usage(prompt_tokens=200, completion_tokens=50))
 
 
+class InPairs(Candidate):
+    """Begins to answer when two are asking."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        super().__init__(texts)
+        self._both = asyncio.Barrier(2)
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        await self._both.wait()
+        return await super().summarize(request)
+
+
 def stored(number: int, **fields: Any) -> StoredEpisode:
     names = {"episode_id": f"c{number}:1", "event_id": f"c{number}:1:1", "conversation_id": f"c{number}"}
     ids = {"tenant_id": None, "message_ids": ("m0", "m1"), "message_count": 2, "quality": Quality(source="llm")}
@@ -79,8 +92,9 @@ async def compared(known: MemoryEpisodes, messages: MemoryMessages, provider: Sc
 
 
 async def test_the_same_messages_are_summarized_by_both_and_judged_by_the_same_gate() -> None:
-    provider = Candidate({**GOOD, "long_summary": GOOD["long_summary"].removesuffix(" The refund takes three days.")})
-    found = await tried(provider, *(stored(n) for n in range(4)))
+    provider = InPairs({**GOOD, "long_summary": GOOD["long_summary"].removesuffix(" The refund takes three days.")})
+    async with asyncio.timeout(60):
+        found = await tried(provider, *(stored(n) for n in range(4)))
     assert [message.content for message in provider.requests[0].episode.messages] == list(SAID)
     assert provider.most_running == 2
     assert {(one.stored.model, one.candidate.model) for one in found.trials} == {("old", CANDIDATE.model)}

@@ -509,6 +509,8 @@ def test_a_message_that_was_deleted_while_pending_and_sent_again_past_the_window
     report = judged(snapshot)
     assert report.clean, report.findings
     assert (report.messages["deleted"], report.messages["in_an_episode"]) == (1, 8)
+    snapshot.closed.append(closed(4, [5], offset=5)._replace(first_offset=9, last_offset=9))
+    assert "duplicated" in kinds(snapshot)
 
 
 def test_work_under_way_is_counted_and_is_no_finding(snapshot):
