@@ -647,7 +647,7 @@ def _cursor(moment: datetime, conversation_id: str) -> str:
 
 def _from_cursor(cursor: str) -> tuple[datetime, str]:
     milliseconds, _, conversation_id = cursor.partition(" ")
-    if not re.fullmatch(r"-?[0-9]{1,14}", milliseconds):
+    if not re.fullmatch(r"[0-9]{1,14}", milliseconds):
         raise CursorInvalid(field="after")
     return EPOCH + timedelta(milliseconds=int(milliseconds)), conversation_id
 

@@ -55,7 +55,7 @@ class KnownFact(Model):
     superseded_at: Time | None = None
     """End of the episode in which a later fact replaced this one; None if it still holds."""
     superseded_by: str | None = None
-    """Statement of the later fact."""
+    """Statement of the fact that replaced this one; null if it still holds."""
 
     def as_line(self, clean: Callable[[str], str] = without_hidden) -> str:
         """Format the fact as one line for a model, with a note if the user did not say it."""

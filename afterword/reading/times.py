@@ -176,7 +176,8 @@ class _Vocabulary:
         self.within = frozenset([*opening, *around["in"]])
         self.ands = frozenset(around["and"])
         joins = self.ands.union(around["to"], _DASHES)
-        self.plain = self.within.union(*around.values())
+        beside = ("opens", "and", "to", "onward", "or", "not", "of", "one")
+        self.plain = self.within.union(*(around[meaning] for meaning in beside))
         self.of = frozenset([*around["in"], *around["of"]])
         """Words between a month and its year."""
         units = (name.casefold() for unit in _UNITS for name in info[unit] if len(name) > 1)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import structlog
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -19,9 +20,11 @@ from afterword.serving.principal import MayRead, Principal, is_still_admitted
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
 from afterword.serving.writing import require_own
+from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
+from afterword.streams.kafka.log_reader import TopicStalled
 
 HEARTBEAT_SECONDS = 15
-CHECK_SECONDS = 2.0
+CHECK_SECONDS = 1.0
 """Together with `CACHED_SECONDS`, the cache time of keys, this ends a stream within 5 s of its key's revocation."""
 SEND_SECONDS = 20.0
 """A client must read what it is sent within this time."""
@@ -45,8 +48,9 @@ class EventsQuery(Parameters):
 class EventStream(EventSourceResponse):
     """One of the limited number of streams that a key may have open.
 
-    `content` yields None at least every second if there is nothing to send. The stream ends quietly when a client stops
-    reading or its key is no longer valid.
+    `content` yields None if there is nothing to send for two seconds, except while the client catches up. The stream
+    ends quietly when a client stops reading or its key is no longer valid, and with a warning when Kafka or the store
+    is unavailable.
     """
 
     def __init__(
@@ -74,13 +78,16 @@ async def _while_admitted(
 ) -> AsyncGenerator[ServerSentEvent, None]:
     asked_at = time.monotonic()
     async with aclosing(content):
-        async for event in content:
-            if time.monotonic() - asked_at >= CHECK_SECONDS:
-                if not await is_still_admitted(request, principal):
-                    return
-                asked_at = time.monotonic()
-            if event is not None:
-                yield event
+        try:
+            async for event in content:
+                if time.monotonic() - asked_at >= CHECK_SECONDS:
+                    if not await is_still_admitted(request, principal):
+                        return
+                    asked_at = time.monotonic()
+                if event is not None:
+                    yield event
+        except (KafkaError, BrokerUnavailable, StoreUnavailable, TopicStalled) as error:
+            log.warning("stream_interrupted", stage="serve", error_type=type(error).__name__)
 
 
 DESCRIPTION: dict[int | str, dict[str, Any]] = {

@@ -48,6 +48,7 @@ from afterword.streams.telemetry import Metrics
 KEPT_EVENTS = 2_000
 """A client that is further behind than this is disconnected."""
 EVENTS_A_STEP = 10
+"""After looking at this many events for a client, others may use the event loop."""
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
 KNOWN_CONVERSATIONS = 10_000
@@ -176,10 +177,13 @@ class Feed:
         while True:
             try:
                 await self._read()
-            except (BrokerUnavailable, ConfigurationError, KafkaError, StoreUnavailable) as error:
-                self._interrupted = True
-                log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
-            await asyncio.sleep(WAIT_SECONDS)
+            except (BrokerUnavailable, ConfigurationError, KafkaError) as error:
+                await self._interrupt(error)
+
+    async def _interrupt(self, error: Exception) -> None:
+        self._interrupted = True
+        log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
+        await asyncio.sleep(WAIT_SECONDS)
 
     @property
     def running(self) -> bool:
@@ -197,12 +201,12 @@ class Feed:
         return dict(self._offsets)
 
     async def follow(self, wanted: StreamFilter, since: Mapping[TopicPartition, int]) -> AsyncGenerator[Batch, None]:
-        """Yield batches at least every TICK_SECONDS, forever or until the client is too far behind.
+        """Yield a batch for each catch-up turn, which may take long, and then at least every TICK_SECONDS.
 
-        `since` holds the offsets before which the client has everything. Raises: BrokerUnavailable, StoreUnavailable,
-        KafkaError, TopicStalled while it catches up.
+        This ends if the client is too far behind. `since` holds the offsets before which the client has everything.
+        Raises: BrokerUnavailable, StoreUnavailable, KafkaError, TopicStalled.
         """
-        here, count = self.offsets, self._count
+        here, count, looked_at = self.offsets, self._count, time.monotonic()
         self._count_clients(1)
         try:
             at = self._beginning(wanted, since, here)
@@ -210,14 +214,16 @@ class Feed:
                 yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
             while self._count - count <= len(self._last):
                 news, new = self._news, list(islice(self._last, len(self._last) - (self._count - count), None))
-                count = self._count
+                is_late = time.monotonic() - looked_at > 2 * TICK_SECONDS
+                count, looked_at = self._count, time.monotonic()
                 events = []
                 for number, event in enumerate(new):
                     if number % EVENTS_A_STEP == 0:
                         await asyncio.sleep(0)  # let others use the event loop
                     if event.offset >= since.get(event.source, 0) and self._is_for(wanted, event):
                         events.append(event)
-                yield Batch(events)
+                # since they were handed out, they may have been deleted
+                yield Batch(await self._still_there(events) if is_late else events)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(TICK_SECONDS):
                         await news.wait()
@@ -226,6 +232,8 @@ class Feed:
 
     def _count_clients(self, change: int) -> None:
         self._clients += change
+        if not self._clients:
+            self._last.clear()
         self._metrics.event_clients.set(self._clients)
 
     async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
@@ -237,7 +245,7 @@ class Feed:
         return await self._missed(wanted, at, here)
 
     async def _read(self) -> None:
-        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError, StoreUnavailable."""
+        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
         await require_topics(self._kafka, *self.topics)  # a missing topic would never get partitions
         async with (
             open_log(self._kafka) as reading,
@@ -252,7 +260,7 @@ class Feed:
             while True:
                 found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
                 for records in found.values():
-                    await self.hand_out(records)
+                    await self._hand_out_once_possible(records)
                 if found:
                     self._interrupted, heard_at = False, time.monotonic()
                 elif time.monotonic() - heard_at >= QUIET_SECONDS:
@@ -265,16 +273,23 @@ class Feed:
                         self._interrupted = True
                     heard_at = time.monotonic()
 
-    async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
-        """Keep the events in a partition's next records for the clients.
+    async def _hand_out_once_possible(self, records: Sequence[ConsumerRecord]) -> None:
+        while True:
+            try:
+                return await self.hand_out(records)
+            except StoreUnavailable as error:
+                await self._interrupt(error)
 
-        Without clients they are only passed over: a client that connects later starts after them, or catches up.
-        Raises: StoreUnavailable, and then the records are to be handed out again.
+    async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
+        """Hand a partition's next records out to the clients.
+
+        If there are none, only the offset advances: a client that connects later starts there or catches up. Raises:
+        StoreUnavailable; the records must then be handed out again.
         """
-        at = self.offsets
-        at[TopicPartition(records[-1].topic, records[-1].partition)] = records[-1].offset + 1
-        if self._clients:
-            events = await self._still_there(await self._published(records, at := self.offsets))
+        at, last = self.offsets, records[-1]
+        events = await self._still_there(await self._published(records, at)) if self._clients else []
+        at[TopicPartition(last.topic, last.partition)] = last.offset + 1
+        if events and self._clients:  # the last one may have left meanwhile
             self._last.extend(events)
             self._count += len(events)
             self._news.set()

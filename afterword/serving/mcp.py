@@ -106,8 +106,8 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
             content = [TextContent(type="text", text=f"{error.error_type}: {detail}")]
             return CallToolResult(content=content, is_error=True, _meta={ERROR_TYPE: error.error_type})
         content = [TextContent(type="text", text=answer.text)]
-        # without fields that have their default, to keep it short for the model
-        document = answer.document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        # without fields that have their default, to keep it short for the model; without computed ones, like the schema
+        document = answer.document.model_dump(mode="json", by_alias=True, exclude_defaults=True, round_trip=True)
         return CallToolResult(content=content, structured_content=document)
 
     server: Server[Any] = Server(

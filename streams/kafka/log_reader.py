@@ -298,10 +298,6 @@ async def batches(
             raise TopicStalled(topic=", ".join(sorted({where.topic for where in left})))
 
 
-async def reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
-    """Return whether everything before these offsets was read, including transaction markers."""
-    return not await _not_reached(consumer, ends)
-
-
 async def _not_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    """Return the partitions that were not read up to these offsets yet, including transaction markers."""
     return [where for where, end in ends.items() if await consumer.position(where) < end]

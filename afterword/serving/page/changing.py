@@ -44,7 +44,7 @@ class ChangeQuery(WholeQuery):
 async def change_conversation(
     request: Request, principal: WritingVisitor, wanted: Annotated[ChangeQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
-    """Do what a button says. *Delete the whole conversation* deletes it for all agents."""
+    """Carry out the submitted button's action. Deleting a conversation deletes it for all agents."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
     match field(fields, "action"), wanted.message_id:
@@ -60,7 +60,8 @@ async def change_conversation(
             await delete_conversation(request, principal, wanted.id, deletion)
             return see_other("/conversations")
         case _:
-            raise RequestInvalid(problems=[("action", "must be one of the page's buttons")])
+            expected = "save-message or delete-message with message_id, close-episode or delete-conversation without it"
+            raise RequestInvalid(problems=[("action", f"must be {expected}")])
     return see_other("/conversation", id=wanted.id, agent_id=wanted.agent_id, sent="1")
 
 

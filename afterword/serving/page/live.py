@@ -91,7 +91,8 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
             if batch.events:
                 yield ServerSentEvent(_entries(batch.events[-SHOWN_AT_ONCE:]), event="entries")
             yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
-            await asyncio.sleep(TICK_SECONDS)
+            if batch.events:  # a batch without events comes after TICK_SECONDS
+                await asyncio.sleep(TICK_SECONDS)
 
 
 async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:

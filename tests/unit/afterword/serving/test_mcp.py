@@ -112,9 +112,12 @@ async def test_each_tool_answers_over_both_transports(name: str, mode: str) -> N
         await a_conversation(served)
         async with over_http(served, mode) as http, over_streams(served, mode) as streams:
             answers = [await client.call_tool(name, CALLS[name]) for client in (http, streams)]
+            [schema] = [tool.output_schema for tool in (await http.list_tools()).tools if tool.name == name]
         for answer in answers:
             assert not answer.is_error, answer.content
             assert answer.structured_content
+            assert schema
+            assert answer.structured_content.keys() <= schema["properties"].keys()
         if name in READS:
             assert answers[0].structured_content == answers[1].structured_content
 

@@ -1,5 +1,6 @@
 """The page shows what the principal may see, escaped, and accepts only its own forms."""
 
+import asyncio
 import random
 import re
 import time
@@ -23,6 +24,7 @@ from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.serving.events import ALL
 from afterword.serving.feed import Batch, Published, StreamFilter
 from afterword.serving.page import app as page
+from afterword.serving.page import live
 from afterword.serving.page.live import LiveTotals, live_parts
 from afterword.serving.page.rendering import (
     address,
@@ -541,11 +543,15 @@ class OneToCome:
             yield Batch(events)
 
 
-async def test_live_counts_24_hours_shows_what_was_before_and_goes_on() -> None:
+async def test_live_counts_24_hours_shows_what_was_before_and_waits_only_after_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "TICK_SECONDS", 3600)
     now = datetime.now(UTC)
     past = [summarized(1, created_at=now - timedelta(hours=25)), summarized(2, created_at=now - timedelta(hours=23))]
     feed: Any = OneToCome(past, summarized(3, created_at=now))
-    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)))) as parts:
+    everything = StreamFilter(Owner(), frozenset(ALL))
+    async with asyncio.timeout(60), aclosing(live_parts(feed, everything)) as parts:
         history, tiles, coming, later = [await anext(parts) for _ in range(4)]
     assert re.findall(r"Title \d", str(history.data)) == ["Title 2", "Title 1"]
     assert re.findall(r"Title \d", str(coming.data)) == ["Title 3"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from afterword.reading.matches import NOTHING_KNOWN
-from afterword.reading.memory import MOST_PROFILE_FACTS
+from afterword.reading.memory import MOST_PROFILE_FACTS, CursorInvalid
 from afterword.serving.principal import Principal
 from afterword.serving.requests import MOST_BYTES
 from afterword.streams.errors import StoreUnavailable
@@ -79,6 +79,15 @@ async def test_conversations_are_listed_page_by_page() -> None:
         assert first["conversations"][0]["episode_count"] == 2
         other = (await served.client.get("/v1/conversations", params={**wanted, "tenant_id": "t2"})).json()
         assert other == {"conversations": [], "next_after": None}
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-99999999999999 c1", "1e3 c1"])
+async def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+    async with serving() as served:
+        wanted = {"user_id": "u1", "tenant_id": "t1", "after": cursor}
+        assert (await served.client.get("/v1/conversations", params=wanted)).status_code == 422
+        with pytest.raises(CursorInvalid):
+            await served.remembered.memory.conversations(**wanted)
 
 
 async def test_a_conversation_is_shown_with_what_is_pending() -> None:

@@ -206,7 +206,9 @@ async def test_an_issuer_that_does_not_answer_is_away(issuer: Issuer, monkeypatc
 
 
 async def test_a_key_that_is_described_wrongly_hides_no_other(issuer: Issuer) -> None:
-    issuer.keys = [{"kty": ["RSA"], "kid": "a"}, {**issuer.keys[0], "kid": ["rsa"]}, *issuer.keys]
+    known = issuer.keys[0]
+    no_algorithms = [{**known, "kid": "b", "alg": name} for name in ("none", ["RS256"], {}, 5, "unknown")]
+    issuer.keys = [{"kty": ["RSA"], "kid": "a"}, "no key", {**known, "kid": ["rsa"]}, *no_algorithms, *issuer.keys]
     assert (await holders(issuer, Clock()).principal(signed())).user_id == "u1"
 
 
