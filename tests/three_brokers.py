@@ -2,13 +2,12 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.claims import HOST
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import UNREPLICATED, Broker, Properties, has_brokers
+from afterword.embedded.kafka import UNREPLICATED, Broker, has_brokers
 from afterword.embedded.process import until_ready
 
 REPLICATED: dict[str, int] = {name: 2 if name.endswith(("min.isr", "insync.replicas")) else 3 for name in UNREPLICATED}
@@ -16,7 +15,7 @@ REPLICATED |= {name: 1 for name in UNREPLICATED if name.endswith("num.partitions
 
 
 class Node(Broker):
-    """One of the three. The first one's id is that of the cluster."""
+    """One of the three."""
 
     def __init__(
         self, number: int, nodes: list["Node"], java: Java, directory: Path, pass_fds: tuple[int, ...]
@@ -26,7 +25,6 @@ class Node(Broker):
         self._nodes = nodes
 
     def properties(self) -> dict[str, str | int]:
-        self.cluster_id = self._nodes[0].cluster_id
         voters = ",".join(f"{node._number}@{HOST}:{node.ports[1]}" for node in self._nodes)
         own = {"node.id": self._number, "controller.quorum.voters": voters}
         return {**super().properties(), **own, **REPLICATED}
@@ -38,6 +36,8 @@ class ThreeBrokers:
     def __init__(self, java: Java, directory: Path, pass_fds: tuple[int, ...]) -> None:
         self.brokers: list[Node] = []
         self.brokers += [Node(number, self.brokers, java, directory, pass_fds) for number in (1, 2, 3)]
+        for node in self.brokers:
+            node.cluster_id = self.brokers[0].cluster_id
 
     @property
     def bootstrap_servers(self) -> str:
@@ -55,10 +55,6 @@ class ThreeBrokers:
 
 class StackOfThree(EmbeddedStack):
     kafka: Any
-
-    def __init__(self, directory: Path, *, properties: Properties = MappingProxyType({}), **others: Any) -> None:
-        del properties  # which would not let the nodes into the cluster at first
-        super().__init__(directory, **others)
 
     def _broker(self, java: Java, directory: Path, pass_fds: tuple[int, ...]) -> Any:
         return ThreeBrokers(java, directory, pass_fds)

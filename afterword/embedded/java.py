@@ -20,7 +20,8 @@ from afterword.streams.private import cache_directory
 FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start, because these servers run for a test or an afternoon; by default the heap would begin with a
-# 64th of the machine's memory, and all of that would be used before the first collection
+# 64th of the machine's memory, and all of that would be used before the first collection; the ratios keep little of it
+# free after a full collection
 HEAP = ("-Xms32m", "-Xmx384m", "-XX:MinHeapFreeRatio=15", "-XX:MaxHeapFreeRatio=30")
 FLAGS = (*HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="

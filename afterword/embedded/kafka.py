@@ -37,7 +37,7 @@ UNREPLICATED: Properties = {
 
 
 class Broker(Server):
-    """A Kafka whose ports and data are kept in `directory`, so that it can be started again."""
+    """A Kafka broker that keeps its ports and data in `directory`, so that it can be restarted."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class EmbeddedStack:
 
         `jars` defaults to those of `jars.lock`; tests run other versions of Kafka. If `record` is true, the first
         broker on this machine records an archive of Kafka's classes, which halves the time of all later starts.
-        `properties` are further properties of the broker.
+        `properties` extend or replace the broker's properties.
         """
         self.directory = directory.absolute()
         self._record = record

@@ -163,7 +163,7 @@ async def plan(settings: Settings, since: datetime | None, conversation_id: str 
 async def redo(
     settings: Settings, since: datetime | None, conversation_id: str | None, progress: Callable[[RedoCounts], None]
 ) -> RedoCounts:
-    """Redo the wanted summaries, in the order of each conversation.
+    """Redo the wanted summaries, in order within each conversation.
 
     Raises: ConfigurationError, RedoStalled, StoreUnavailable.
     """

@@ -674,7 +674,7 @@ def _selected(selection: Selection) -> dict[str, Any]:
 async def _conversations(
     collection: Collection, field: str, user_id: str, tenant_id: str | None, after: str | None, limit: int
 ) -> list[str]:
-    """Return a page of conversation ids, sorted and without duplicates, whose documents name the user in this field.
+    """Return a sorted page of the ids of the conversations in which a document names the user in this field.
 
     It runs one short query per conversation: a `$group` would read every document of the user for each page.
     """

@@ -71,7 +71,7 @@ def cosines(packed: bytes, vector: Vector) -> NDArray[np.float32]:
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
-    """Return each of the vectors, or the only one, with the length 1; zeros stay zeros."""
+    """Scale a vector, or each row of a matrix, to length 1. Zero vectors stay zero."""
     numbers = vectors.astype(np.float64)
     lengths = np.linalg.norm(numbers, axis=-1, keepdims=True)
     found: NDArray[np.float32] = (numbers / np.where(lengths, lengths, 1.0)).astype(np.float32)

@@ -54,7 +54,7 @@ class Embedder(Protocol):
     model: str
 
     async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
-        """Return the texts' vectors; None for a text that the server refuses while it embeds others.
+        """Return the texts' vectors; None for a text that the server refuses although it accepts others.
 
         Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting.
         """

@@ -55,7 +55,7 @@ def derive_expected(evidence: Evidence) -> None:
 
 
 def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Event, bool]]:
-    """Yield a conversation's events without the messages that repeat one, as far back as the segmenter looks.
+    """Yield a conversation's events, leaving out messages that repeat one within the segmenter's dedupe window.
 
     Each comes with whether it follows a silence after which the segmenter may have forgotten the conversation, by the
     records' timestamps. Clocks may be an hour apart, and repeats do not end a silence. A message that may have been

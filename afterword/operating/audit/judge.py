@@ -117,7 +117,7 @@ WHERE NOT EXISTS (
 CREATE INDEX latest_number ON latest (number);
 CREATE INDEX latest_scope ON latest (scope);
 
--- Every message in an episode; n: 1 for the first place that it has in the scope, and so on.
+-- Every message in an episode; n numbers its places in the scope, starting at 1.
 CREATE TABLE placed AS
 SELECT
     core.message, core.content, core.place, latest.scope, latest.episode_id, latest.ordinal,

@@ -73,7 +73,7 @@ annotations:
 {{- include "afterword.requireAuth" $settings -}}
 {{- end -}}
 {{- if has "registry" (include "afterword.withheld" . | splitList " ") -}}
-{{- $_ := unset $settings "registry" -}}{{/* a user without the password would stop the role */}}
+{{- $_ := unset $settings "registry" -}}{{/* this role does not get the registry's password, and a user name without one stops the start */}}
 {{- end -}}
 {{- include "afterword.crossFields" (merge (dict "settings" $settings) .) -}}
 {{- toYaml $settings -}}
@@ -153,7 +153,8 @@ annotations:
 {{- with $rule.most -}}
 {{- if and (hasKey $values .smaller) (hasKey $values .larger) -}}
 {{- if gt (mulf (get $values .smaller) .fraction_of) (mulf (get $values .larger) 1) -}}
-{{- fail (printf "%s.%s (%v) is too large for %s.%s (%v)" $prefix .smaller (get $values .smaller) $prefix .larger (get $values .larger)) -}}
+{{- $part := ternary "" (printf "1/%v of " .fraction_of) (eq (int .fraction_of) 1) -}}
+{{- fail (printf "%s.%s (%v) is larger than %s%s.%s (%v)" $prefix .smaller (get $values .smaller) $part $prefix .larger (get $values .larger)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -65,9 +65,11 @@ class Servers:
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
-    stack_of = EmbeddedStack if brokers == 1 else StackOfThree
+    jars = chosen_jars()
+    # AUTHORIZING would keep three nodes out of their cluster at first
+    one = EmbeddedStack(directory, properties=AUTHORIZING, jars=jars)
     async with (
-        stack_of(directory, properties=AUTHORIZING, jars=chosen_jars()) as stack,
+        one if brokers == 1 else StackOfThree(directory, jars=jars) as stack,
         running_mongo(directory / "mongo") as database,
         Wire(database.port) as wire,
         Llm() as llm,
