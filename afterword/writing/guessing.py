@@ -248,8 +248,8 @@ def _skip(columns: Sequence[Column], content: Column, records: int) -> str | Non
     kinds = [one for one in columns if one.named(KINDS) and 1 < one.distinct <= FEW and len(one.values) == records]
     kinds = [one for one in kinds if all(isinstance(value, str) for value in one.values.values())]
     for column in sorted(kinds, key=lambda one: -one.named(KINDS)):
-        spoken = {value for at, value in column.values.items() if at in content.values and "'" not in value}
-        silent = {value for at, value in column.values.items() if at not in content.values}
-        if spoken and not spoken & silent:
-            return " && ".join(f"{column.path} != '{value}'" for value in sorted(spoken))
+        with_content = {value for at, value in column.values.items() if at in content.values and "'" not in value}
+        without_content = {value for at, value in column.values.items() if at not in content.values}
+        if with_content and not with_content & without_content:
+            return " && ".join(f"{column.path} != '{value}'" for value in sorted(with_content))
     return None

@@ -130,12 +130,12 @@ async def produce(
 
     async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
         started = time.monotonic()
-        await send_all(producer, records(), rate)
+        await send_at_rate(producer, records(), rate)
         produced.seconds = time.monotonic() - started
     return produced
 
 
-async def send_all(
+async def send_at_rate(
     producer: Producer, events: AsyncIterable[InputEvent | ProducerRecord], rate: float | None = None
 ) -> None:
     """Send events in order, at most `rate` per second, and return once the broker has acknowledged them all.

@@ -187,9 +187,9 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         await self.send(ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason))
 
     async def enqueue(self, event: InputEvent | ProducerRecord) -> None:
-        """Send an event, and return once it is in the client's buffer. The next call, or `drain`, raises its failure.
+        """Send an event, and return once it is in the client's buffer.
 
-        Raises: BrokerUnavailable.
+        If the broker refuses it later, the next `enqueue` or `drain` raises the error. Raises: BrokerUnavailable.
         """
         with broker_errors(self._kafka.bootstrap_servers):
             await self._sender.enqueue(self._record(event))
@@ -228,7 +228,10 @@ class Sender:
         return delivery
 
     async def enqueue(self, record: ProducerRecord) -> None:
-        """Send a record. The next call, or `drain`, raises its failure. Raises: KafkaError."""
+        """Send a record without waiting for its acknowledgement.
+
+        Raises: KafkaError, also for an earlier record that failed.
+        """
         if self._failure is not None:
             await self.drain()
         delivery = await self.send(record)

@@ -1,6 +1,6 @@
 """What all formats of foreign records share: JSON, limits, and the framing of schema registries.
 
-A framed value follows a zero byte and its schema's id in four bytes.
+The framing is a zero byte and a four-byte schema id before the value.
 """
 
 from collections.abc import Callable

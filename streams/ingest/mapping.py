@@ -26,6 +26,8 @@ YEARS = range(1990, 2100)
 """A time outside these years must be in a different unit."""
 AS_THEY_ARE = ("is_continuation", "sentiment", "flows", "metadata")
 """Fields whose values only the schema checks."""
+UNENCODABLE = "a field is bytes, is nested too deeply, or has an integer of more than 64 bits"
+"""Why fields cannot be encoded."""
 
 
 def map_record(source: Source, record: KafkaRecord, value: Any) -> list[ProducerRecord]:
@@ -88,19 +90,18 @@ def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) 
 
 
 def _record(record: KafkaRecord, model: type[Model], fields: Mapping[str, Any]) -> ProducerRecord:
-    data = encoded(fields)
+    try:
+        data = encoded(fields)
+    except orjson.JSONEncodeError:
+        raise InvalidRecord(UNMAPPED, UNENCODABLE) from None
     event: InputEvent = validate(model, data)  # type: ignore[assignment]  # one of the three models above
     made = to_record(event, record_time(record.timestamp), SOURCE, data)
     return made._replace(headers=[*made.headers, *(one for one in record.headers if one[0] in TRACE)])
 
 
 def encoded(fields: Mapping[str, Any]) -> bytes:
-    """Encode the fields of a message. Raises: InvalidRecord if they cannot be encoded or are too large."""
-    try:
-        data = orjson.dumps(fields)
-    except orjson.JSONEncodeError:
-        problem = "a field is bytes, is nested too deeply, or has an integer of more than 64 bits"
-        raise InvalidRecord("schema_violation", problem) from None
+    """Encode the fields of a message. Raises: orjson.JSONEncodeError, InvalidRecord if they are too large."""
+    data = orjson.dumps(fields)
     if len(data) > MAX_INPUT_BYTES:
         raise InvalidRecord("too_large", f"{len(data)} bytes; at most {MAX_INPUT_BYTES} are accepted")
     return data

@@ -57,7 +57,7 @@ class SchemaRegistry:
         self._unknown: dict[tuple[Format, int], tuple[float, str]] = {}
 
     async def decode(self, form: Format, data: bytes | None) -> Any:
-        """Decode a record's value; a record without one is null. JSON is read without its schema.
+        """Decode a record's value, or return None if it has none. JSON does not need its schema.
 
         Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
         """

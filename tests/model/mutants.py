@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 MOST_HISTORIES = 1_200
-"""A mutant that this many histories do not find was not found."""
+"""Histories to try before a mutant counts as not found."""
 COPIED = ("afterword", "consumers", "distributions", "schemas", "streams", "tests", "pyproject.toml")
 
 

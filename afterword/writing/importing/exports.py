@@ -1,11 +1,12 @@
-"""The data exports of ChatGPT and Claude: conversations, which are converted to records with a list of messages.
+"""Converts the data exports of ChatGPT and Claude to the records that `messages.read` takes.
 
-A conversation has a tree of messages in ChatGPT's export, and a list in Claude's.
+A conversation is a tree of messages in ChatGPT's export and a list in Claude's.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from afterword.streams.text.content import ContentUnreadable, Kind, Piece, flatten, said
@@ -32,29 +33,49 @@ def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportO
     if conversation_id is None or not isinstance(nodes, dict):
         yield Rejected(where, "not a conversation: it has no id or no mapping")
         return
-    parents = {name: mapping(one).get("parent") for name, one in nodes.items()}
+    named = {name: mapping(one).get("parent") for name, one in nodes.items()}
+    parents = {name: parent for name, parent in named.items() if isinstance(parent, str)}
     written = {name: one["message"] for name, one in nodes.items() if isinstance(mapping(one).get("message"), dict)}
     branch: list[str] = []
     while isinstance(node, str) and node in nodes and len(branch) <= len(nodes):
         branch.append(node)
-        node = parents[node]
+        node = parents.get(node)
     if len(branch) > len(nodes) or (nodes and not branch):
         problem = "its branch is circular" if branch else "current_node is not in its mapping"
         yield Rejected(where, problem, max(1, len(written)))
         return
-    if others := len(written.keys() - branch):
-        if sum(not (isinstance(parent, str) and parent in nodes) for parent in parents.values()) == 1:
-            yield LeftOut("on another branch (regenerated answers and replaced messages)", others)
-        else:
-            yield Rejected(where, "a parent is missing between these messages and the current one", others)
-    branched = []
-    for name in [name for name in reversed(branch) if name in written]:
+    yield from _elsewhere(where, written.keys() - branch, branch, parents)
+    branched, numbers = [], list[int]()
+    for number, name in enumerate((name for name in reversed(branch) if name in written), start=1):
         try:
-            branched += _messages(written[name], name)
+            each = _messages(written[name], name)
         except ContentUnreadable as error:
-            yield Rejected(f"{where}: message {name}", str(error))
+            yield Rejected(f"{where}: message {number}", str(error))
+        else:
+            branched += each
+            numbers += [number] * len(each)
     converted = {"id": conversation_id, "user_id": options.user_id, "created_at": known.get("create_time")}
-    yield from messages.read(where, {**converted, "messages": branched}, options, "chatgpt")
+    yield from messages.read(where, {**converted, "messages": branched}, options, "chatgpt", numbers)
+
+
+def _elsewhere(
+    where: str, others: Collection[str], branch: Sequence[str], parents: Mapping[str, str]
+) -> Iterator[ImportOutcome]:
+    """Account for the messages that are not in the branch. Those whose parents do not lead to it may be lost parts."""
+    joined = dict.fromkeys(branch, True)
+    for name in others:
+        way, node = list[str](), name
+        while node in parents and node not in joined:
+            joined[node] = False  # so that a circle ends here
+            way.append(node)
+            node = parents[node]
+        joined.update(dict.fromkeys(way, joined.get(node, False)))
+    left_out = sum(joined.get(name, False) for name in others)
+    if left_out:
+        yield LeftOut("on another branch (regenerated answers and replaced messages)", left_out)
+    if left_out < len(others):
+        problem = "no chain of parents connects these messages and the current one"
+        yield Rejected(where, problem, len(others) - left_out)
 
 
 def _messages(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -106,13 +127,11 @@ def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOu
         return
     user_id = options.user_id or identifier(mapping(known.get("account")).get("uuid"))
     converted = []
-    for number, one in enumerate(map(mapping, listed), start=1):
+    for one in map(mapping, listed):
         files = [shown for name in ("attachments", "files") for shown in _placeholders(one.get(name), "file_name")]
-        try:
-            content = one.get("content") if flatten(one.get("content")) else one.get("text")
-        except ContentUnreadable as error:
-            yield Rejected(f"{where}: message {number}", str(error))
-            continue
+        content = one.get("content")
+        with suppress(ContentUnreadable):  # which `messages.read` rejects
+            content = content if flatten(content) else one.get("text")
         fields = {"role": one.get("sender"), "content": [content, *files], "created_at": one.get("created_at")}
         converted.append({"id": one.get("uuid"), **fields})
     record = {"id": conversation_id, "user_id": user_id, "messages": converted}

@@ -24,6 +24,7 @@ from afterword.writing.importing.outcomes import (
     rfc3339_of,
     user_of,
 )
+from afterword.writing.importing.records import MOST_CHARACTERS, TOO_LARGE, Malformed
 
 ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of items in OpenAI's Responses API, by the last word of their type."""
@@ -37,28 +38,53 @@ SAID = ("content", "parts", "tool_calls", "function_call")
 """Fields of a message that do not identify its user: its text and the arguments and answers of tools may mention
 anyone."""
 ID_DIGITS = 32
+MESSAGE_WEIGHT = 512
+"""Bytes of memory that a message takes in addition to its characters."""
+UNENCODABLE = "it is nested too deeply, or has an integer of more than 64 bits"
 
 
 def conversations(records: Iterator[Any]) -> Iterator[Any]:
     """Group messages that are records of their own into conversations.
 
     A message that names its conversation is yielded by itself. All others, as in an array of messages, form one
-    conversation, yielded at the end.
+    conversation, yielded at the end, which is held in memory and therefore limited to `MOST_CHARACTERS`.
     """
     joined: list[Any] = []
+    weight = 0
     for record in records:
         if _role(record) is None or _messages(record) is not None:
             yield record
-        elif _is_of_a_conversation(record):
+            continue
+        if _is_of_a_conversation(record):
             yield {"messages": [record]}
-        else:
+            continue
+        try:
+            weight += MESSAGE_WEIGHT + len(orjson.dumps(record))
+        except orjson.JSONEncodeError:
+            yield Malformed(UNENCODABLE)
+            continue
+        if weight <= MOST_CHARACTERS:
             joined.append(record)
-    if joined:
+        else:
+            joined.clear()
+    if weight > MOST_CHARACTERS:
+        yield TOO_LARGE
+    elif joined:
         yield {"messages": joined}
 
 
-def read(where: str, record: Any, options: ImportOptions, source: str = "messages") -> Iterator[ImportOutcome]:
-    """Read a record with a list of messages. `source` is the format for the messages' metadata."""
+def read(
+    where: str,
+    record: Any,
+    options: ImportOptions,
+    source: str = "messages",
+    numbers: Sequence[int] | None = None,
+) -> Iterator[ImportOutcome]:
+    """Read a record with a list of messages.
+
+    `source` is the format for the messages' metadata. `numbers` are the numbers that rejections give the messages, by
+    default 1, 2, 3 and so on.
+    """
     messages = _messages(record)
     if messages is None:
         yield Rejected(where, "not a conversation: it has no messages")
@@ -72,23 +98,23 @@ def read(where: str, record: Any, options: ImportOptions, source: str = "message
     repeats: Counter[str] = Counter()
     is_alone = len(messages) == 1 and _is_of_a_conversation(messages[0])
     metadata, is_shared = {"imported_from": source}, len(set(users)) > 1
-    for number, (message, user) in enumerate(zip(messages, users, strict=True), start=1):
+    numbers = range(1, len(messages) + 1) if numbers is None else numbers
+    for number, message, user in zip(numbers, messages, users, strict=True):
         place = f"{where}: message {number}"
         try:
-            if _role(message) == "user" and named_user(_about(message)) not in (None, user):
-                raise Refused("it names another user than its record")
             own_time = _time(mapping(message))
             if is_alone and own_time is None and identifier(mapping(message).get("id")) is None:
                 raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
             time = own_time or time
-            each = _fields(message, [user, own_time], repeats)
+            each = _fields(message, user, own_time, repeats)
         except (Refused, ContentUnreadable) as error:
             yield Rejected(place, str(error))
             continue
         common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time, "metadata": metadata}
         for one in each:
             yield found(place, options, {**common, **one}, is_shared)
-        yield from () if each else [LeftOut("empty")]
+        if not each:
+            yield LeftOut("empty")
 
 
 def _messages(record: Any) -> Sequence[Any] | None:
@@ -145,17 +171,18 @@ def _users(messages: Sequence[Any], default: str | None) -> list[str]:
     return [one or user for one in named]
 
 
-def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dict[str, Any]]:
+def _fields(message: Any, user: str, time: str | None, repeats: Counter[str]) -> list[dict[str, Any]]:
     """Convert a message into the fields of our messages, none if it is empty.
 
-    `context` distinguishes messages with the same words. `repeats` counts how often the conversation had the same
-    message so far. Raises: Refused, ContentUnreadable.
+    `repeats` counts how often the conversation had the same message so far. Raises: Refused, ContentUnreadable.
     """
     role = _role(message)
     if role is None:
         raise Refused("it has no known role")
+    if role == "user" and named_user(_about(message)) not in (None, user):
+        raise Refused("it names another user than its record")
     pieces = flatten_message(message, is_answer=role == "tool")
-    same = _digest([*context, role, [tuple(piece) for piece in pieces]])
+    same = _digest([user, time, role, [tuple(piece) for piece in pieces]])
     repeats[same] += 1
     fields = said(role, pieces, identifier(message.get("id")) or f"{same}-{repeats[same]}")
     is_skipped = message.get("skip_summarization") is True
@@ -192,5 +219,5 @@ def _digest(value: Any) -> str:
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
-        raise Refused("it is nested too deeply, or has an integer of more than 64 bits") from None
+        raise Refused(UNENCODABLE) from None
     return hashlib.sha256(data).hexdigest()[:ID_DIGITS]

@@ -11,7 +11,7 @@ import orjson
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.decoding import validate
-from afterword.streams.ingest.mapping import encoded, moment_of
+from afterword.streams.ingest.mapping import UNENCODABLE, encoded, moment_of
 from afterword.streams.ingest.sources import Unit
 from afterword.streams.text.content import name_words
 
@@ -96,6 +96,8 @@ def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shar
         named["tenant_id"] = options.tenant_id
     try:
         return Found(where, validate(MessageCreated, encoded(named)), is_shared)
+    except orjson.JSONEncodeError:
+        return Rejected(where, f"schema_violation: {UNENCODABLE}")
     except InvalidRecord as error:
         return Rejected(where, str(error))
 

@@ -18,6 +18,7 @@ MOST_CHARACTERS = 128 * 2**20
 """Upper limit for a record."""
 BETWEEN = re.compile(r"[ \t\r\n,]*")
 """What separates two values."""
+NUMBER_ENDS = re.compile(r"[-+.eE0-9]*\Z")
 
 
 class Malformed(NamedTuple):
@@ -29,7 +30,7 @@ class Malformed(NamedTuple):
 BLANK = Malformed("a blank line")
 """A blank line is counted as a record, so that a record's number is its line number, and otherwise ignored."""
 TOO_LARGE = Malformed("too_large: more than 128 MiB")
-UNREADABLE = Malformed("cut off, not JSON, or more than 128 MiB; what follows is not read")
+UNREADABLE = Malformed("cut off, not JSON, nested too deeply, or more than 128 MiB; the rest of the file was not read")
 
 
 def records(file: BufferedReader, is_lines: bool = False) -> Iterator[Any | Malformed]:
@@ -54,7 +55,9 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[Any | Malf
 
 def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
     # bytes that are not UTF-8 are passed on, for the record that has them
-    decoder, utf8 = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    # only the end of a value is used, so numbers need not be converted
+    decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     text, at, in_array, is_whole = "", 0, False, False
     while True:
         at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it always matches
@@ -64,8 +67,10 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
         try:
             _, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            end = len(text) + 1
-        if end < len(text) + is_whole:  # the digits of a number may continue
+            is_complete = False
+        else:  # a number at the end of the text may continue in the next chunk
+            is_complete = is_whole or not NUMBER_ENDS.match(text, end)
+        if is_complete:
             yield _parsed(text[at:end].encode(errors="surrogateescape"))
             at = end
             continue

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import islice
@@ -35,7 +36,7 @@ from afterword.writing.importing.outcomes import (
     user_of,
 )
 from afterword.writing.importing.records import BLANK, Malformed, records
-from afterword.writing.produce import send_all
+from afterword.writing.produce import send_at_rate
 from afterword.writing.producer import Producer
 
 SOURCE = "afterword/import"
@@ -73,7 +74,7 @@ class ImportCounts:
 def read_history(
     form: str, options: ImportOptions, files: Iterable[tuple[str, BufferedReader]]
 ) -> Iterator[ImportOutcome]:
-    """Read the records of the files, one of `FORMATS`, in a deterministic order. Raises: OSError."""
+    """Read files in the format `form`, a key of `FORMATS`. The order is always the same. Raises: OSError."""
     of_one_person = form in ("chatgpt", "claude") and options.user_id is not None
     owner: dict[str, Any] = {}
     for name, file in files:
@@ -133,7 +134,7 @@ async def import_history(
         await until_archived(settings.kafka)
         is_as_sent = settings.redaction.where != "everywhere"
         importing = Import(progress, report, stores.messages, flush=flush, is_as_sent=is_as_sent)
-        await send_all(producer, importing.events(outcomes), rate)
+        await send_at_rate(producer, importing.events(outcomes), rate)
     return importing.counts
 
 
@@ -184,26 +185,30 @@ class Import:
         self._report = report
         self._archive = archive
         self._is_as_sent = is_as_sent
-        # Digests of what was seen so far, on disk so that memory stays bounded.
+        # Digests of the messages and conversations seen so far, and the conversations to flush. They are on disk
+        # because a history may have millions of messages.
         self._seen = sqlite3.connect("", isolation_level=None)
         self._seen.execute("PRAGMA journal_mode = OFF")
         self._seen.execute("CREATE TABLE seen (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        self._seen.execute("CREATE TABLE flushes (conversation_id TEXT UNIQUE, tenant_id TEXT)")
 
     async def events(self, outcomes: Iterator[ImportOutcome]) -> AsyncIterator[MessageCreated | ConversationFlush]:
         """Yield the messages to send, then a flush of each of their conversations. Raises: OSError, StoreUnavailable.
 
         The archive is asked about many messages at once.
         """
-        conversations: dict[str, str | None] = {}
-        while batch := await asyncio.to_thread(lambda: list(islice(outcomes, BATCH))):
-            for message in await self._new(batch):
-                conversations[message.conversation_id] = message.tenant_id
-                self.counts.sent += 1
-                yield message
-            self._progress(self.counts)
-        for conversation_id, tenant_id in conversations.items() if self._flush else ():
-            self.counts.flushes += 1
-            yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="imported")
+        flush_later = "INSERT INTO flushes VALUES (?, ?) ON CONFLICT DO UPDATE SET tenant_id = excluded.tenant_id"
+        with closing(self._seen):
+            while batch := await asyncio.to_thread(lambda: list(islice(outcomes, BATCH))):
+                for message in await self._new(batch):
+                    self._seen.execute(flush_later, (message.conversation_id, message.tenant_id))
+                    self.counts.sent += 1
+                    yield message
+                self._progress(self.counts)
+            flushes = self._seen.execute("SELECT conversation_id, tenant_id FROM flushes ORDER BY rowid")
+            for conversation_id, tenant_id in flushes if self._flush else ():
+                self.counts.flushes += 1
+                yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="imported")
 
     async def _new(self, batch: Sequence[ImportOutcome]) -> list[MessageCreated]:
         first: list[Found] = []

@@ -10,14 +10,10 @@ from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOut
 from afterword.writing.importing.run import read_history
 
 
-def file_of(content: bytes) -> io.BufferedReader:
-    return io.BufferedReader(io.BytesIO(content))
-
-
 def read_all(format_: str, files: dict[str, Any], options: ImportOptions) -> list[ImportOutcome]:
     """Read files given by name, with bytes or with values to write as JSON."""
     data = {name: value if isinstance(value, bytes) else json.dumps(value).encode() for name, value in files.items()}
-    opened = iter([(name, file_of(content)) for name, content in data.items()])
+    opened = iter([(name, io.BufferedReader(io.BytesIO(content))) for name, content in data.items()])
     return list(read_history(format_, options, opened))
 
 

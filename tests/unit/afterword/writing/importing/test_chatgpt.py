@@ -1,5 +1,6 @@
 """ChatGPT's export → messages of the current branch."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -214,9 +215,27 @@ def test_a_branch_that_is_a_circle_is_rejected():
 def test_messages_before_a_missing_parent_are_named_and_the_others_read():
     conversation = chain(said("user", "My blood type is AB negative."), said("user", "gone"), said("user", "Noted?"))
     del conversation["mapping"]["n1"]
+    assert [m.content for m in messages_of(read(conversation))] == ["Noted?"]
+    assert reasons(read(conversation))[0].startswith("conversations.json:1: no chain of parents connects these")
+
+
+@pytest.mark.parametrize("parent", ["gone", None, ["n0"], "stray"])
+def test_messages_that_no_parents_connect_to_the_branch_are_rejected_and_the_regenerated_ones_left_out(parent):
+    conversation = chain(None, said("user", "Name a lake."), said("assistant", "Como."))
+    regenerated = {"parent": "n1", "message": said("assistant", "Garda.")}
+    stray = {"parent": parent, "message": said("user", "My blood type is AB negative.")}
+    after = {"parent": "stray", "message": said("assistant", "Noted.")}
+    conversation["mapping"] |= {"after": after, "stray": stray, "other": regenerated}
     outcomes = read(conversation)
-    assert [m.content for m in messages_of(outcomes)] == ["Noted?"]
-    assert reasons(outcomes) == ["conversations.json:1: a parent is missing between these messages and the current one"]
+    assert [m.content for m in messages_of(outcomes)] == ["Name a lake.", "Como."]
+    assert [o.number for o in outcomes if isinstance(o, LeftOut)] == [1]
+    assert [o.messages for o in outcomes if isinstance(o, Rejected)] == [2]
+
+
+def test_rejected_messages_are_named_by_their_place_in_the_branch():
+    answer = said("assistant", {"type": "tool_result", "content": "Snow."}, "It snows.")
+    outcomes = read(chain(None, said("user", json.loads("[" * 99 + "]" * 99)), answer, said("boss", "secret")))
+    assert [reason.split(": ")[1] for reason in reasons(outcomes)] == ["message 1", "message 3"]
 
 
 def test_conversations_of_another_person_are_rejected():

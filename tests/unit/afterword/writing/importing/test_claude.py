@@ -1,5 +1,6 @@
 """Claude's export → messages."""
 
+import json
 from typing import Any
 
 import pytest
@@ -77,6 +78,11 @@ def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reas
     assert [m.content for m in messages_of(outcomes)] == ["after"]
     assert reasons(outcomes)[0].removeprefix("conversations.json:1: ").startswith(reason)
     assert "secret" not in reasons(outcomes)[0]
+
+
+def test_rejected_messages_are_named_by_their_place():
+    outcomes = read(conversation(said("human", json.loads("[" * 99 + "]" * 99)), said("boss", text("secret"))))
+    assert [reason.split(": ")[1] for reason in reasons(outcomes)] == ["message 1", "message 2"]
 
 
 json_values = st.recursive(

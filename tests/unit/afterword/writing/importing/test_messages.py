@@ -39,6 +39,15 @@ def test_a_conversation_may_be_in_an_array_alone_or_on_a_line(content):
     assert (two.role, two.content, two.user_id, two.conversation_id) == ("assistant", "Good morning", "ann", "c")
 
 
+def test_bare_messages_that_would_fill_the_memory_are_rejected_and_the_others_read(monkeypatch):
+    monkeypatch.setattr("afterword.writing.importing.messages.MOST_CHARACTERS", 2_000)
+    outcomes = read([*HELLO * 2, {"id": "c", "messages": HELLO}])
+    assert contents(outcomes) == ["Hello", "Good morning"]
+    assert reasons(outcomes) == ["history.json:2: too_large: more than 128 MiB"]
+    deep = b'{"role": "user", "content": ' + b"[" * 1_000 + b"]" * 1_000 + b"}"
+    assert reasons(read(deep)) == ["history.json:1: it is nested too deeply, or has an integer of more than 64 bits"]
+
+
 def test_an_array_of_messages_is_one_conversation():
     one, two = messages_of(read(HELLO))
     assert one.conversation_id == two.conversation_id

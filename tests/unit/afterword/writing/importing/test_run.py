@@ -12,7 +12,7 @@ from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 from afterword.writing.importing.run import Import, ImportCounts
-from afterword.writing.produce import send_all
+from afterword.writing.produce import send_at_rate
 from tests.doubles.stores import MemoryMessages
 from tests.unit.afterword.writing.importing.histories import read_all
 
@@ -77,7 +77,7 @@ async def sent(
     flush: bool = True,
 ) -> ImportCounts:
     importing = Import(lambda _: None, rejected.append, archived, flush=flush)
-    await send_all(log, importing.events(iter(outcomes)))
+    await send_at_rate(log, importing.events(iter(outcomes)))
     return importing.counts
 
 
@@ -98,22 +98,13 @@ def kinds(log: Log) -> str:
     )
 
 
-def test_each_conversation_is_flushed_once_at_the_end():
-    log = Log()
-    assert whole(log, messages("aabab")) == ImportCounts(sent=5, flushes=2)
-    assert kinds(log) == "aababAB"
-
-
-def test_nothing_is_flushed_when_that_is_not_wanted():
-    log = Log()
-    whole(log, messages("ab"), flush=False)
-    assert kinds(log) == "ab"
-
-
-def test_a_flush_has_the_tenant_of_its_conversation():
-    log = Log()
-    whole(log, [message("a", 1, tenant_id="acme")])
-    assert log.records[-1].tenant_id == "acme"
+def test_each_conversation_is_flushed_once_at_the_end_with_its_tenant_unless_that_is_not_wanted():
+    log, unflushed = Log(), Log()
+    outcomes = [*messages("aaba"), message("b", 4, tenant_id="acme")]
+    assert whole(log, outcomes) == ImportCounts(sent=5, flushes=2)
+    assert (kinds(log), log.records[-1].tenant_id) == ("aababAB", "acme")
+    whole(unflushed, outcomes, flush=False)
+    assert kinds(unflushed) == "aabab"
 
 
 def test_what_is_left_out_and_rejected_is_counted():
