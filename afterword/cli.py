@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-import afterword.fast_start  # noqa: F401 – before anything slow is imported
-from afterword.commands import deployment, dev, dlq, person, reading, serve, summaries, worker, writing
+from afterword.commands import dlq, operating, person, processes, reading, writing
 from afterword.commands.common import report
 from afterword.streams.errors import AfterwordError
 from afterword.version import version_line
@@ -47,36 +46,36 @@ def options(
     """Long-term memory for chat assistants, built from the Kafka topic that already carries their messages."""
 
 
-app.add_typer(deployment.topics, name="topics")
-app.add_typer(worker.app, name="worker")
-app.add_typer(deployment.config, name="config")
-app.add_typer(deployment.schema, name="schema")
+app.add_typer(operating.topics, name="topics")
+app.add_typer(processes.worker_app, name="worker")
+app.add_typer(operating.config, name="config")
+app.add_typer(operating.schema, name="schema")
 app.add_typer(writing.source_app, name="source")
 app.add_typer(dlq.app, name="dlq")
-app.add_typer(deployment.state_app, name="state")
-app.add_typer(summaries.app, name="summaries")
+app.add_typer(operating.state_app, name="state")
+app.add_typer(operating.summaries, name="summaries")
 app.add_typer(person.app, name="erase")
-app.add_typer(serve.keys_app, name="keys")
-app.add_typer(summaries.prompt_app, name="prompt")
-app.add_typer(deployment.index, name="index")
-app.add_typer(deployment.stores, name="stores")
+app.add_typer(processes.keys_app, name="keys")
+app.add_typer(operating.prompt_app, name="prompt")
+app.add_typer(operating.index, name="index")
+app.add_typer(operating.stores, name="stores")
 for command in (
     writing.init,
-    dev.dev,
-    dev.demo,
-    deployment.check,
-    deployment.smoke,
+    processes.dev,
+    processes.demo,
+    operating.check,
+    operating.smoke,
     writing.produce,
-    serve.serve,
-    serve.mcp,
+    processes.serve,
+    processes.mcp,
     reading.watch,
     reading.context,
     reading.episodes,
     reading.recall,
     reading.profile,
     person.export,
-    summaries.usage,
-    deployment.audit,
+    operating.usage,
+    operating.audit,
 ):
     app.command()(command)
 app.command("import")(writing.import_history)

@@ -25,8 +25,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack, Process
-from afterword.embedded.errors import JarsUnavailable
-from afterword.embedded.java import JarCache, parse_lock
+from afterword.embedded.java import JarCache, JarsUnavailable, parse_lock
 from afterword.schemas.base import rfc3339
 from afterword.streams.private import cache_directory
 from afterword.streams.settings import Kafka

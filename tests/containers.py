@@ -24,8 +24,8 @@ from pymongo.errors import ConnectionFailure
 from testcontainers.core.container import DockerContainer
 
 from afterword.embedded.claims import free_ports
-from afterword.embedded.kafka import SECURITY, UNREPLICATED, has_brokers
 from afterword.embedded.process import NotReady
+from afterword.embedded.stack import SECURITY, UNREPLICATED, has_brokers
 
 COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
 

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from afterword.embedded.claims import HOST, exclusive, free_ports
-from afterword.embedded.errors import EmbeddedError
 from afterword.embedded.java import JarCache, command_line, parse_lock
 from afterword.embedded.process import Process, Server, accepts, until_ready
+from afterword.streams.errors import AfterwordError
 from afterword.streams.private import cache_directory
 
 DATA = Path(__file__).parent / "data" / "mongo"
@@ -25,7 +25,7 @@ HEAP = ("-Xmx1g",)
 COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 
-class CompilationFailed(EmbeddedError):
+class CompilationFailed(AfterwordError):
     """cannot compile {source}: {output}"""
 
 

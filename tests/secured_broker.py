@@ -8,7 +8,7 @@ from pathlib import Path
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Broker, Properties
+from afterword.embedded.stack import Broker, Properties
 from tests.stack import chosen_jars
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.claims import HOST
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import UNREPLICATED, Broker, has_brokers
 from afterword.embedded.process import until_ready
+from afterword.embedded.stack import UNREPLICATED, Broker, has_brokers
 
 REPLICATED: dict[str, int] = {name: 2 if name.endswith(("min.isr", "insync.replicas")) else 3 for name in UNREPLICATED}
 REPLICATED |= {name: 1 for name in UNREPLICATED if name.endswith("num.partitions")}

@@ -4,9 +4,9 @@ It is meant for laptops and tests, and for POSIX systems only. The distribution 
 `dev` installs.
 """
 
-from afterword.embedded.errors import DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout
-from afterword.embedded.java import DownloadProgress
-from afterword.embedded.process import Process
+from afterword.embedded.claims import DirectoryInUse
+from afterword.embedded.java import DownloadProgress, JarsUnavailable
+from afterword.embedded.process import Process, ProcessExited, StartTimeout
 from afterword.embedded.stack import EmbeddedStack
 
 __all__ = [

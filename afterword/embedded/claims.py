@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from afterword.embedded.errors import DirectoryInUse
+from afterword.streams.errors import AfterwordError
 from afterword.streams.private import cache_directory, private_directory, write_private
 
 POLL_SECONDS = 0.05
@@ -23,6 +23,10 @@ LOWEST, HIGHEST = 20_000, 32_000
 Otherwise a client that reconnects to a stopped server could be given that server's port."""
 
 _claimed: set[int] = set()
+
+
+class DirectoryInUse(AfterwordError):
+    """{directory} is in use by a running stack (process {pid}); stop it, or choose another --data-dir"""
 
 
 @contextmanager

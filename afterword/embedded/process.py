@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiokafka.errors import KafkaError
 
-from afterword.embedded.errors import ProcessExited, StartTimeout
+from afterword.streams.errors import AfterwordError
 from afterword.streams.private import OWNER_ONLY, private_directory
 
 TAIL_CHARACTERS = 2_000
@@ -26,6 +26,14 @@ Probe = Callable[[], Awaitable[None]]
 WATCHDOG = 'read -r _; kill -s KILL -- "-$1"'
 """A script for POSIX sh (dash has no `kill -9 --`). `read` returns when the process at the other end of the pipe has
 ended, for whatever reason."""
+
+
+class ProcessExited(AfterwordError):
+    """{name} exited with {code}; the end of {log}:\n{tail}"""
+
+
+class StartTimeout(AfterwordError):
+    """{name} was not ready within {seconds:g} seconds ({problem}); the end of {log}:\n{tail}"""
 
 
 class Process:

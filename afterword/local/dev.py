@@ -15,7 +15,6 @@ from typing import NoReturn
 
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_port
-from afterword.embedded.errors import EmbeddedError
 from afterword.embedded.process import Server, accepts
 from afterword.operating.topics import create_sources, ensure_topics
 from afterword.streams.errors import AfterwordError
@@ -98,7 +97,7 @@ async def _end_of(start: Callable[[], Process]) -> str:
     """Run a process to its end; return what happened."""
     try:
         process = start()
-    except (OSError, EmbeddedError) as error:  # for example a full disk, which may have space again later
+    except OSError as error:  # for example a full disk, which may have space again later
         return f"cannot be started: {error}"
     while process.running:  # noqa: ASYNC110 – there is no event for the end of a process
         await asyncio.sleep(LOOK_SECONDS)
@@ -120,7 +119,7 @@ async def deployment(
     """Run a deployment in `directory`; yields settings that point to it.
 
     `once` skips preparations that only benefit later deployments on this machine. `doing` is called with what is being
-    waited for. Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
+    waited for. Raises: ConfigurationError, TopicsNotFine, and what `EmbeddedStack.start` raises.
     """
     doing("starting Kafka")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:

@@ -36,7 +36,7 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
         assert error.name == "afterword.embedded", error
         assert module.name in ("afterword.local.demo", "afterword.local.dev", "afterword.embedded"), module
 """
-SERVERS = "import afterword.serving.server, afterword.commands.serve"
+SERVERS = "import afterword.serving.server, afterword.commands.processes"
 EVERYTHING = "import afterword.local.dev, afterword.local.demo, afterword.embedded"
 ENGINE = "./distributions/engine"
 COMMAND_LINE = "from afterword.__main__ import main; main()"

@@ -11,8 +11,8 @@ from aiokafka.errors import IllegalOperation, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Broker, has_brokers
 from afterword.embedded.process import until_ready
+from afterword.embedded.stack import Broker, has_brokers
 from faust_eos.batch import Output
 from faust_eos.changelog import Bookmark
 from faust_eos.options import Options

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Broker
+from afterword.embedded.stack import Broker
 from faust_eos.watchdog import stalls_before
 from tests.integration.engine.lab import Lab, laboratory
 from tests.integration.engine.test_faults import progress, start

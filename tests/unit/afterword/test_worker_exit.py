@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
-from afterword.commands.worker import to_its_end
+from afterword.commands.processes import to_its_end
 from afterword.streams.errors import ConfigurationError
 from faust_eos.errors import StoreFailed
 
 SECONDS = 240.0
 WITH_A_THREAD_AT_WORK = f"""
 import asyncio, time
-from afterword.commands.worker import to_its_end
+from afterword.commands.processes import to_its_end
 
 async def role():
     asyncio.get_running_loop().run_in_executor(None, time.sleep, {2 * SECONDS})
@@ -25,7 +25,7 @@ asyncio.run(to_its_end(role(), ""))
 """
 SLOW_TO_FINALIZE = f"""
 import asyncio, gc, sys, time, weakref
-from afterword.commands.worker import to_its_end
+from afterword.commands.processes import to_its_end
 
 class Slow:
     def __del__(self):

@@ -4,8 +4,8 @@ import asyncio
 import random
 from typing import ClassVar
 
-from afterword.embedded.kafka import has_brokers
 from afterword.embedded.process import until_ready
+from afterword.embedded.stack import has_brokers
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import PATIENCE_SECONDS, World
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.errors import JarsUnavailable
-from afterword.embedded.java import Jar, JarCache, Java
+from afterword.embedded.java import Jar, JarCache, JarsUnavailable, Java
 from afterword.streams.private import cache_directory
 
 BYTES = {"one": b"first" * 5_000, "two": b"second" * 5_000}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from afterword.embedded.kafka import new_id, render, server_properties
+from afterword.embedded.stack import new_id, render, server_properties
 
 
 def test_everything_listens_on_this_machine_only() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.claims import DirectoryLock
-from afterword.embedded.errors import DirectoryInUse
+from afterword.embedded.claims import DirectoryInUse, DirectoryLock
 from tests.processes import alive
 
 OWNER = """

@@ -10,7 +10,7 @@ from subprocess import DEVNULL, PIPE, Popen, run
 
 from afterword.embedded.claims import HIGHEST, HOST, LOWEST, free_port, free_ports, is_free, remembered_ports
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Broker
+from afterword.embedded.stack import Broker
 
 LOWEST_EPHEMERAL = 32_768
 
@@ -32,7 +32,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from afterword.embedded.java import Java
-from afterword.embedded.kafka import Broker
+from afterword.embedded.stack import Broker
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 Broker(Java(Path(sys.argv[1])), Path(sys.argv[1]))
 """

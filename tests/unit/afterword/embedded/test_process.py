@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.errors import ProcessExited
-from afterword.embedded.process import Process
+from afterword.embedded.process import Process, ProcessExited
 from tests.processes import SECONDS, alive, state, until
 
 Start = Callable[[str], Process]

@@ -85,7 +85,7 @@ def test_the_page_keeps_its_port_from_one_start_to_the_next(tmp_path: Path) -> N
 def test_a_closed_terminal_does_not_end_what_nohup_has_started() -> None:
     code = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from afterword.commands.dev import end_as_by_ctrl_c; end_as_by_ctrl_c()\n"
+        "from afterword.commands.processes import end_as_by_ctrl_c; end_as_by_ctrl_c()\n"
         "signal.raise_signal(signal.SIGHUP)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

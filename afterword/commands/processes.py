@@ -1,13 +1,18 @@
-"""Commands that serve the memory: `serve` over HTTP, its `keys`, and `mcp` over standard input and output."""
+"""Commands that run until they are stopped: `worker`, `serve` and `mcp`, and `dev` and `demo` with all of it.
+
+Also `keys`, the keys of `afterword serve`.
+"""
 
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,27 +23,32 @@ from afterword.commands.common import (
     User,
     find_config,
     not_empty,
+    report,
     start,
     start_command,
+    start_quietly,
     tenant_of,
 )
 from afterword.extras import extra_required
 from afterword.streams.errors import ConfigurationError, WorkerFailed
 from afterword.streams.text.visible import shown_json
-from afterword.terminal import print_json, print_table
+from afterword.terminal import Screen, print_json, print_table
 
 if TYPE_CHECKING:
+    from afterword.embedded import DownloadProgress
+    from afterword.streams.settings import Settings
     from afterword.streams.stores.bookkeeping import ApiKeys
 
 Result = TypeVar("Result")
+RunRole = Callable[["Settings"], Coroutine[Any, Any, None]]
 
-Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
+worker_app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
 keys_app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
 
+Directory = Annotated[Path, typer.Option("--data-dir", help="Directory for the data, which survives restarts.")]
+Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
 Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin. Repeatable.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `afterword keys list` shows it.")]
-OUR_VARIABLES = "AFTERWORD_"
-
 AgentsUser = Annotated[
     str | None,
     typer.Option("--user", callback=not_empty, help="User whose memory it is; default: AFTERWORD_SERVE__MCP_USER."),
@@ -50,6 +60,131 @@ Write = Annotated[bool, typer.Option("--write", help="Also offer the tools that 
 Configuration = Annotated[
     bool, typer.Option("--json", help="Print what to paste into Claude Desktop and Cursor, and exit.")
 ]
+OUR_VARIABLES = "AFTERWORD_"
+MILLION = 1_000_000
+
+
+def dev(data_dir: Directory = Path(".afterword")) -> None:
+    """Run Kafka, the workers and the server in the foreground, with one SQLite file.
+
+    Stop it with Ctrl-C.
+    """
+    with suppress(KeyboardInterrupt), Screen() as screen:
+        screen.doing("starting")
+        with extra_required("dev", "afterword dev"):
+            from afterword.local.dev import dev as run
+
+        start_quietly()
+        end_as_by_ctrl_c()
+        asyncio.run(run(data_dir, _downloads(screen), screen.line, screen.doing))
+
+
+def demo() -> None:
+    """Run everything in a temporary directory, and follow a sample conversation from its messages to recall.
+
+    Then replay the other sample conversations. On a terminal, it ends with a chat on the page, served until Ctrl-C.
+    """
+    from afterword.samples import sample_lines
+
+    with suppress(KeyboardInterrupt), Screen() as screen:
+        screen.line("Afterword on this machine: Kafka, three workers and a server, in a temporary directory.")
+        screen.doing("starting")
+        with extra_required("dev", "afterword demo"):
+            from afterword.local.demo import Story, temporary_directory
+            from afterword.local.demo import demo as run
+
+        start_quietly()
+        end_as_by_ctrl_c()
+        watched = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+        story = Story(screen, keep_serving=watched)
+        with temporary_directory(story) as directory:
+            asyncio.run(run(directory, sample_lines(), _downloads(screen), story))
+
+
+def end_as_by_ctrl_c() -> None:
+    """Make SIGTERM, and SIGHUP from a closed terminal, act like Ctrl-C, unless they are ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def _downloads(screen: Screen) -> "DownloadProgress":
+    def report(name: str, done: int, total: int) -> None:
+        if done < total:
+            screen.doing(f"fetching {name}, {done / MILLION:.0f} of {total / MILLION:.0f} MB", live=True)
+
+    return report
+
+
+@worker_app.command()
+def segmenter() -> None:
+    """Split conversations into episodes: messages → episode.closed."""
+    from afterword.streams.app import run_segmenter
+
+    _run(run_segmenter)
+
+
+@worker_app.command()
+def summarizer() -> None:
+    """Summarize episodes: episode.closed → the stores and summary.created."""
+    from afterword.streams.summarizer_app import run_summarizer
+
+    _run(run_summarizer)
+
+
+@worker_app.command()
+def archiver() -> None:
+    """Archive the latest version of every message: messages → the stores."""
+    from afterword.consumers.archiver import run_archiver
+
+    _run(run_archiver)
+
+
+@worker_app.command()
+def ingest() -> None:
+    """Read topics of other applications: their topics → messages, as mapped by the [[sources]] of a file."""
+    from afterword.streams.ingest.agent import run_ingest
+
+    _run(run_ingest)
+
+
+@worker_app.command()
+def webhooks() -> None:
+    """Post summaries and deletions to HTTP endpoints."""
+    from afterword.streams.webhooks.agent import run_webhooks
+
+    _run(run_webhooks)
+
+
+def _run(role: RunRole) -> None:
+    settings = start()
+    asyncio.run(to_its_end(role(settings), settings.kafka.bootstrap_servers))
+
+
+async def to_its_end(
+    role: Coroutine[Any, Any, None], bootstrap_servers: str, leave: Callable[[int], None] = os._exit
+) -> None:
+    """Run a role, then exit the process at once, with one line about a failure. A supervisor restarts the worker.
+
+    A regular exit of Python waits for threads that may be busy with abandoned work, and collects garbage. On a busy
+    machine that takes seconds, and no timer can cut it short.
+    """
+    from afterword.streams.errors import AfterwordError, WorkerFailed
+    from afterword.streams.kafka.clients import broker_errors
+    from afterword.streams.logs import log
+    from faust_eos.errors import EngineError
+
+    code = 0
+    try:
+        with broker_errors(bootstrap_servers):
+            await role
+    except (EngineError, OSError) as error:  # for example lost state, a port in use or a full disk
+        code = report(WorkerFailed(problem=str(error)))
+    except AfterwordError as error:
+        code = report(error)
+    else:
+        log.info("worker_stopped")
+    leave(code)
 
 
 def serve(port: Port = None) -> None:
