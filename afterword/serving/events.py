@@ -15,7 +15,7 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from afterword.schemas.base import PartyId
-from afterword.serving.feed import MOST_CHARACTERS, Feed, StreamFilter, offsets_of, position_id
+from afterword.serving.feed import LATE_SECONDS, MOST_CHARACTERS, Feed, StreamFilter, offsets_of, position_id
 from afterword.serving.principal import MayRead, Principal, is_still_admitted
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
@@ -121,10 +121,10 @@ async def stream_events(
     asked = StreamFilter(
         principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id, principal.key_id
     )
-    return EventStream(request, principal, _lines(feed, asked, since))
+    return EventStream(request, principal, lines_of(feed, asked, since))
 
 
-async def _lines(
+async def lines_of(
     feed: Feed, wanted: StreamFilter, since: Mapping[TopicPartition, int]
 ) -> AsyncGenerator[ServerSentEvent | None, None]:
     # without data this is not an event, but it tells a client that is interrupted before the first event where to
@@ -132,6 +132,9 @@ async def _lines(
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
+            began = time.monotonic()
             for event in batch.events:
+                if time.monotonic() - began > LATE_SECONDS and not await feed.still_there([event]):
+                    continue  # it was deleted while the client read the events before it
                 yield ServerSentEvent(event.data, event=event.kind, id=event.position)
             yield ServerSentEvent(id=batch.position, comment="so far") if batch.position else None

@@ -1,21 +1,20 @@
-"""One consumer serves all clients of the event stream: it tails the topics and keeps the last events for them.
+"""One consumer serves all clients of the event stream: it tails the topics and gives each client the new events.
 
 A client that resumes first gets what it missed, up to the shared consumer's position when it connected. It catches up
-in turns of a limited number of records, and each key has one turn at a time. A client that falls behind the last
-KEPT_EVENTS is disconnected, and resumes from the last position it was sent.
+in turns of a limited number of records, and each key has one turn at a time. A client that leaves more than
+MOST_UNREAD events unread is disconnected, and resumes from the last position it was sent.
 
-Deleted content is not sent: each summary is compared with the stored one.
+Deleted content is not sent: each summary is compared with the stored one, and again if it is sent late.
 """
 
 import asyncio
 import re
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -45,12 +44,14 @@ from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import EpisodeVersion, Versions
 from afterword.streams.telemetry import Metrics
 
-KEPT_EVENTS = 2_000
-"""A client that is further behind than this is disconnected."""
+MOST_UNREAD = 2_000
+"""A client that has more unread events than this is disconnected."""
 EVENTS_A_STEP = 10
-"""After looking at this many events for a client, others may use the event loop."""
+"""After filtering this many events for a client, others may use the event loop."""
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
+LATE_SECONDS = 2.0
+"""An event that is sent later than this after it was compared with the store is compared again."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
 """Concurrent catch-up turns, each with its own consumer. A key has at most one of them."""
@@ -138,6 +139,37 @@ class StreamFilter:
         return owner.user_id is None or (is_theirs and self.user_id in (None, owner.user_id))
 
 
+class Unread:
+    """The events that a client has yet to look at."""
+
+    def __init__(self) -> None:
+        self._events: list[Published] = []
+        self._since = 0.0
+        self._news = asyncio.Event()
+        self.is_too_many = False
+
+    def add(self, events: Sequence[Published]) -> None:
+        if not self._events:
+            self._since = time.monotonic()
+        self._events.extend(events)
+        if len(self._events) > MOST_UNREAD:
+            self.is_too_many = True
+            self._events.clear()
+        self._news.set()
+
+    def take(self) -> tuple[Sequence[Published], float]:
+        """Return the events, and when the first of them was compared with the store."""
+        taken, self._events = self._events, []
+        self._news.clear()
+        return taken, self._since
+
+    async def wait(self) -> None:
+        """Wait for events, at most for TICK_SECONDS."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TICK_SECONDS):
+                await self._news.wait()
+
+
 class Turns:
     """Limits concurrent catch-up turns to one per key and CATCHING_UP in total."""
 
@@ -162,12 +194,7 @@ class Feed:
         self.topics = kafka.summaries_topic, kafka.deletions_topic, kafka.episodes_topic
         self._kinds = dict(zip(self.topics, (SUMMARY_CREATED, SUMMARY_DELETED, EPISODE_CLOSED), strict=True))
         self._offsets: dict[TopicPartition, int] = {}
-        self._clients = 0
-        self._last: deque[Published] = deque(maxlen=KEPT_EVENTS)
-        self._count = 0
-        """Number of events so far, including those that are no longer kept."""
-        self._news = asyncio.Event()
-        """Set, and replaced, when there are new events."""
+        self._clients: set[Unread] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
         self._turns = Turns()
         self._interrupted = False
@@ -206,35 +233,33 @@ class Feed:
         This ends if the client is too far behind. `since` holds the offsets before which the client has everything.
         Raises: BrokerUnavailable, StoreUnavailable, KafkaError, TopicStalled.
         """
-        here, count, looked_at = self.offsets, self._count, time.monotonic()
-        self._count_clients(1)
+        here, unread = self.offsets, Unread()
+        self._clients.add(unread)
+        self._metrics.event_clients.set(len(self._clients))
         try:
             at = self._beginning(wanted, since, here)
             while _behind(at, here):
                 yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
-            while self._count - count <= len(self._last):
-                news, new = self._news, list(islice(self._last, len(self._last) - (self._count - count), None))
-                is_late = time.monotonic() - looked_at > 2 * TICK_SECONDS
-                count, looked_at = self._count, time.monotonic()
-                events = []
-                for number, event in enumerate(new):
-                    if number % EVENTS_A_STEP == 0:
-                        await asyncio.sleep(0)  # let others use the event loop
-                    if event.offset >= since.get(event.source, 0) and self._is_for(wanted, event):
-                        events.append(event)
-                # since they were handed out, they may have been deleted
-                yield Batch(await self._still_there(events) if is_late else events)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(TICK_SECONDS):
-                        await news.wait()
+            while not unread.is_too_many:
+                new, compared_at = unread.take()
+                events = await self._filtered(new, wanted, since)
+                is_late = time.monotonic() - compared_at > LATE_SECONDS
+                yield Batch(await self.still_there(events) if is_late else events)
+                await unread.wait()
         finally:
-            self._count_clients(-1)
+            self._clients.discard(unread)
+            self._metrics.event_clients.set(len(self._clients))
 
-    def _count_clients(self, change: int) -> None:
-        self._clients += change
-        if not self._clients:
-            self._last.clear()
-        self._metrics.event_clients.set(self._clients)
+    async def _filtered(
+        self, events: Sequence[Published], wanted: StreamFilter, since: Mapping[TopicPartition, int]
+    ) -> list[Published]:
+        found: list[Published] = []
+        for number, event in enumerate(events):
+            if number % EVENTS_A_STEP == 0:
+                await asyncio.sleep(0)  # let others use the event loop
+            if event.offset >= since.get(event.source, 0) and self._is_for(wanted, event):
+                found.append(event)
+        return found
 
     async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
         """List the events among the last records of each partition. Raises: BrokerUnavailable, KafkaError,
@@ -287,13 +312,11 @@ class Feed:
         StoreUnavailable; the records must then be handed out again.
         """
         at, last = self.offsets, records[-1]
-        events = await self._still_there(await self._published(records, at)) if self._clients else []
+        events = await self.still_there(await self._published(records, at)) if self._clients else []
         at[TopicPartition(last.topic, last.partition)] = last.offset + 1
-        if events and self._clients:  # the last one may have left meanwhile
-            self._last.extend(events)
-            self._count += len(events)
-            self._news.set()
-            self._news = asyncio.Event()
+        if events:
+            for unread in self._clients:
+                unread.add(events)
         self._offsets = at
 
     async def _published(
@@ -309,7 +332,8 @@ class Feed:
                 found.append(event)
         return found
 
-    async def _still_there(self, events: Sequence[Published]) -> list[Published]:
+    async def still_there(self, events: Sequence[Published]) -> list[Published]:
+        """Leave out events whose texts were deleted or replaced. Raises: StoreUnavailable."""
         if not events:
             return []
         versions = await self._versions(list({one.event.episode_id for one in events}))
@@ -386,7 +410,7 @@ class Feed:
                     break
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
-        return await self._still_there(found)
+        return await self.still_there(found)
 
 
 def _behind(at: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -79,7 +79,7 @@ class Principal:
         """
         if isinstance(self.user_id, Anyone):
             if not asked:
-                raise RequestInvalid(problems=[("user_id", "must name a user: the key is not bound to one")])
+                raise RequestInvalid(problems=[("user_id", "must name a user")])
             return asked
         if asked not in (None, self.user_id):
             raise NotPermitted(problem="the key belongs to another user")

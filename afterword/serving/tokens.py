@@ -75,13 +75,15 @@ class IssuerKeys:
                 httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
             ):
                 answer = (await client.get(self._url)).raise_for_status()
-            # PyJWK raises unexpected errors if the algorithm is "none" or no text
+            # PyJWK raises unexpected errors if the algorithm is "none" or not a text
             described = [key for key in answer.json()["keys"] if isinstance(key, dict) and key.get("alg") != "none"]
             usable = PyJWKSet([key for key in described if isinstance(key.get("alg"), str | None)])
-            # a symmetric key would let a public text sign tokens
-            keys = [key for key in usable if key.key_type != "oct"]
-            named = [key for key in keys if isinstance(key.key_id, str | None)]
-            self._keys = {key.key_id: key for key in named if key.public_key_use in (None, "sig")}
+            self._keys = {
+                key.key_id: key
+                for key in usable
+                # a symmetric key would let a public text sign tokens
+                if key.key_type != "oct" and key.public_key_use in (None, "sig") and isinstance(key.key_id, str | None)
+            }
             self._read_at = self._clock()
         except (httpx.HTTPError, jwt.PyJWTError, LookupError, TypeError, ValueError, TimeoutError) as error:
             log.warning("issuer_keys_not_read", stage="serve", error_type=type(error).__name__)

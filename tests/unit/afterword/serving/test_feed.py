@@ -1,11 +1,13 @@
 """Which client gets which event, and which is disconnected."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -16,9 +18,19 @@ from afterword.reading.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
 from afterword.schemas.headers import owner_header, owner_in
+from afterword.serving import events
 from afterword.serving import feed as feed_module
 from afterword.serving.events import ALL, CHECK_SECONDS, EventStream
-from afterword.serving.feed import KEPT_EVENTS, TICK_SECONDS, Feed, Published, StreamFilter, Turns, offsets_of
+from afterword.serving.feed import (
+    LATE_SECONDS,
+    MOST_UNREAD,
+    TICK_SECONDS,
+    Feed,
+    Published,
+    StreamFilter,
+    Turns,
+    offsets_of,
+)
 from afterword.serving.principal import CACHED_SECONDS, Principal, Streams, is_still_admitted
 from afterword.serving.problems import TooManyStreams, Unauthenticated
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
@@ -157,13 +169,13 @@ async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> N
     stuck = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
     await anext(stuck)
     task, found = await listening(feeding, EVERYTHING)
-    for ordinal in range(1, KEPT_EVENTS + 2):
+    for ordinal in range(1, MOST_UNREAD + 2):
         await feeding.summary(ordinal)
         if ordinal % 1000 == 0:
             await settled()
     await settled()
     assert [batch async for batch in stuck] == []
-    assert len(found) == KEPT_EVENTS + 1
+    assert len(found) == MOST_UNREAD + 1
     assert "afterword_event_clients 1.0" in feeding.metrics.text().decode()
     task.cancel()
 
@@ -246,7 +258,7 @@ async def test_a_client_that_reads_late_is_not_sent_a_text_deleted_since(monkeyp
     await feeding.summary(1)
     await feeding.summary(2)
     feeding.stored["c1:1"] = EpisodeVersion(1, "deleted")
-    now += 2 * TICK_SECONDS + 0.1
+    now += LATE_SECONDS + 0.1
     assert [event.event.ordinal for event in (await anext(late)).events] == [2]
     await late.aclose()
 
@@ -260,9 +272,9 @@ async def test_a_client_that_caught_up_for_long_is_not_sent_a_text_deleted_since
 
     async def missed(_: StreamFilter, at: dict[TopicPartition, int], here: Mapping[TopicPartition, int]) -> list[Any]:
         nonlocal now
-        now += 60
         at |= here
         await feeding.summary(2)
+        now += 60
         feeding.stored["c1:2"] = EpisodeVersion(1, "deleted")
         return []
 
@@ -272,21 +284,32 @@ async def test_a_client_that_caught_up_for_long_is_not_sent_a_text_deleted_since
     await behind.aclose()
 
 
-async def test_nothing_is_kept_once_the_last_client_has_left() -> None:
+async def test_a_text_deleted_while_a_client_read_the_events_before_it_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feeding, now = Feeding(), 0.0
+    for module in (feed_module, events):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    lines = events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)
+    assert [(await anext(lines)) is None for _ in range(2)] == [False, True]
+    for ordinal in (1, 2, 3):
+        await feeding.summary(ordinal)
+    sent = [await anext(lines)]
+    now += LATE_SECONDS + 0.1
+    feeding.stored["c1:2"] = EpisodeVersion(1, "deleted")
+    sent.append(await anext(lines))
+    assert [orjson.loads(str(line.data))["ordinal"] for line in sent if line] == [1, 3]
+    await lines.aclose()
+
+
+async def test_what_a_client_was_sent_is_not_kept() -> None:
     feeding = Feeding()
-    first, second = [feeding.feed.follow(EVERYTHING, feeding.feed.offsets) for _ in range(2)]
-    await anext(first)
-    await anext(second)
-    await feeding.summary(1)
-    await first.aclose()
-    assert [event.event.ordinal for event in (await anext(second)).events] == [1]
-    await second.aclose()
-    assert not feeding.feed._last
-    task, found = await listening(feeding, EVERYTHING)
-    await feeding.summary(2)
-    await settled()
-    task.cancel()
-    assert [event.event.ordinal for event in found] == [2]
+    async with aclosing(feeding.feed.follow(EVERYTHING, feeding.feed.offsets)) as client:
+        await anext(client)
+        await feeding.summary(1)
+        sent = weakref.ref((await anext(client)).events[0])
+        assert (await anext(client)).events == []
+        assert sent() is None
 
 
 class Topic:
