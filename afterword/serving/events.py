@@ -1,12 +1,27 @@
-"""The route of the event stream: server-sent events that resume from `Last-Event-ID`."""
+"""The event stream: server-sent events that resume from `Last-Event-ID`.
 
+One consumer serves all clients: it tails the topics and gives each client the new events. A client that resumes first
+gets what it missed, up to the shared consumer's position when it connected. It catches up in turns of a limited number
+of records, and each key has one turn at a time. A client that leaves more than MOST_UNREAD events unread is
+disconnected, and resumes from the last position it was sent.
+
+Deleted content is not sent: each summary is compared with the stored one, and again if it is sent late.
+"""
+
+import asyncio
+import re
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from typing import Annotated, Any, Literal
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
+import orjson
 import structlog
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
@@ -14,26 +29,437 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
+from afterword.consumers.subscriber import decode_revision
+from afterword.reading.context import ANYONE, Owner
+from afterword.schemas import (
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeRedo,
+    InvalidRecord,
+    SummaryCreated,
+    SummaryDeleted,
+    decode_closed,
+)
 from afterword.schemas.base import PartyId
-from afterword.serving.feed import LATE_SECONDS, MOST_CHARACTERS, Feed, StreamFilter, offsets_of, position_id
+from afterword.schemas.episodes import EPISODE_CLOSED
+from afterword.schemas.headers import FOR_ENDPOINT, EventOwner, header, owner_in
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.principal import MayRead, Principal, is_still_admitted
+from afterword.serving.problems import PositionInvalid
 from afterword.serving.reading import Parameters
-from afterword.serving.services import services_of
+from afterword.serving.requests import services_of
 from afterword.serving.writing import require_own
-from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.kafka.log_reader import TopicStalled
+from afterword.streams.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
+from afterword.streams.kafka.clients import require_topics
+from afterword.streams.kafka.log_reader import TopicStalled, batches, open_log
+from afterword.streams.settings import Kafka
+from afterword.streams.stores.episodes import EpisodeVersion, Versions
+from afterword.streams.telemetry import Metrics
 
+MOST_UNREAD = 2_000
+"""A client that has more unread events than this is disconnected."""
+EVENTS_A_STEP = 10
+"""After filtering this many events for a client, others may use the event loop."""
+TICK_SECONDS = 1.0
+"""Clients get a batch of events, possibly an empty one, at least this often."""
+LATE_SECONDS = 2.0
+"""An event that is sent later than this after it was compared with the store is compared again."""
+KNOWN_CONVERSATIONS = 10_000
+CATCHING_UP = 4
+"""Concurrent catch-up turns, each with its own consumer. A key has at most one of them."""
+RECORDS_A_TURN = 5_000
+BYTES_A_TURN = 4 * 1024 * 1024
+"""A turn ends once it has collected this many bytes of events."""
+POLL_MILLISECONDS = 500
+RECORDS_TOGETHER = 500
+WAIT_SECONDS = 1.0
+"""Pause after an interruption."""
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 1.0
 """Together with `CACHED_SECONDS`, the cache time of keys, this ends a stream within 5 s of its key's revocation."""
 SEND_SECONDS = 20.0
 """A client must read what it is sent within this time."""
+QUIET_SECONDS = 3.0
+"""After this long without records, Kafka is asked whether it is still there."""
+ANSWER_SECONDS = 3.0
+
+CLOSED_FIELDS = {
+    *("episode_id", "revision", "conversation_id", "user_id", "agent_id", "tenant_id", "ordinal", "close_reason"),
+    *("started_at", "ended_at", "closed_at"),
+}
+"""An `episode.closed` is sent with these fields and the ids of its messages, but without their contents."""
+Streamed = SummaryCreated | SummaryDeleted | EpisodeClosed
 
 Kind = Literal["summary.created", "summary.deleted", "episode.closed"]
 ALL: tuple[Kind, ...] = ("summary.created", "summary.deleted", "episode.closed")
 
 router = APIRouter(prefix="/v1", tags=["events"])
 log = structlog.get_logger(__name__)
+MOST_CHARACTERS = 16_000
+_OFFSETS = re.compile(r"(?:[0-9]{1,18}(?:,[0-9]{1,18})*)?")
+
+
+@dataclass(frozen=True)
+class Published:
+    """An event as it is sent, shared by all clients."""
+
+    position: str
+    """The event's id in the stream."""
+    kind: str
+    event: Streamed
+    """An episode has no messages here."""
+    data: str
+    """The event's JSON, on one line."""
+    source: TopicPartition
+    offset: int
+
+    @property
+    def at(self) -> datetime:
+        if isinstance(self.event, SummaryCreated):
+            return self.event.created_at
+        return self.event.deleted_at if isinstance(self.event, SummaryDeleted) else self.event.closed_at
+
+    def is_still_there(self, stored: EpisodeVersion | None) -> bool:
+        """Return whether the store still has what the event says and nothing newer. A deletion is always sent."""
+        if self.kind == SUMMARY_DELETED or stored is None:
+            return True
+        if self.kind == EPISODE_CLOSED:  # this event has no texts
+            return stored.ended is None
+        return not stored.outdates(self.event.revision)
+
+
+class Batch(NamedTuple):
+    """The next events for a client."""
+
+    events: Sequence[Published]
+    position: str | None = None
+    """While the client catches up: the position up to which it has received everything with these events."""
+
+
+@dataclass(frozen=True)
+class StreamFilter:
+    """A client's filter. `owner` is the key's; a named conversation was already checked to belong to them."""
+
+    owner: Owner
+    kinds: frozenset[str]
+    conversation_id: str | None = None
+    user_id: str | None = None
+    key_id: str = ""
+    """Name of the key; a key has one catch-up turn at a time."""
+
+    def may_have(self, kind: str, conversation_id: str, owner: EventOwner | None) -> bool:
+        """Return whether an event is for this client. A value of None is unknown and fits every client."""
+        if kind not in self.kinds or self.conversation_id not in (None, conversation_id):
+            return False
+        if owner is None:
+            return True
+        if self.owner.tenant_id not in (ANYONE, owner.tenant_id):
+            return False
+        # a named conversation was already checked to be the owner's
+        is_theirs = self.conversation_id is not None or self.owner.user_id in (ANYONE, owner.user_id)
+        return owner.user_id is None or (is_theirs and self.user_id in (None, owner.user_id))
+
+
+class Unread:
+    """The events that a client has yet to look at."""
+
+    def __init__(self) -> None:
+        self._events: list[Published] = []
+        self._since = 0.0
+        self._news = asyncio.Event()
+        self.is_too_many = False
+
+    def add(self, events: Sequence[Published]) -> None:
+        if not self._events:
+            self._since = time.monotonic()
+        self._events.extend(events)
+        if len(self._events) > MOST_UNREAD:
+            self.is_too_many = True
+            self._events.clear()
+        self._news.set()
+
+    def take(self) -> tuple[Sequence[Published], float]:
+        """Return the events, and when the first of them was compared with the store."""
+        taken, self._events = self._events, []
+        self._news.clear()
+        return taken, self._since
+
+    async def wait(self) -> None:
+        """Wait for events, at most for TICK_SECONDS."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TICK_SECONDS):
+                await self._news.wait()
+
+
+class Turns:
+    """Limits concurrent catch-up turns to one per key and CATCHING_UP in total."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(CATCHING_UP)
+        self._of_key: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, key_id: str) -> AsyncIterator[None]:
+        mine = self._of_key.setdefault(key_id, asyncio.Lock())
+        async with mine, self._all:
+            yield
+
+
+class Feed:
+    """The events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position."""
+
+    def __init__(self, kafka: Kafka, metrics: Metrics, versions: Versions) -> None:
+        self._kafka = kafka
+        self._metrics = metrics
+        self._versions = versions
+        self.topics = kafka.summaries_topic, kafka.deletions_topic, kafka.episodes_topic
+        self._kinds = dict(zip(self.topics, (SUMMARY_CREATED, SUMMARY_DELETED, EPISODE_CLOSED), strict=True))
+        self._offsets: dict[TopicPartition, int] = {}
+        self._clients: set[Unread] = set()
+        self._users: OrderedDict[str, str] = OrderedDict()
+        self._turns = Turns()
+        self._interrupted = False
+
+    async def run(self) -> None:
+        """Read forever. While Kafka or the store is unavailable, clients wait."""
+        while True:
+            try:
+                await self._read()
+            except (BrokerUnavailable, ConfigurationError, KafkaError) as error:
+                await self._interrupt(error)
+
+    async def _interrupt(self, error: Exception) -> None:
+        self._interrupted = True
+        log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
+        await asyncio.sleep(WAIT_SECONDS)
+
+    @property
+    def running(self) -> bool:
+        """Whether the feed is running: it has started, and Kafka answered the last time it was asked."""
+        return bool(self._offsets) and not self._interrupted
+
+    def require_running(self) -> None:
+        """Check that the feed has started. Raises: BrokerUnavailable."""
+        if not self._offsets:
+            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem="the topics were not read yet")
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Everything before these offsets has been handed out."""
+        return dict(self._offsets)
+
+    async def follow(self, wanted: StreamFilter, since: Mapping[TopicPartition, int]) -> AsyncGenerator[Batch, None]:
+        """Yield a batch for each catch-up turn, which may take long, and then at least every TICK_SECONDS.
+
+        This ends if the client is too far behind. `since` holds the offsets before which the client has everything.
+        Raises: BrokerUnavailable, StoreUnavailable, KafkaError, TopicStalled.
+        """
+        here, unread = self.offsets, Unread()
+        self._clients.add(unread)
+        self._metrics.event_clients.set(len(self._clients))
+        try:
+            at = self._beginning(wanted, since, here)
+            while _behind(at, here):
+                yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
+            while not unread.is_too_many:
+                new, compared_at = unread.take()
+                events = await self._filtered(new, wanted, since)
+                is_late = time.monotonic() - compared_at > LATE_SECONDS
+                yield Batch(await self.still_there(events) if is_late else events)
+                await unread.wait()
+        finally:
+            self._clients.discard(unread)
+            self._metrics.event_clients.set(len(self._clients))
+
+    async def _filtered(
+        self, events: Sequence[Published], wanted: StreamFilter, since: Mapping[TopicPartition, int]
+    ) -> list[Published]:
+        found: list[Published] = []
+        for number, event in enumerate(events):
+            if number % EVENTS_A_STEP == 0:
+                await asyncio.sleep(0)  # let others use the event loop
+            if event.offset >= since.get(event.source, 0) and self._is_for(wanted, event):
+                found.append(event)
+        return found
+
+    async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
+        """List the events among the last records of each partition. Raises: BrokerUnavailable, KafkaError,
+        StoreUnavailable.
+        """
+        here = self.offsets
+        at = self._beginning(wanted, {tp: max(0, end - records) for tp, end in here.items()}, here)
+        return await self._missed(wanted, at, here)
+
+    async def _read(self) -> None:
+        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
+        await require_topics(self._kafka, *self.topics)  # a missing topic would never get partitions
+        async with (
+            open_log(self._kafka) as reading,
+            reading.reader(*self.topics) as consumer,
+        ):
+            if not self._offsets:
+                await consumer.seek_to_end()
+                self._offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
+            for tp in consumer.assignment():
+                consumer.seek(tp, self._offsets.setdefault(tp, 0))
+            self._interrupted, heard_at = False, time.monotonic()
+            while True:
+                found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
+                for records in found.values():
+                    await self._hand_out_once_possible(records)
+                if found:
+                    self._interrupted, heard_at = False, time.monotonic()
+                elif time.monotonic() - heard_at >= QUIET_SECONDS:
+                    # aiokafka waits silently for unavailable brokers, and recovers without our help
+                    try:
+                        async with asyncio.timeout(ANSWER_SECONDS):
+                            await consumer.topics()
+                        self._interrupted = False
+                    except (TimeoutError, KafkaError):
+                        self._interrupted = True
+                    heard_at = time.monotonic()
+
+    async def _hand_out_once_possible(self, records: Sequence[ConsumerRecord]) -> None:
+        while True:
+            try:
+                return await self.hand_out(records)
+            except StoreUnavailable as error:
+                await self._interrupt(error)
+
+    async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
+        """Hand a partition's next records out to the clients.
+
+        If there are none, only the offset advances: a client that connects later starts there or catches up. Raises:
+        StoreUnavailable; the records must then be handed out again.
+        """
+        at, last = self.offsets, records[-1]
+        events = await self.still_there(await self._published(records, at)) if self._clients else []
+        at[TopicPartition(last.topic, last.partition)] = last.offset + 1
+        if events:
+            for unread in self._clients:
+                unread.add(events)
+        self._offsets = at
+
+    async def _published(
+        self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], wanted: StreamFilter | None = None
+    ) -> list[Published]:
+        """Decode the records, only those that may be `wanted`, advancing `at` past each record."""
+        found: list[Published] = []
+        for record in records:
+            await asyncio.sleep(0)  # let others use the event loop
+            at[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            named = self._kinds[record.topic], (record.key or b"").decode(errors="replace"), owner_in(record.headers)
+            if (wanted is None or wanted.may_have(*named)) and (event := self._decoded(record, at)):
+                found.append(event)
+        return found
+
+    async def still_there(self, events: Sequence[Published]) -> list[Published]:
+        """Leave out events whose texts were deleted or replaced. Raises: StoreUnavailable."""
+        if not events:
+            return []
+        versions = await self._versions(list({one.event.episode_id for one in events}))
+        return [one for one in events if one.is_still_there(versions.get(one.event.episode_id))]
+
+    def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
+        if header(record.headers, FOR_ENDPOINT) is not None:
+            return None
+        found: Streamed | EpisodeAmended | EpisodeRedo | None
+        try:
+            if record.topic == self._kafka.episodes_topic:
+                found = decode_closed(record.key, record.value, record.headers)
+            else:
+                found = decode_revision(record)
+        except InvalidRecord as error:
+            log.warning("record_skipped", stage="serve", error_type=error.error_type, offset=record.offset)
+            return None
+        match found:
+            case EpisodeClosed():
+                ids = [message.id for message in found.messages]
+                data = orjson.dumps(
+                    {**found.model_dump(mode="json", include=CLOSED_FIELDS), "message_ids": ids}
+                ).decode()
+                found = found.model_copy(update={"messages": (), "overlap": ()})
+            case SummaryCreated() | SummaryDeleted():
+                data = found.model_dump_json()
+            case _:
+                return None
+        if not isinstance(found, SummaryDeleted):
+            self._users[found.conversation_id] = found.user_id
+            self._users.move_to_end(found.conversation_id)
+            if len(self._users) > KNOWN_CONVERSATIONS:
+                self._users.popitem(last=False)
+        source = TopicPartition(record.topic, record.partition)
+        return Published(position_id(self.topics, at), self._kinds[record.topic], found, data, source, record.offset)
+
+    def _is_for(self, wanted: StreamFilter, published: Published) -> bool:
+        event = published.event
+        # a deletion names no user
+        user_id = self._users.get(event.conversation_id, "") if isinstance(event, SummaryDeleted) else event.user_id
+        return wanted.may_have(published.kind, event.conversation_id, EventOwner(event.tenant_id, user_id))
+
+    def _beginning(
+        self, wanted: StreamFilter, since: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return where a client starts: at the end for topics it wants nothing from."""
+        return {tp: since.get(tp, 0) if self._kinds[tp.topic] in wanted.kinds else end for tp, end in here.items()}
+
+    async def _missed(
+        self, wanted: StreamFilter, at: dict[TopicPartition, int], here: Mapping[TopicPartition, int]
+    ) -> list[Published]:
+        """Read one turn's records between two positions, advancing `at`.
+
+        Raises: BrokerUnavailable, KafkaError, StoreUnavailable.
+        """
+        found: list[Published] = []
+        left, size = RECORDS_A_TURN, 0
+        async with (
+            self._turns.turn(wanted.key_id),
+            open_log(self._kafka) as reading,
+            reading.reader(*self.topics) as consumer,
+        ):
+            behind = _behind(at, here)
+            first = await consumer.beginning_offsets(list(behind))
+            consumer.assign(list(behind))
+            for tp in behind:
+                consumer.seek(tp, max(first[tp], at[tp]))
+            async for records in batches(consumer, behind):
+                events = [one for one in await self._published(records, at, wanted) if self._is_for(wanted, one)]
+                found += events
+                left -= len(records)
+                size += sum(len(event.data) for event in events)
+                if left <= 0 or size >= BYTES_A_TURN:
+                    break
+            else:
+                at |= behind  # there may be no records before the end, only transaction markers
+        return await self.still_there(found)
+
+
+def _behind(at: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {tp: end for tp, end in here.items() if at[tp] < end}
+
+
+def position_id(topics: Sequence[str], offsets: Mapping[TopicPartition, int]) -> str:
+    """Write the offsets of all partitions: `7,9;3,0;12,5` for three topics with two partitions each.
+
+    A missing partition has the offset 0.
+    """
+    counts = [max((tp.partition + 1 for tp in offsets if tp.topic == topic), default=0) for topic in topics]
+    return ";".join(
+        ",".join(str(offsets.get(TopicPartition(topic, number), 0)) for number in range(count))
+        for topic, count in zip(topics, counts, strict=True)
+    )
+
+
+def offsets_of(topics: Sequence[str], position: str) -> dict[TopicPartition, int]:
+    """Read a `position_id`. Raises: PositionInvalid."""
+    listed = position.split(";")
+    if len(position) > MOST_CHARACTERS or len(listed) != len(topics) or not all(map(_OFFSETS.fullmatch, listed)):
+        raise PositionInvalid
+    return {
+        TopicPartition(topic, number): int(offset)
+        for topic, offsets in zip(topics, listed, strict=True)
+        for number, offset in enumerate(filter(None, offsets.split(",")))
+    }
 
 
 class EventsQuery(Parameters):

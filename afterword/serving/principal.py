@@ -20,7 +20,7 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from afterword.reading.context import ANYONE, Anyone, Owner
 from afterword.schemas.base import utc_milliseconds
 from afterword.serving.problems import NotPermitted, RequestInvalid, TooManyRequests, TooManyStreams, Unauthenticated
-from afterword.serving.services import services_of
+from afterword.serving.requests import services_of
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys
 

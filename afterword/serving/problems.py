@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from afterword.reading.memory import CursorInvalid
-from afterword.serving.feed import PositionInvalid
 from afterword.streams.errors import (
     AfterwordError,
     BrokerUnavailable,
@@ -53,6 +52,10 @@ class RequestInvalid(AfterwordError):
 
     problems: Sequence[tuple[str, str]]
     """Pairs of a field and what is wrong with it."""
+
+
+class PositionInvalid(AfterwordError, ValueError):
+    """Last-Event-ID is not an id of one of this server's events"""
 
 
 class TooManyRequests(AfterwordError):

@@ -38,8 +38,8 @@ from afterword.serving.requests import (
     UserId,
     body_of,
     described_body,
+    services_of,
 )
-from afterword.serving.services import services_of
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 

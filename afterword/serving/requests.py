@@ -1,10 +1,15 @@
-"""Parses requests: ids in paths, and JSON bodies, which are validated as strictly as records of the topics."""
+"""What every route needs of a request: the services behind it, ids in its path, and its JSON body.
+
+Bodies are validated as strictly as records of the topics.
+"""
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from urllib.parse import unquote
 
 from fastapi import Depends, Path, Request
@@ -12,9 +17,21 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from afterword.operating.erasing.requests import ErasureRunner
+from afterword.reading.memory import Memory
 from afterword.schemas.mending import mended
 from afterword.serving.problems import RequestInvalid, problems_of
+from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.episodes import UsageBy, UsageTotals
+from afterword.streams.telemetry import Metrics
 
+if TYPE_CHECKING:
+    from afterword.serving.events import Feed
+    from afterword.serving.principal import Authenticator, Rates, Streams
+    from afterword.serving.writing import Outbox
+
+PING_SECONDS = 3.0
 JSON = "application/json"
 BODY_SECONDS = 30.0
 """The body of a request must arrive within this time."""
@@ -29,9 +46,53 @@ STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re
 PARSER: Final = ThreadPoolExecutor(1, "parser")
 """Parses large bodies one at a time, so that the event loop gets its turn in between."""
 B = TypeVar("B", bound=BaseModel)
+T = TypeVar("T")
 MOST_CHARACTERS = 256
 MOST_EPISODE_ID_CHARACTERS = 2 * 3 * MOST_CHARACTERS + 24
 """A conversation and an agent, each with every character escaped, plus an ordinal."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of a running server, shared by all requests."""
+
+    settings: Settings
+    ping_database: Callable[[], Awaitable[None]]
+    """May raise StoreUnavailable."""
+    usage: Callable[[UsageBy], Awaitable[list[UsageTotals]]]
+    """May raise StoreUnavailable."""
+    memory: Memory
+    authenticator: "Authenticator"
+    rates: "Rates"
+    streams: "Streams"
+    metrics: Metrics
+    outbox: "Outbox"
+    feed: "Feed"
+    erasures: ErasureRunner
+    warming: "asyncio.Task[None] | None" = None
+    """A task that must end before the server is ready."""
+
+    async def database_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await self.ping_database()
+        except (StoreUnavailable, TimeoutError):
+            return False
+        return True
+
+
+def services_of(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+async def in_time(kafka: Kafka, seconds: float, work: Awaitable[T]) -> T:
+    """Limit the time of work that waits for Kafka. Raises: BrokerUnavailable."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=f"no answer in {seconds:g} s") from None
 
 
 def body_of(model: type[B], most: int = MOST_BYTES) -> Any:

@@ -41,8 +41,7 @@ from afterword.serving.reading import (
     ProfileAnswer,
     RecallAnswer,
 )
-from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS, read_json
-from afterword.serving.services import services_of
+from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS, read_json, services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS

@@ -7,7 +7,7 @@ import typer.main
 
 from afterword.cli import app
 from afterword.operating.audit.findings import FINDINGS
-from afterword.serving.app import routes_only
+from afterword.serving.server import routes_only
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 from tools.reference import cli, events, findings, metrics, settings

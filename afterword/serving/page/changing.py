@@ -7,7 +7,6 @@ from pydantic import Field, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.schemas.base import Id
-from afterword.serving.erasures import ErasureBody, request_erasure, show_erasure
 from afterword.serving.page.conversation import MessageQuery, WholeQuery, seen_conversation, seen_message
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
 from afterword.serving.page.visitor import ErasingVisitor, Submitted, WritingVisitor, field
@@ -17,11 +16,14 @@ from afterword.serving.requests import MOST_CHARACTERS
 from afterword.serving.writing import (
     ChangeBody,
     DeletionQuery,
+    ErasureBody,
     FlushBody,
     delete_conversation,
     delete_message,
     edit_message,
     flush_conversation,
+    request_erasure,
+    show_erasure,
 )
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

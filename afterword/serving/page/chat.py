@@ -18,7 +18,7 @@ from afterword.serving.page.conversation import ConversationQuery, WholeQuery, s
 from afterword.serving.page.rendering import PageRoute, fragment, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, Submitted, field
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services, services_of
+from afterword.serving.requests import Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation, write_events
 from afterword.streams.errors import ProviderError
 

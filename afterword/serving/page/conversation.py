@@ -23,7 +23,7 @@ from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
 from afterword.serving.problems import existing
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent
-from afterword.serving.services import services_of
+from afterword.serving.requests import services_of
 from afterword.streams.stores.episodes import StoredEpisode
 
 MESSAGES_ON_PAGE = 50

@@ -16,7 +16,7 @@ from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.serving.page.rendering import PageRoute, html_page, see_other, word_finder
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, field, seal_of
-from afterword.serving.services import in_time, services_of
+from afterword.serving.requests import in_time, services_of
 from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS

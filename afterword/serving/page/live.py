@@ -17,11 +17,10 @@ from starlette.responses import HTMLResponse
 
 from afterword.operating.dlq import DeadLetterQueue, Filters
 from afterword.schemas import SummaryCreated, Usage
-from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import TICK_SECONDS, Feed, Published, StreamFilter
+from afterword.serving.events import ALL, TICK_SECONDS, EventStream, Feed, Published, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
-from afterword.serving.services import in_time, services_of
+from afterword.serving.requests import in_time, services_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Settings

@@ -8,11 +8,10 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.serving.operating import database_answers
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
 from afterword.serving.problems import NotFound, RequestInvalid
-from afterword.serving.services import in_time, services_of
+from afterword.serving.requests import in_time, services_of
 from afterword.streams.stores.episodes import UsageBy
 from afterword.version import running_version
 
@@ -36,7 +35,7 @@ async def show_health(request: Request, principal: ReadingVisitor) -> HTMLRespon
 @router.get("/health/state")
 async def show_state(request: Request, principal: ReadingVisitor) -> HTMLResponse:
     services = services_of(request)
-    database = await database_answers(services)
+    database = await services.database_answers()
     return html_page(request, "health_state.html", principal, database=database, kafka=services.feed.running)
 
 

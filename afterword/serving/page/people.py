@@ -19,7 +19,7 @@ from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVis
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
-from afterword.serving.services import services_of
+from afterword.serving.requests import services_of
 from afterword.serving.writing import DeletionQuery, delete_message
 
 KNOWN_TOKENS = 10_000

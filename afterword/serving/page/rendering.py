@@ -26,7 +26,7 @@ from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
 from afterword.serving.problems import AWAY, RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, status_of
-from afterword.serving.services import services_of
+from afterword.serving.requests import services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.episodes import Revision, revisions_until
 from afterword.streams.summarizer.summary import EXTRACTIVE

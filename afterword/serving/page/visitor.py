@@ -17,8 +17,7 @@ from afterword.consumers.subscriber import RecentIds
 from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator, see_other
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
-from afterword.serving.requests import MOST_BYTES, read_body
-from afterword.serving.services import services_of
+from afterword.serving.requests import MOST_BYTES, read_body, services_of
 from afterword.streams.settings import is_loopback
 
 COOKIE = "afterword_session"

@@ -11,10 +11,10 @@ from fastapi import FastAPI
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.schemas.records import ProducerRecord
-from afterword.serving.app import make_app
-from afterword.serving.feed import Feed
+from afterword.serving.events import Feed
 from afterword.serving.principal import Authenticator, Nobody, Rates, Streams
-from afterword.serving.services import Services
+from afterword.serving.requests import Services
+from afterword.serving.server import make_app
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
 from afterword.streams.telemetry import Metrics

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.serving import server
-from afterword.serving.app import AccessMiddleware, make_app
+from afterword.serving.server import AccessMiddleware, make_app
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 from tests.unit.afterword.serving.served import serving

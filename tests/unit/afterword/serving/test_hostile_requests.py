@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from afterword.serving.app import make_app, routes_only
 from afterword.serving.principal import KeyHolders, new_key
 from afterword.serving.requests import (
     BODY_SECONDS,
@@ -22,6 +21,7 @@ from afterword.serving.requests import (
     has_too_many_values,
     read_body,
 )
+from afterword.serving.server import make_app, routes_only
 from afterword.serving.writing import MessagesBody
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.stores import MemoryKeys

@@ -13,10 +13,10 @@ from mcp.types import CallToolResult, TextContent
 from afterword.reading.context import ANYONE
 from afterword.reading.matches import NOTHING_KNOWN
 from afterword.schemas import MessageCreated, MessageDeleted
-from afterword.serving.app import make_app
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.requests import MOST_BYTES
+from afterword.serving.server import make_app
 from afterword.serving.tools import Toolbox
 from afterword.streams.errors import StoreUnavailable
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation

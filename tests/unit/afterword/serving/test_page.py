@@ -21,9 +21,8 @@ from afterword.operating.erasing.receipt import Receipt
 from afterword.reading.context import Owner
 from afterword.schemas import Usage
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.serving.events import ALL
-from afterword.serving.feed import Batch, Published, StreamFilter
-from afterword.serving.page import app as page
+from afterword.serving import server
+from afterword.serving.events import ALL, Batch, Published, StreamFilter
 from afterword.serving.page import live
 from afterword.serving.page.live import LiveTotals, live_parts
 from afterword.serving.page.rendering import (
@@ -427,7 +426,7 @@ def test_only_what_was_sealed_with_the_same_secret_and_not_long_ago_is_opened(mo
 
 def guarded() -> list[tuple[str, str]]:
     """Return the method and path of each of the page's routes that need a key."""
-    routes: list[Any] = [route for screen in page.SCREENS for route in screen.router.routes]
+    routes: list[Any] = [route for screen in server.SCREENS for route in screen.router.routes]
     found = sorted((method, route.path) for route in routes for method in route.methods)
     return [(method, path) for method, path in found if not path.startswith(("/static", "/sign-"))]
 

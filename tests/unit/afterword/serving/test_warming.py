@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from afterword.reading.memory import Memory
-from afterword.serving.app import make_app, warm_up
+from afterword.serving.server import make_app, warm_up
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka

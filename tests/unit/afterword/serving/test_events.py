@@ -11,6 +11,8 @@ import orjson
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
+from hypothesis import given
+from hypothesis import strategies as st
 from sse_starlette import ServerSentEvent
 from structlog.testing import capture_logs
 
@@ -19,20 +21,22 @@ from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
 from afterword.schemas.headers import owner_header, owner_in
 from afterword.serving import events
-from afterword.serving import feed as feed_module
-from afterword.serving.events import ALL, CHECK_SECONDS, EventStream
-from afterword.serving.feed import (
+from afterword.serving.events import (
+    ALL,
+    CHECK_SECONDS,
     LATE_SECONDS,
     MOST_UNREAD,
     TICK_SECONDS,
+    EventStream,
     Feed,
     Published,
     StreamFilter,
     Turns,
     offsets_of,
+    position_id,
 )
 from afterword.serving.principal import CACHED_SECONDS, Principal, Streams, is_still_admitted
-from afterword.serving.problems import TooManyStreams, Unauthenticated
+from afterword.serving.problems import PositionInvalid, TooManyStreams, Unauthenticated
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka
@@ -205,7 +209,7 @@ async def test_events_before_a_client_s_position_are_not_sent_to_it_again() -> N
 
 async def test_without_clients_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, decoded = Feeding(), []
-    monkeypatch.setattr(feed_module, "decode_revision", decoded.append)
+    monkeypatch.setattr(events, "decode_revision", decoded.append)
     await feeding.summary(1)
     assert decoded == []
     assert feeding.feed.offsets[TopicPartition("summary.created", 0)] == 1
@@ -252,7 +256,7 @@ async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: Epi
 
 async def test_a_client_that_reads_late_is_not_sent_a_text_deleted_since(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, now = Feeding(), 0.0
-    monkeypatch.setattr(feed_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
     late = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
     await anext(late)
     await feeding.summary(1)
@@ -267,7 +271,7 @@ async def test_a_client_that_caught_up_for_long_is_not_sent_a_text_deleted_since
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feeding, now = Feeding(), 0.0
-    monkeypatch.setattr(feed_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
     await feeding.summary(1)
 
     async def missed(_: StreamFilter, at: dict[TopicPartition, int], here: Mapping[TopicPartition, int]) -> list[Any]:
@@ -288,8 +292,7 @@ async def test_a_text_deleted_while_a_client_read_the_events_before_it_is_not_se
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feeding, now = Feeding(), 0.0
-    for module in (feed_module, events):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
     lines = events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)
     assert [(await anext(lines)) is None for _ in range(2)] == [False, True]
     for ordinal in (1, 2, 3):
@@ -356,9 +359,9 @@ async def test_while_the_store_is_away_the_consumer_is_kept(monkeypatch: pytest.
         return await feeding.versions(episode_ids)
 
     monkeypatch.setattr(feeding.feed, "_versions", versions)
-    monkeypatch.setattr(feed_module, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(feed_module, "require_topics", no_check)
-    monkeypatch.setattr(feed_module, "open_log", topic.opening)
+    monkeypatch.setattr(events, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(events, "require_topics", no_check)
+    monkeypatch.setattr(events, "open_log", topic.opening)
     task, found = await listening(feeding, EVERYTHING)
     with capture_logs() as logs:
         running = asyncio.create_task(feeding.feed.run())
@@ -597,3 +600,37 @@ async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None
     for one in (task, *others):
         one.cancel()
     assert share < MOST_SHARE
+
+
+TOPICS = ("a", "b", "c")
+offsets = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 20)), st.integers(0, 10**18 - 1), max_size=20
+)
+
+
+@given(offsets)
+def test_offsets_come_back(found: dict[TopicPartition, int]) -> None:
+    back = offsets_of(TOPICS, position_id(TOPICS, found))
+    assert {tp: offset for tp, offset in back.items() if offset} == {tp: o for tp, o in found.items() if o}
+
+
+@given(st.text() | st.binary().map(bytes.hex))
+def test_anything_else_is_read_or_refused(text: str) -> None:
+    try:
+        found = offsets_of(TOPICS, text)
+    except PositionInvalid:
+        return
+    assert offsets_of(TOPICS, position_id(TOPICS, found)) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "!", ";", ";;;", "1,;;", "1;;2;", "-1;;", "1 ;;", "٣;;", "9" * 19 + ";;", "1," * 9000 + ";;"]
+)
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(PositionInvalid):
+        offsets_of(TOPICS, text)
+
+
+def test_an_id_of_24_partitions_is_short() -> None:
+    every = {TopicPartition(topic, n): 10_000_000 for topic in TOPICS for n in range(8)}
+    assert len(position_id(TOPICS, every)) <= 220
