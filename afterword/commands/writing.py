@@ -20,7 +20,7 @@ from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
-    from afterword.writing.importing.outcomes import ImportOptions, Rejected
+    from afterword.writing.importing.records import ImportOptions, Rejected
     from afterword.writing.importing.run import ImportCounts
     from afterword.writing.produce import InvalidLine, Produced
     from afterword.writing.sources import Preview, Proposal
@@ -126,7 +126,7 @@ def _print_invalid(first: list["InvalidLine"], found: int) -> None:
 
 
 Format = Literal["chatgpt", "claude", "messages", "jsonl"]
-"""Names of the formats in `afterword.writing.importing.run`, which is only imported when a command runs."""
+"""Names of the formats in `afterword.writing.importing.formats`, which is only imported when a command runs."""
 
 Which = Annotated[
     Format,
@@ -161,7 +161,7 @@ def import_history(
 
     Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
     """
-    from afterword.writing.importing.outcomes import ImportOptions
+    from afterword.writing.importing.records import ImportOptions
 
     started = time.monotonic()
     try:
@@ -203,7 +203,8 @@ def _import(
     rate: float | None,
     dry_run: bool,
 ) -> "ImportCounts":
-    from afterword.writing.importing.run import count_history, import_history, read_history
+    from afterword.writing.importing.formats import read_history
+    from afterword.writing.importing.run import count_history, import_history
 
     if form == "chatgpt" and options.user_id is None:
         raise typer.BadParameter(

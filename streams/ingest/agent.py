@@ -22,11 +22,11 @@ from afterword.schemas.decoding import check_original
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.mapping import map_record
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.ingest.sources import (
     NEEDS_REGISTRY,
     Source,
+    map_record,
     match_topics,
     our_topics,
     require_registry,

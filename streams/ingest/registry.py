@@ -11,9 +11,7 @@ import orjson
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.avro import AvroSchema
-from afterword.streams.ingest.decoding import Read, SchemaRefused, read_json, unframed
-from afterword.streams.ingest.protobuf import ProtobufSchema
+from afterword.streams.ingest.formats import AvroSchema, ProtobufSchema, Read, SchemaRefused, read_json, unframed
 from afterword.streams.ingest.sources import Format
 from afterword.streams.settings import RegistrySettings, variable
 from afterword.streams.tls import verifying_context

@@ -13,8 +13,7 @@ from afterword.schemas.dead_letters import INGEST, WEBHOOKS, DeadLetter, users_i
 from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
-from afterword.streams.ingest.mapping import context, id_of
-from afterword.streams.ingest.sources import Expression, Source
+from afterword.streams.ingest.sources import Expression, Source, context, id_of
 from afterword.streams.stores.arguments import require
 
 FRAME_BYTES = 5

@@ -5,37 +5,22 @@ import hashlib
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from io import BufferedReader
 from itertools import islice
-from typing import Any
 
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.ids import message_key
-from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.writing.importing import exports, messages
-from afterword.writing.importing.outcomes import (
-    Found,
-    ImportOptions,
-    ImportOutcome,
-    LeftOut,
-    Refused,
-    Rejected,
-    found,
-    owner_of,
-    user_of,
-)
-from afterword.writing.importing.records import BLANK, Malformed, records
+from afterword.writing.importing.records import Found, ImportOutcome, LeftOut, Rejected
 from afterword.writing.produce import send_at_rate
 from afterword.writing.producer import Producer
 
@@ -69,47 +54,6 @@ class ImportCounts:
     @property
     def read(self) -> int:
         return self.sent + self.duplicates + self.rejected
-
-
-def read_history(
-    form: str, options: ImportOptions, files: Iterable[tuple[str, BufferedReader]]
-) -> Iterator[ImportOutcome]:
-    """Read files in the format `form`, a key of `FORMATS`. The order is always the same. Raises: OSError."""
-    of_one_person = form in ("chatgpt", "claude") and options.user_id is not None
-    owner: dict[str, Any] = {}
-    for name, file in files:
-        read = records(file, is_lines=form == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
-        for number, record in enumerate(messages.conversations(read) if form == "messages" else read, start=1):
-            where = f"{name}:{number}"
-            owner = owner or owner_of(record)
-            if of_one_person and owner_of(record) not in ({}, owner):
-                reason = "it belongs to another person than the conversations before it, but --user names only one"
-                yield Rejected(where, reason)
-                continue
-            if not isinstance(record, Malformed):
-                yield from FORMATS[form](where, record, options)
-            elif record is not BLANK:
-                yield Rejected(where, record.reason)
-
-
-def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    """Read a message as `afterword produce` accepts it."""
-    if not isinstance(record, dict):
-        yield Rejected(where, "schema_violation: not a JSON object")
-    elif record.get("type", MESSAGE_CREATED) != MESSAGE_CREATED:
-        yield Rejected(where, "not a message; send edits, deletions and flushes with afterword produce")
-    elif not isinstance(record.get("conversation_id"), str):
-        yield Rejected(where, "schema_violation: conversation_id: a string is required")
-    else:
-        try:
-            user = {} if "user_id" in record else {"user_id": user_of(record) or options.user_id}
-        except Refused as error:
-            yield Rejected(where, str(error))
-            return
-        yield found(where, options, {**record, **user}, is_shared=True)
-
-
-FORMATS = {"chatgpt": exports.chatgpt, "claude": exports.claude, "messages": messages.read, "jsonl": _read_line}
 
 
 async def import_history(

@@ -5,11 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.streams.ingest.mapping import map_record
-from afterword.streams.ingest.sources import parse_sources
+from afterword.streams.ingest.sources import map_record, parse_sources
 from afterword.streams.settings import Settings
-from afterword.writing.guessing import guess
-from afterword.writing.sources import format_of, toml_of
+from afterword.writing.sources import format_of, guess, toml_of
 from tests.unit.streams.ingest.records import Foreign
 
 RECORDS = 24

@@ -3,8 +3,7 @@
 from typing import Any, NamedTuple
 
 from afterword.schemas import InputEvent, decode_input
-from afterword.streams.ingest.mapping import map_record
-from afterword.streams.ingest.sources import Source, parse_sources
+from afterword.streams.ingest.sources import Source, map_record, parse_sources
 
 FIELDS = """
 id = "value.id"

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.ingest.avro import AvroSchema
-from afterword.streams.ingest.decoding import SchemaRefused
+from afterword.streams.ingest.formats import AvroSchema, SchemaRefused
 
 MESSAGE = {
     "type": "record",

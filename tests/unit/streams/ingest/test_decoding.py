@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.ingest.decoding import Read, read_json
+from afterword.streams.ingest.formats import Read, read_json
 from afterword.streams.ingest.registry import SchemaRegistry
 from afterword.streams.ingest.sources import Format
 

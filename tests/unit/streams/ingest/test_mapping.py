@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord, MessageCreated, MessageDeleted, MessageEdited, decode_input
 from afterword.schemas.headers import header
-from afterword.streams.ingest.mapping import map_record
+from afterword.streams.ingest.sources import map_record
 from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, events, source
 
 

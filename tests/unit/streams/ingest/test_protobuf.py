@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.ingest.decoding import SchemaRefused
-from afterword.streams.ingest.protobuf import ProtobufSchema
+from afterword.streams.ingest.formats import ProtobufSchema, SchemaRefused
 from tests.protobuf_schemas import CHAT, chat_message, descriptor, message
 from tests.schema_registry import serialized
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from afterword.schemas import MessageCreated
-from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from afterword.writing.importing.run import read_history
+from afterword.writing.importing.formats import read_history
+from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 
 
 def read_all(format_: str, files: dict[str, Any], options: ImportOptions) -> list[ImportOutcome]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 from tests.unit.afterword.writing.importing.histories import lines, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")
@@ -40,7 +40,7 @@ def test_a_conversation_may_be_in_an_array_alone_or_on_a_line(content):
 
 
 def test_bare_messages_that_would_fill_the_memory_are_rejected_and_the_others_read(monkeypatch):
-    monkeypatch.setattr("afterword.writing.importing.messages.MOST_CHARACTERS", 2_000)
+    monkeypatch.setattr("afterword.writing.importing.formats.MOST_CHARACTERS", 2_000)
     outcomes = read([*HELLO * 2, {"id": "c", "messages": HELLO}])
     assert contents(outcomes) == ["Hello", "Good morning"]
     assert reasons(outcomes) == ["history.json:2: too_large: more than 128 MiB"]

@@ -1,17 +1,18 @@
-"""Schemas and records in Protobuf, without generated code: a registry gives a schema's descriptor.
+"""Reads values of foreign records: JSON, and Avro and Protobuf with schemas of a registry.
 
-In the wire format of registries, a message follows the indexes of its type in the schema's file: `[0]` for the first
-type, `[0, 2]` for the third type nested in it. The indexes are zigzag varints after their count; a single zero stands
-for `[0]`.
+A registry's value begins with a zero byte and the schema's id in four bytes.
 """
 
 import binascii
+import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+import fastavro
+import orjson
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -20,15 +21,125 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from afterword.schemas import InvalidRecord
+from afterword.schemas.decoding import loads
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.ingest.decoding import MAX_SCHEMA_DEPTH, SchemaRefused
 from afterword.streams.settings import variable
+
+MAGIC, PREFIX_BYTES = 0, 5
+MAX_SCHEMA_DEPTH = 64
+
+Read = Callable[[bytes], Any]
+"""Reads what follows a schema's id. It raises InvalidRecord."""
+
+
+class SchemaRefused(ValueError):
+    """A schema that cannot be used; the error's text is the reason."""
+
+
+def read_json(data: bytes) -> Any:
+    """Read JSON. Raises: InvalidRecord."""
+    try:
+        return loads(data)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
+
+
+def unframed(data: bytes) -> tuple[int, bytes]:
+    """Split a framed value into its schema's id and the rest. Raises: InvalidRecord."""
+    if len(data) < PREFIX_BYTES or data[0] != MAGIC:
+        raise InvalidRecord("invalid_framing", "it does not begin with a zero byte and a schema's id")
+    return int.from_bytes(data[1:PREFIX_BYTES]), data[PREFIX_BYTES:]
+
+
+PRIMITIVES = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
+AVRO_ERRORS = (EOFError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
+"""Errors that fastavro raises for bytes that do not match the schema."""
+MAX_AVRO_VALUES = 2_000_000
+"""Maximum number of values that a record's bytes may turn into, which take at most some 400 MB of memory."""
+
+
+class AvroSchema:
+    """Reads records of an Avro schema within limits. fastavro has none, and its recursion would end the process.
+
+    Logical types are read as their underlying types.
+    """
+
+    def __init__(self, schema: str, references: Mapping[str, str]) -> None:
+        """`references` are the schemas of the types that it names, each after those that it depends on.
+
+        Raises: SchemaRefused.
+        """
+        named: dict[str, Any] = {}
+        try:
+            for one in references.values():
+                fastavro.parse_schema(_plain(orjson.loads(one)), named_schemas=named)
+            self._schema = fastavro.parse_schema(_plain(orjson.loads(schema)), named_schemas=named)
+            self._most_bytes = MAX_AVRO_VALUES // _depth(self._schema, named, {})
+        except SchemaRefused:
+            raise
+        except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, RecursionError, *AVRO_ERRORS):
+            raise SchemaRefused("it is not an Avro schema") from None
+
+    def read(self, data: bytes) -> Any:
+        """Read a value. Raises: InvalidRecord."""
+        if len(data) > self._most_bytes:
+            raise InvalidRecord("too_large", f"{len(data)} bytes; at most {self._most_bytes} of this schema are read")
+        stream = io.BytesIO(data)
+        try:
+            value = fastavro.schemaless_reader(stream, self._schema, None)
+        except AVRO_ERRORS as error:  # the error's text quotes the bytes
+            raise InvalidRecord("invalid_avro", f"not of its schema: {type(error).__name__}") from None
+        if stream.tell() != len(data):
+            raise InvalidRecord("invalid_avro", f"not of its schema: {len(data) - stream.tell()} bytes are left over")
+        return value
+
+
+def _plain(schema: Any, depth: int = 0) -> Any:
+    """Remove logical types, so that a timestamp is a number and no decimal with a million digits is made.
+
+    Raises: SchemaRefused.
+    """
+    if depth > MAX_SCHEMA_DEPTH:
+        raise SchemaRefused("it is nested too deeply")
+    if isinstance(schema, dict):
+        return {name: _plain(value, depth + 1) for name, value in schema.items() if name != "logicalType"}
+    return [_plain(one, depth + 1) for one in schema] if isinstance(schema, list) else schema
+
+
+def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
+    """Return how many values one byte may stand for: how deeply types are nested.
+
+    That holds because every value inside takes at least one byte. `known` has the depths of named types, 0 for those
+    that contain this one. Raises: SchemaRefused for a value without bytes, or a type that contains itself: there may be
+    billions of such values.
+    """
+    if isinstance(schema, list):  # a value of a union begins with the number of its type
+        others = [one for one in schema if one != "null" and not (isinstance(one, dict) and one.get("fields") == [])]
+        return 1 + max((_depth(one, named, known) for one in others), default=0)
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind in PRIMITIVES or kind == "enum" or (kind == "fixed" and schema["size"] > 0):
+        return 1
+    if kind in ("array", "map"):
+        return 1 + _depth(schema["items" if kind == "array" else "values"], named, known)
+    if kind in ("record", "error") and schema["fields"]:
+        known[schema["name"]] = 0
+        inside = max(_depth(field["type"], named, known) for field in schema["fields"])
+        known[schema["name"]] = 1 + inside
+        return 1 + inside
+    if kind in ("null", "fixed", "record", "error"):
+        raise SchemaRefused(f"a {kind} takes no bytes")
+    if isinstance(kind, dict | list):  # {"type": {"type": "array", …}}
+        return _depth(kind, named, known)
+    if known.get(kind) == 0:
+        raise SchemaRefused(f"type {kind} contains itself")
+    return known.get(kind) or _depth(named[kind], named, known)
+
 
 WELL_KNOWN = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
 """Files that every schema may import. Registries do not list them among the references."""
-UNREADABLE = (DecodeError, json_format.Error, ValueError, TypeError, RecursionError)
+PROTOBUF_ERRORS = (DecodeError, json_format.Error, ValueError, TypeError, RecursionError)
 """Errors that the library raises for bytes that do not match the schema."""
-MAX_VALUES = 200_000
+MAX_PROTOBUF_VALUES = 200_000
 """Maximum number of values in a record; the library takes a few microseconds for each."""
 BYTES_PER_VALUE = 16
 """The bytes of an `Any` count, too, because each `Any` in another has a copy of what it contains."""
@@ -37,7 +148,12 @@ VARINT_BYTES = 5
 
 
 class ProtobufSchema:
-    """Reads records of a schema as Protobuf's JSON mapping defines, with the field names of the schema."""
+    """Reads records of a Protobuf schema as its JSON mapping defines, with the field names of the schema.
+
+    No generated code is needed, because a registry gives a schema's descriptor. In the wire format of registries, a
+    message follows the indexes of its type in the schema's file: `[0]` for the first type, `[0, 2]` for the third type
+    nested in it. The indexes are zigzag varints after their count; a single zero stands for `[0]`.
+    """
 
     def __init__(self, schema: str, references: Mapping[str, str]) -> None:
         """`schema` is a serialized descriptor in Base64; `references` are those of the files that it imports, by name.
@@ -77,7 +193,7 @@ class ProtobufSchema:
             )
         except InvalidRecord:
             raise
-        except UNREADABLE as error:  # the error's text quotes the bytes
+        except PROTOBUF_ERRORS as error:  # the error's text quotes the bytes
             raise InvalidRecord("invalid_protobuf", f"not of its schema: {type(error).__name__}") from None
 
     def _check_size(self, message: Message) -> None:
@@ -88,13 +204,13 @@ class ProtobufSchema:
         """
         count = 0
         waiting: list[Any] = [message]
-        while waiting and count <= MAX_VALUES:
+        while waiting and count <= MAX_PROTOBUF_VALUES:
             value = waiting.pop()
             if isinstance(value, str | bytes | int | float):
                 continue
             if not isinstance(value, Message):
                 count += len(value)
-                if count <= MAX_VALUES:
+                if count <= MAX_PROTOBUF_VALUES:
                     waiting += value.values() if isinstance(value, Mapping) else value
             elif value.DESCRIPTOR.full_name == "google.protobuf.Any" and value.type_url:
                 count += len(value.value) // BYTES_PER_VALUE
@@ -102,8 +218,8 @@ class ProtobufSchema:
             else:
                 count += len(value.DESCRIPTOR.fields)
                 waiting += [inner for _, inner in value.ListFields()]
-        if count > MAX_VALUES:
-            raise InvalidRecord("too_large", f"more than {MAX_VALUES} values")
+        if count > MAX_PROTOBUF_VALUES:
+            raise InvalidRecord("too_large", f"more than {MAX_PROTOBUF_VALUES} values")
 
     def _unpacked(self, value: Any) -> Message:
         try:
