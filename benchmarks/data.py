@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
 from afterword.schemas.ids import episode_id
-from afterword.streams.summarizer.quality.assess import SourceTexts
+from afterword.streams.summarizer.quality import SourceTexts
 from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.tokens import count_tokens
 from tools.topic_model import Turn, read

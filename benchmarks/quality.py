@@ -23,7 +23,7 @@ from opentelemetry.trace import NoOpTracer
 from afterword.reading.memory import Memory
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
-from afterword.streams.redaction.entities import ENTITIES, Span
+from afterword.streams.redaction import ENTITIES, Span
 from afterword.streams.redaction.redactor import Redactor
 from afterword.streams.settings import Llm, QualitySettings, Redaction, Settings, load_settings
 from afterword.streams.stores.episodes import StoredEpisode
@@ -32,10 +32,10 @@ from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.stores.sqlite_stores import SqliteEpisodes, SqliteMessages
 from afterword.streams.summarizer.checking import texts_of
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.extractive.first_person import kind_of
+from afterword.streams.summarizer.facts import kind_of
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality.assess import SourceTexts, assess
+from afterword.streams.summarizer.quality import SourceTexts, assess
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
 from afterword.streams.telemetry import Metrics

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from afterword.streams.redaction.entities import ENTITIES
+from afterword.streams.redaction import ENTITIES
 from afterword.streams.settings import Settings
 from afterword.streams.triggers import CONDITIONS, NESTED, TRIGGER_PRESETS
 

@@ -40,12 +40,11 @@ from pydantic_settings import (
 
 from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.redaction.entities import check_patterns, entities_in
+from afterword.streams.redaction import check_patterns, entities_in
 from afterword.streams.triggers import DEFAULT, TRIGGER_PRESETS, Node, TriggerPreset, parse_trigger, read_trigger
 
 if TYPE_CHECKING:
-    from afterword.streams.redaction.records import RecordRedaction
-    from afterword.streams.redaction.redactor import Redactor
+    from afterword.streams.redaction.redactor import RecordRedaction, Redactor
 
 PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
@@ -657,7 +656,7 @@ class Redaction(Section):
     def of_records(self) -> "RecordRedaction | None":
         """Return the redaction of incoming records; None unless everything is redacted. Raises: ConfigurationError."""
         # imported here because producers do not have its libraries
-        from afterword.streams.redaction.records import RecordRedaction
+        from afterword.streams.redaction.redactor import RecordRedaction
 
         return RecordRedaction(self.redactor()) if self.where == "everywhere" else None
 

@@ -24,7 +24,7 @@ from afterword.streams.summarizer.conversations import Conversations, Scope
 from afterword.streams.summarizer.current import of_stored
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality.assess import assess
+from afterword.streams.summarizer.quality import assess
 from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer_app import summary_rules

@@ -18,9 +18,9 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model
 from afterword.streams.stores.episodes import Conversation, EpisodeStore
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
-from afterword.streams.text.cutting import groups, water_level, without_middle
 from afterword.streams.text.fences import INDENTATION, NAMED, indented, one_name, quotation, speaker_of
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.sentences import without_middle
+from afterword.streams.text.tokens import count_tokens, groups, water_level
 from afterword.streams.text.visible import without_hidden
 
 MOST_MESSAGES = 500
@@ -303,7 +303,7 @@ def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
 
 def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
     # imported here because few contexts need it, and numpy and the languages take longer to load than everything else
-    from afterword.streams.summarizer.extractive.condensing import whole_sentences
+    from afterword.streams.summarizer.extractive import whole_sentences
 
     title = summaries.title if count_tokens(summaries.title) <= max_tokens // 4 else ""
     room = max(0, max_tokens - count_tokens(title))
@@ -316,7 +316,7 @@ def composed(rows: Sequence[str], max_tokens: int) -> tuple[str, ...]:
     """Fit the rows of a rolling summary into `max_tokens`: the latest row first, then the best of the earlier ones."""
     if not rows:
         return ()
-    from afterword.streams.summarizer.extractive.condensing import whole_sentences  # as above
+    from afterword.streams.summarizer.extractive import whole_sentences  # as above
 
     latest = whole_sentences(rows[-1], max_tokens)
     room, each = max(0, max_tokens - count_tokens(latest)), MOST_CHARACTERS // len(rows)

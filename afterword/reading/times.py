@@ -16,8 +16,7 @@ import regex
 import Stemmer
 from text_to_num import alpha2digit
 
-from afterword.streams.text.language import NAMES, date_words, plausible, stems, words
-from afterword.streams.text.vocabulary import VOCABULARY
+from afterword.streams.text.language import NAMES, VOCABULARY, date_words, plausible, stems, words
 
 TOLD_LATER = timedelta(days=2)
 """Events of a day are often mentioned up to this much later."""

@@ -44,7 +44,7 @@ from faust_eos.health import HealthServer, Readiness
 from faust_eos.worker import PARTITIONS, run
 
 if TYPE_CHECKING:
-    from afterword.streams.redaction.records import RecordRedaction
+    from afterword.streams.redaction.redactor import RecordRedaction
 
 log = structlog.get_logger(__name__)
 

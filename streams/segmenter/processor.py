@@ -53,7 +53,7 @@ from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
-    from afterword.streams.redaction.records import RecordRedaction
+    from afterword.streams.redaction.redactor import RecordRedaction
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"

@@ -18,9 +18,9 @@ from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import FACTS, FIELDS
 from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.content import walk
+from afterword.streams.text.language import pattern
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
 from afterword.streams.text.visible import strip_control_tokens
-from afterword.streams.text.vocabulary import pattern
 
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400

@@ -8,7 +8,7 @@ import structlog
 
 from afterword.schemas import EpisodeMessage
 from afterword.streams.settings import QualitySettings
-from afterword.streams.summarizer.quality.assess import (
+from afterword.streams.summarizer.quality import (
     LONG_SENTENCES,
     SHORT_SENTENCES,
     Problem,

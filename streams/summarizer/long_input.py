@@ -7,9 +7,9 @@ from itertools import pairwise
 from afterword.schemas import EpisodeMessage
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.text.cutting import groups, packed, water_level, without_middle
 from afterword.streams.text.fences import is_dated, message_lines
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.sentences import without_middle
+from afterword.streams.text.tokens import count_tokens, groups, packed, water_level
 
 SpareTokens = Callable[[SummaryRequest], int]
 """Returns the number of tokens by which a request may grow; negative if it is too long."""

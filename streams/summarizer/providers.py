@@ -14,8 +14,7 @@ from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense, summarize
-from afterword.streams.summarizer.extractive.first_person import first_person
-from afterword.streams.summarizer.facts import grounded
+from afterword.streams.summarizer.facts import first_person, grounded
 from afterword.streams.summarizer.llm.chat import ChatRequest
 from afterword.streams.summarizer.llm.client import STAGE, Asking, LlmClient, make_client
 from afterword.streams.summarizer.prompt import (
@@ -33,12 +32,11 @@ from afterword.streams.summarizer.prompt import (
     short_prompt,
     title_prompt,
 )
-from afterword.streams.summarizer.quality.assess import share_of_pairs
+from afterword.streams.summarizer.quality import share_of_pairs
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.fences import Messages
-from afterword.streams.text.prose import MAX_MESSAGE_CHARACTERS
-from afterword.streams.text.sentences import cut_at_word
+from afterword.streams.text.sentences import MAX_MESSAGE_CHARACTERS, cut_at_word
 
 JSON_TOKENS = 250
 """Tokens of a JSON answer besides its long texts: title, short summary, field names, quotation marks."""

@@ -1,9 +1,11 @@
-"""Language detection, and words reduced to stems for search."""
+"""Languages: detection, words reduced to stems, and the words of `vocabulary.toml`, where one file adds a language."""
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
@@ -11,7 +13,8 @@ import regex
 import Stemmer
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
-from afterword.streams.text.vocabulary import VOCABULARY
+VOCABULARY: dict[str, Any] = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text(encoding="utf-8"))
+"""Words of natural languages that rules look for, by section and name."""
 
 UNDETERMINED = "und"
 """ISO 639-2 code for a text whose language cannot be detected."""
@@ -55,6 +58,15 @@ characters."""
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: an invisible mark that ends such a run."""
 _LOADING = Lock()
+
+
+def word_set(section: str, name: str) -> frozenset[str]:
+    return frozenset(VOCABULARY[section][name].split())
+
+
+def pattern(section: str, name: str) -> str:
+    """Return a regular expression, which may be written on several lines."""
+    return str(VOCABULARY[section][name]).replace("\n", "")
 
 
 def detect(text: str) -> str:

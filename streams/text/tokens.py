@@ -1,13 +1,18 @@
-"""Token counts by a BPE tokenizer whose vocabulary is part of its wheel."""
+"""Token counts by a BPE tokenizer whose vocabulary is part of its wheel, and what fits into a budget of them."""
 
 import ctypes
 import mmap
 import sys
+from bisect import bisect_left
+from collections.abc import Sequence
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from afterword.schemas.messages import Role
 
 PACKAGE = "bpe_openai"
 EXTENSION = "_bindings"
@@ -81,3 +86,72 @@ def _release_constants(library: str) -> None:
         if name.strip() == library and access == "r--p" and int(offset, 16) == 0:
             begin, end = (int(address, 16) for address in addresses.split("-"))
             libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+class Spoken(Protocol):
+    """A message of an episode or of the archive."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def tools(self) -> Sequence[str]: ...
+
+
+def groups(messages: Sequence[Spoken]) -> list[range]:
+    """Group messages, by index, that are never split: a tool's call with its results. Any other message is a group of
+    its own.
+
+    A message with the role `tool` is a result. It belongs to the latest message that names `tools`, unless the user has
+    spoken since; then, or if no message names any, to the message right before it.
+    """
+    starts: list[int] = []
+    call, answered = -1, True
+    for at, message in enumerate(messages):
+        if message.role == "tool" and starts:
+            while starts[-1] > call >= 0:
+                starts.pop()
+            answered = True
+            continue
+        starts.append(at)
+        if message.tools and (answered or call < 0):
+            call, answered = at, False
+        elif message.role == "user":
+            call = -1
+    return _runs(starts, len(messages))
+
+
+def packed(sizes: Sequence[int], room: int) -> list[range]:
+    """Pack adjacent items, by index, into as few runs of at most `room` as possible, and as evenly as possible.
+
+    An item over the limit gets a run to itself.
+    """
+    fewest = len(_filled(sizes, room))
+    even = bisect_left(range(room), True, key=lambda smaller: len(_filled(sizes, smaller)) <= fewest)
+    return _filled(sizes, even)
+
+
+def water_level(sizes: Sequence[int], total: int) -> int:
+    """Find the largest size to which all larger ones can be cut so that their sum is at most `total`."""
+    left = total
+    for taken, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - taken)
+        if size > share:
+            return share
+        left -= size
+    return max(sizes, default=0)
+
+
+def _filled(sizes: Sequence[int], room: int) -> list[range]:
+    starts: list[int] = []
+    taken = 0
+    for at, size in enumerate(sizes):
+        if not starts or taken + size > room:
+            starts.append(at)
+            taken = 0
+        taken += size
+    return _runs(starts, len(sizes))
+
+
+def _runs(starts: Sequence[int], end: int) -> list[range]:
+    return [range(first, following) for first, following in pairwise([*starts, end])]

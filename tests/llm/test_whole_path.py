@@ -18,7 +18,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.checking import source_of
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.quality.assess import assess
+from afterword.streams.summarizer.quality import assess
 from afterword.streams.summarizer.summarizer import instructions
 from afterword.streams.summarizer.summary import SummaryRequest, Texts
 from tests.e2e.deployment import deployed

@@ -30,17 +30,21 @@ from afterword.streams.summarizer.extractive.ranking import informativeness, is_
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import plan_of
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, long_prompt, short_prompt
-from afterword.streams.summarizer.quality.assess import Evidence, SourceTexts, assess
-from afterword.streams.summarizer.quality.assess import plain as plain_text
-from afterword.streams.summarizer.quality.facts import facts, source_facts
-from afterword.streams.summarizer.quality.names import fold, names
+from afterword.streams.summarizer.quality import Evidence, SourceTexts, assess
+from afterword.streams.summarizer.quality import plain as plain_text
+from afterword.streams.summarizer.quality.facts import facts, fold, names, source_facts
 from afterword.streams.summarizer.quality.quantities import readable
 from afterword.streams.summarizer.summary import SummaryRequest, Texts
-from afterword.streams.text.cutting import without_middle
 from afterword.streams.text.fences import problem_line
 from afterword.streams.text.language import detect, normalized, plausible, stem_words, words
 from afterword.streams.text.search_words import query_words
-from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences, split_sentences
+from afterword.streams.text.sentences import (
+    cut_at_sentence,
+    cut_at_word,
+    first_sentences,
+    split_sentences,
+    without_middle,
+)
 from afterword.streams.text.tokens import count_tokens, without_surrogates
 from afterword.streams.text.visible import strip_control_tokens
 from tests.doubles.llm import an_llm_provider

@@ -64,7 +64,7 @@ from afterword.streams.tasks import gather_or_cancel
 from faust_eos.changelog import BOOKMARK_KEY
 
 if TYPE_CHECKING:
-    from afterword.streams.redaction.records import RecordRedaction
+    from afterword.streams.redaction.redactor import RecordRedaction
 
 INDEX_PAGE = 2000
 """Number of episodes that are looked up in the index at a time."""

@@ -7,8 +7,8 @@ from itertools import accumulate, count, groupby, islice, pairwise
 
 from afterword.schemas import EpisodeMessage
 from afterword.streams.text.fences import speaker_of
-from afterword.streams.text.prose import sentences_of
-from afterword.streams.text.vocabulary import pattern, word_set
+from afterword.streams.text.language import pattern, word_set
+from afterword.streams.text.sentences import sentences_of
 
 MAX_CHARACTERS = 380
 """Longest exchange, so that a short summary has room for any of them. A single longer sentence is cut."""
@@ -36,17 +36,13 @@ OPENS = 0.4
 """Weight of an episode's first exchange, because it introduces the topic."""
 
 
-def _one_of(name: str) -> str:
-    return pattern("exchanges", name)
-
-
 # They read texts in lower case: ignoring the case takes five times as long with this many alternatives.
 GREETING = re.compile(
-    rf"(?:\W*(?:(?:{_one_of('greetings')})\b|{_one_of('greetings_unspaced')}))+"
+    rf"(?:\W*(?:(?:{pattern('exchanges', 'greetings')})\b|{pattern('exchanges', 'greetings_unspaced')}))+"
 )  # for use with `match`, because a greeting begins a sentence
-OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of('offers')})|{_one_of('offers_unspaced')}")
-ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of('oneself')})(?!\w)|{_one_of('oneself_unspaced')}")
-DECISION = re.compile(rf"\b(?:{_one_of('decisions')})\b|{_one_of('decisions_unspaced')}")
+OFFER_OF_HELP = re.compile(rf"\b(?:{pattern('exchanges', 'offers')})|{pattern('exchanges', 'offers_unspaced')}")
+ABOUT_ONESELF = re.compile(rf"\b(?:{pattern('exchanges', 'oneself')})(?!\w)|{pattern('exchanges', 'oneself_unspaced')}")
+DECISION = re.compile(rf"\b(?:{pattern('exchanges', 'decisions')})\b|{pattern('exchanges', 'decisions_unspaced')}")
 FILLERS = word_set("exchanges", "fillers")
 _WEIGHTY = (ABOUT_ONESELF, DECISION)
 

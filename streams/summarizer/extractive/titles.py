@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
-from afterword.streams.text.language import stem, words
+from afterword.streams.text.language import VOCABULARY, pattern, stem, word_set, words
 from afterword.streams.text.sentences import cut_at_word
-from afterword.streams.text.vocabulary import VOCABULARY, pattern, word_set
 
 TITLE_CHARACTERS = 60
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")

@@ -15,8 +15,7 @@ from unicodedata import numeric
 
 from text_to_num import alpha2digit
 
-from afterword.streams.text.language import UNDETERMINED, date_words
-from afterword.streams.text.vocabulary import VOCABULARY, pattern
+from afterword.streams.text.language import UNDETERMINED, VOCABULARY, date_words, pattern
 
 Key = tuple[str, Decimal]
 """A kind and a value. The kind is a unit's dimension, a currency, or one of the names below."""

@@ -17,7 +17,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.quality.assess import share_of_pairs
+from afterword.streams.summarizer.quality import share_of_pairs
 from afterword.streams.summarizer.summarizer import Summarizer, waited_for
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.provider import ScriptedProvider

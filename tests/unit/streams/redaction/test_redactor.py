@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from afterword.streams.redaction.entities import ENTITIES, MOST_SCANNED, Span
+from afterword.streams.redaction import ENTITIES, MOST_SCANNED, Span
 from afterword.streams.redaction.redactor import Redactor, folded, merged
 from afterword.streams.settings import Redaction
 

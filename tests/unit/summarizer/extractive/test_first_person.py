@@ -2,7 +2,7 @@
 
 import pytest
 
-from afterword.streams.summarizer.extractive.first_person import MOST_FACTS, first_person, kind_of
+from afterword.streams.summarizer.facts import MOST_FACTS, first_person, kind_of
 from tests.samples import an_episode_message
 
 

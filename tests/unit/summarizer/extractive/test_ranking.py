@@ -9,7 +9,7 @@ from afterword.streams.summarizer.extractive.ranking import (
     is_politeness,
 )
 from afterword.streams.text.language import stem_words
-from afterword.streams.text.prose import MAX_MESSAGE_CHARACTERS, sentences_of
+from afterword.streams.text.sentences import MAX_MESSAGE_CHARACTERS, sentences_of
 
 ENGLISH = partial(stem_words, language="en")
 

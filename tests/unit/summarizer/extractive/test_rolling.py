@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
-from afterword.streams.summarizer.extractive.condensing import cut_to_tokens, whole_sentences
+from afterword.streams.summarizer.extractive import carry_forward, condense, cut_to_tokens, summarize, whole_sentences
 from afterword.streams.text.language import stem_words
 from afterword.streams.text.tokens import count_tokens
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues

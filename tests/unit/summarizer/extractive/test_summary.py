@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.language import stem_words
-from afterword.streams.text.prose import sentences_of
-from afterword.streams.text.sentences import split_sentences
+from afterword.streams.text.sentences import sentences_of, split_sentences
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.text.cutting import LONGEST_WORD, MARKER_CHARACTERS, without_middle
+from afterword.streams.text.sentences import LONGEST_WORD, MARKER_CHARACTERS, without_middle
 
 MARKER = re.compile(r" \[… ([\d,]+) characters left out …\] ")
 

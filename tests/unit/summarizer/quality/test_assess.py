@@ -6,7 +6,7 @@ import pytest
 
 from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.prompt import JSON_FRAME
-from afterword.streams.summarizer.quality.assess import SourceTexts, assess
+from afterword.streams.summarizer.quality import SourceTexts, assess
 from afterword.streams.summarizer.summary import Texts
 
 LINES = [

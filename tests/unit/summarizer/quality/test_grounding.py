@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.summarizer.quality.assess import Evidence, Grounding, ground
+from afterword.streams.summarizer.quality import Evidence, Grounding, ground
 from afterword.streams.summarizer.quality.facts import months
 from afterword.streams.summarizer.quality.quantities import CURRENCIES, MAGNITUDES
 from afterword.streams.text.language import detect

@@ -1,7 +1,7 @@
 """Questions and answers that a summary puts side by side."""
 
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.quality.assess import share_of_pairs
+from afterword.streams.summarizer.quality import share_of_pairs
 from tests.unit.summarizer.conversations import an_episode_of, dialogues
 
 ORDERS = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from afterword.streams.summarizer.quality.assess import Evidence, Grounding, ground
+from afterword.streams.summarizer.quality import Evidence, Grounding, ground
 
 MONDAY = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 SAID = "I finally signed up for the pottery class, and I love it."
