@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
     from afterword.extras import ExtraMissing
     from afterword.operating.erasing.eraser import Eraser
-    from afterword.reading.matches import hits_as_text
-    from afterword.reading.memory import Memory
+    from afterword.reading.memory import Memory, hits_as_text
     from afterword.schemas import (
         ConversationDeleted,
         ConversationFlush,
@@ -74,7 +73,7 @@ _MODULES = {
     "ExtraMissing": "afterword.extras",
     "Memory": "afterword.reading.memory",
     "Producer": "afterword.writing.producer",
-    "hits_as_text": "afterword.reading.matches",
+    "hits_as_text": "afterword.reading.memory",
     **dict.fromkeys(("RevisionSubscriber", "SummarySubscriber"), "afterword.consumers.subscriber"),
     **dict.fromkeys(
         (

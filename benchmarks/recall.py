@@ -367,7 +367,8 @@ async def measured(corpus: Corpus) -> list[dict[str, str]]:
     async with remembered(corpus.episodes) as memory:
         rows = await _rows("words", corpus, memory)
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embed))
-        if reranking := open_reranking(settings := load_settings(), Metrics("benchmark", "")):
+        if (settings := load_settings()).reranker.base_url:
+            reranking = open_reranking(settings, Metrics("benchmark", ""))
             make = partial(memory, embed=embed, reranking=reranking)
             rows += await _rows(settings.reranker.model or "reranker", corpus, make)
             await reranking.close()

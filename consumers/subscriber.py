@@ -1,8 +1,8 @@
 """Typed `summary.created` and `summary.deleted` events for Python services."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -22,7 +22,14 @@ from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, DELETION, FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import TopicReplaced
-from afterword.streams.kafka.clients import client_options, connection_of, noting_address, require_topics, start_client
+from afterword.streams.kafka.clients import (
+    client_options,
+    connection_of,
+    noting_address,
+    require_topics,
+    running_consumer,
+    start_client,
+)
 from afterword.streams.settings import Kafka, Settings, load_settings
 
 log = structlog.get_logger(__name__)
@@ -270,6 +277,37 @@ def _checked(model: type[E], record: ConsumerRecord, value: bytes | None, key: s
     event = validate(model, value)
     check_key(record.key, getattr(event, key))
     return event
+
+
+@asynccontextmanager
+async def watching(
+    kafka: Kafka, *, from_beginning: bool = False
+) -> AsyncIterator[AsyncIterator[SummaryCreated | SummaryDeleted]]:
+    """Read summaries and deletions, each once, without a consumer group. They begin now unless `from_beginning`.
+
+    Raises: BrokerUnavailable, TopicMissing.
+    """
+    topics = kafka.summaries_topic, kafka.deletions_topic
+    async with running_consumer(kafka, *topics, auto_offset_reset="earliest") as consumer:
+        if not from_beginning:
+            # not `seek_to_end`: if aiokafka is asking for the beginnings at that moment, it takes them for the ends
+            for partition, offset in (await consumer.end_offsets(consumer.assignment())).items():
+                consumer.seek(partition, offset)
+        async with aclosing(_each_once(consumer)) as events:
+            yield events
+
+
+async def _each_once(consumer: AIOKafkaConsumer) -> AsyncGenerator[SummaryCreated | SummaryDeleted, None]:
+    seen = RecentIds(REPEATS_REMEMBERED)
+    async for record in consumer:
+        try:
+            event = decode_revision(record)
+        except InvalidRecord as error:
+            log.warning("record_skipped", stage="watch", error_type=error.error_type, offset=record.offset)
+            continue
+        if event is not None and event.event_id not in seen:
+            seen.add(event.event_id)
+            yield event
 
 
 class RecentIds:

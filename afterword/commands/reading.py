@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -227,12 +227,12 @@ def profile(
 
 def watch(from_beginning: FromBeginning = False, limit: SummaryLimit = None, as_json: Json = False) -> None:
     """Print summaries, revisions and deletions as they arrive, until Ctrl-C."""
-    from afterword.reading.watch import watch as events
+    from afterword.consumers.subscriber import watching
 
     async def run() -> None:
         count = 0
-        async with aclosing(events(start_command(), from_beginning)) as found:
-            async for event in found:
+        async with watching(start_command().kafka, from_beginning=from_beginning) as events:
+            async for event in events:
                 _print(event, as_json)
                 count += 1
                 if count == limit:

@@ -4,10 +4,9 @@ from typing import NoReturn
 
 from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
-from afterword.reading.matches import hit_lines
-from afterword.reading.memory import Memory, Recalled
+from afterword.reading.memory import Memory, hit_lines
 from afterword.reading.profile import PROFILE_TOKENS
-from afterword.streams.stores.index import MIN_COVERAGE
+from afterword.streams.stores.index import MIN_COVERAGE, Recalled
 
 with extra_required("langchain", __name__):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun

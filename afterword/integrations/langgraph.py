@@ -6,11 +6,11 @@ from typing import Any, NoReturn
 
 from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
-from afterword.reading.matches import hits_as_text
-from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, Recalled, StoredEpisode
+from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, hits_as_text
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
-from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, Recalled
 
 with extra_required("langgraph", __name__):
     from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, convert_to_messages

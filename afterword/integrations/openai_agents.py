@@ -8,8 +8,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from afterword.extras import extra_required
-from afterword.reading.matches import hits_as_text
-from afterword.reading.memory import Memory
+from afterword.reading.memory import Memory, hits_as_text
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH

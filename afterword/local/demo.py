@@ -4,15 +4,15 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 
+from afterword.consumers.subscriber import watching
 from afterword.embedded import DownloadProgress
 from afterword.local.dev import deployment, served_at, until_told_to_stop
 from afterword.reading.memory import Memory
-from afterword.reading.watch import watch
 from afterword.samples import interleaved
 from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.streams.errors import AfterwordError
@@ -141,7 +141,7 @@ async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgre
 
 
 async def _collect(settings: Settings, summaries: list[SummaryCreated]) -> None:
-    async with aclosing(watch(settings, from_beginning=True)) as events:
+    async with watching(settings.kafka, from_beginning=True) as events:
         async for event in events:
             if isinstance(event, SummaryCreated) and event.revision == 1:
                 summaries.append(event)  # noqa: PERF401 – others read the list meanwhile

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,12 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed
 from opentelemetry.trace import NoOpTracer
 
+from afterword.consumers.subscriber import watching
 from afterword.operating.topics import check_topics
-from afterword.reading.watch import events, seek_to_now
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, match_topics, our_topics, require_registry
-from afterword.streams.kafka.clients import admin_client, client_options, running_consumer
+from afterword.streams.kafka.clients import admin_client, client_options
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import LlmProvider, make_provider
@@ -235,17 +234,13 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
     conversation_id = f"afterword-smoke-{uuid4()}"
     who = {"conversation_id": conversation_id, "user_id": "afterword-smoke"}
     lines = [orjson.dumps({"id": str(n), **who, "role": role, "content": said}) for n, (role, said) in enumerate(TURNS)]
-    async with running_consumer(
-        settings.kafka, settings.kafka.summaries_topic, auto_offset_reset="earliest"
-    ) as consumer:
-        await seek_to_now(consumer)  # before anything is sent, so that no summary is missed
+    async with watching(settings.kafka) as events:  # before anything is sent, so that no summary is missed
         try:
             async with asyncio.timeout(seconds):
                 await produce(settings, lines, flush=True)
-                async with aclosing(events(consumer)) as found:
-                    async for event in found:
-                        if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
-                            return event
+                async for event in events:
+                    if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
+                        return event
         except TimeoutError:
             raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None
     raise AssertionError("a topic has no end")

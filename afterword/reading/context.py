@@ -267,7 +267,7 @@ async def _verbatim(
     if events_full > MOST_MESSAGES:
         return None
     whole = Selection(request.conversation_id, tenant, request.agent_id)
-    found = await _newest(archive, whole, events_full)
+    found = await newest_messages(archive, whole, events_full)
     last = {archived.message.id for archived in found[: request.keep_recent]}
     shown = [a.message for a in found if not a.message.skip_summarization or a.message.id in last]
     if len(found) < events_full or await asyncio.to_thread(_cost, shown) > request.max_tokens - FRAME_TOKENS:
@@ -329,9 +329,9 @@ async def _window(
 ) -> tuple[ContextWindow, int]:
     recent = min(request.keep_recent, MOST_MESSAGES)
     # at least as many as the last ones, to know which of those are pending
-    loaded = await _newest(archive, uncovered, recent, max_tokens * CHARACTERS_A_TOKEN)
+    loaded = await newest_messages(archive, uncovered, recent, max_tokens * CHARACTERS_A_TOKEN)
     pending = {one.message.id for one in loaded if not (uncovered.unsummarised and one.message.skip_summarization)}
-    latest = await _newest(archive, replace(uncovered, unsummarised=False), max(recent, len(loaded)))
+    latest = await newest_messages(archive, replace(uncovered, unsummarised=False), max(recent, len(loaded)))
     last = {one.message.id for one in latest[:recent]}
     by_id = {one.message.id: one for one in (*latest, *loaded)}
     # in log order, because producers' clocks differ
@@ -343,12 +343,12 @@ async def _window(
     return window, omitted
 
 
-async def _newest(
-    archive: MessageArchive, selection: Selection, least: int, characters: int = 0
+async def newest_messages(
+    archive: MessageArchive, selection: Selection, least: int, characters: int = 0, most_beyond: int = LONGEST_GROUP
 ) -> list[ArchivedMessage]:
     """Load the `least` newest messages, and earlier ones until all have this many `characters`, newest first.
 
-    It continues to the call of the oldest result, but stops at MOST_LOADED characters.
+    It continues to the call of the oldest result, for up to `most_beyond` messages. It stops at MOST_LOADED characters.
     """
     found: list[ArchivedMessage] = []
     size = beyond = 0
@@ -358,7 +358,7 @@ async def _newest(
             size += len(archived.message.content)
             if len(found) >= least and (size >= characters or len(found) >= MOST_MESSAGES):
                 beyond += 1
-                if archived.message.role == "user" or beyond > LONGEST_GROUP:
+                if archived.message.role == "user" or beyond > most_beyond:
                     break
             if size >= MOST_LOADED:
                 break

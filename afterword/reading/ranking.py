@@ -7,7 +7,7 @@ The others are the BM25 of the best message and the best cosine of a message. Ea
 the query, so that scores of different queries are comparable.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,8 @@ class Ranked(NamedTuple):
     the highest of the best cosine beyond chance, that share squared, and the mean of this square and the cosine."""
     message_scores: Sequence[float]
     """The scores of all its messages, in order."""
+    told: Set[int]
+    """The first words of its best message, as numbers."""
     scores: RankingScores
 
     @property
@@ -111,6 +113,7 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
             float(scores[at]),
             float(coverage[at]),
             message_scores[at],
+            texts.beginning(at, message_scores[at]),
             RankingScores(
                 episode=float(episodes[at]),
                 passage=float(best_passages[at]),
@@ -120,21 +123,20 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
         )
         for at, candidate in enumerate(candidates)
     ]
-    latest, best = _latest_and_best(ranked, texts, {number for word in query for number in hashed(word.forms)})
+    latest, best = _latest_and_best(ranked, {number for word in query for number in hashed(word.forms)})
     ranked[latest] = ranked[latest]._replace(score=ranked[best].score)
     return sorted(ranked, key=lambda one: (one.score, one.candidate.ended_at), reverse=True)
 
 
-def _latest_and_best(ranked: Sequence[Ranked], texts: "_Texts", asked: Collection[int]) -> tuple[int, int]:
+def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, int]:
     """Find the best candidate, and the latest of those near it whose best message says nearly the same."""
     best = max(range(len(ranked)), key=lambda at: (ranked[at].score, ranked[at].candidate.ended_at))
-    told = texts.beginning(best, ranked[best].message_scores)
+    told = ranked[best].told
     same = [best]
     for at, one in enumerate(ranked):
-        if one.score >= NEAR * ranked[best].score:
-            words = texts.beginning(at, one.message_scores)
-            is_alike = ALIKE <= len(words & told) / max(len(words | told), 1) < 1
-            same += [at] if is_alike and told.intersection(asked) <= words else []
+        is_alike = ALIKE <= len(one.told & told) / max(len(one.told | told), 1) < 1
+        if is_alike and told & asked <= one.told and one.score >= NEAR * ranked[best].score:
+            same.append(at)
     return max(same, key=lambda at: ranked[at].candidate.ended_at), best
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from afterword.reading.matches import READ_CHARACTERS, excerpt
 from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,
@@ -21,7 +20,6 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, Settings, variable
-from afterword.streams.text.search_words import Word
 
 if TYPE_CHECKING:
     from afterword.streams.telemetry import Metrics
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 PAUSE_SECONDS = 5.0
 """A server that was unavailable, slow or misconfigured is not called again for this long, because each search would
 wait."""
-DOCUMENT_CHARACTERS = 2000
-"""Upper limit for the text of an episode: messages, then summary."""
-MARGIN_CHARACTERS = 4000
-"""Number of characters at the end of a truncated message that are withheld, because redaction would miss half an
-address."""
 
 log = structlog.get_logger(__name__)
 
@@ -115,47 +108,38 @@ def places_in(content: bytes, count: int) -> list[int]:
     return places
 
 
-Document = tuple[Sequence[str], str]
-"""An episode to be ranked: its matching messages, each up to READ_CHARACTERS, and its summary."""
-
-
 class Reranking:
-    """Asks a reranker for the order of a search's best hits."""
-
-    candidates = MOST_RERANKED
-    """Number of episodes to rerank."""
+    """Asks a reranker for the order of a search's best hits. `make_mask` masks the texts."""
 
     def __init__(
         self,
         reranker: RerankServer,
         settings: RerankerSettings,
-        make_mask: MakeMask | None = None,
+        make_mask: MakeMask = lambda: str,
         metrics: "Metrics | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`make_mask` is None if texts are shown unmasked. `clock` returns seconds from any starting point."""
+        """By default texts are shown unmasked. `clock` returns seconds from any starting point."""
         self._reranker = reranker
         self._settings = settings
-        self._make_mask = make_mask
+        self.make_mask = make_mask
         self._metrics = metrics
         self._clock = clock
         self._paused_until = -inf
 
-    async def order(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> list[int]:
-        """Return the places of the documents, best first. Some may be missing, and all are if the server fails.
+    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
+        """Return the places of the texts, best first. Some may be missing, and all are if the server fails.
 
-        A failure is logged and counted. `words` are the query's words, which decide what a long message shows.
+        A failure is logged and counted.
         """
-        if len(documents) < 2:
+        if len(texts) < 2:
             return []
         if self._clock() < self._paused_until:
             self._count("paused")
             return []
-        # in a thread, because it is CPU-bound
-        question, texts = await asyncio.to_thread(self._question, query, documents, words)
         try:
             async with asyncio.timeout(seconds := self._settings.timeout_seconds):
-                order = await self._reranker.order(question, texts)
+                order = await self._reranker.order(query, texts)
         except (ProviderError, TimeoutError) as found:
             late = ProviderUnavailable(problem=f"it did not answer in {seconds:g} s")
             error = found if isinstance(found, ProviderError) else late
@@ -171,37 +155,26 @@ class Reranking:
     async def close(self) -> None:
         await self._reranker.close()
 
-    def _question(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> tuple[str, list[str]]:
-        mask = self._make_mask() if self._make_mask else str
-        texts = []
-        for messages, summary in documents:
-            whole = [mask(each)[: -MARGIN_CHARACTERS if len(each) >= READ_CHARACTERS else None] for each in messages]
-            shown = [excerpt(text, words) for text in whole]
-            texts.append("\n".join([*shown, mask(summary)])[:DOCUMENT_CHARACTERS])
-        return mask(query), texts
-
     def _count(self, outcome: str) -> None:
         if self._metrics is not None:
             self._metrics.rerankings.labels(outcome).inc()
 
 
-def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking | None:
-    """Build the reranking for these settings; None without a server. It connects with the first question.
+def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking:
+    """Build the reranking for the server in these settings. It connects with the first question.
 
     Raises: ConfigurationError.
     """
-    if settings.reranker.base_url is None:
-        return None
     return Reranking(RerankServer(settings.reranker), settings.reranker, mask_of(settings.redaction), metrics)
 
 
-def mask_of(redaction: Redaction) -> MakeMask | None:
-    """Return how to mask texts: with numbered placeholders, or as in the stores; None without redaction.
+def mask_of(redaction: Redaction) -> MakeMask:
+    """Return how to mask texts: not at all, with numbered placeholders, or as in the stores.
 
     Raises: ConfigurationError.
     """
     if redaction.where == "off":
-        return None
+        return lambda: str
     try:
         # imported here because the extra `memory` does not include its libraries
         from afterword.streams.summarizer.masking import Masking

@@ -1,35 +1,54 @@
 """Searches a user's episodes: index, ranking, optional reranker, and the messages that match."""
 
 import asyncio
+import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any, NamedTuple
 
-from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
 from afterword.reading.ranking import Ranked, rank
-from afterword.reading.reranking import Reranking
+from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.times import AskedTime, asked_time
 from afterword.schemas.ids import message_key
+from afterword.streams.settings import MOST_RERANKED
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
-from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
+from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.text.search_words import Word, query_words
+from afterword.streams.text.language import normalized
+from afterword.streams.text.search_words import Word, fold, hashed, query_words
+from afterword.streams.text.sentences import ELLIPSIS, split_sentences
+from afterword.streams.text.tokens import count_tokens
 
 ASKED_TIME_SHARE = 0.4
 """Share of the score for matching the time named in the query. It does not filter, because plans for May are made in
 April."""
-NAMED_CHARACTERS = 300
-"""How much of a message is searched for that time."""
+READ_CHARACTERS = 12_000
+"""How many characters of a matching message are read."""
+EXCERPT_CHARACTERS = 600
+"""How many characters of a message are shown. A longer message is shown as an excerpt."""
+PIECE_CHARACTERS = 200
+"""Sentences longer than this are split."""
+ANSWER_TOKENS = 2000
+"""Upper limit for the messages in an answer, in tokens."""
+DOCUMENT_CHARACTERS = 2000
+"""Upper limit for the text of an episode that a reranker gets: messages, then summary."""
+MARGIN_CHARACTERS = 4000
+"""Number of characters at the end of a truncated message that a reranker does not get, because redaction would miss
+half an address."""
 FUSION_K, ASKED_TIME_RANKS = 10, 1.5
 """The constant of the reciprocal rank fusion of the reranker's order with ours, and the weight of the named time in
 it."""
 
+_SEPARATORS = re.compile(r"(?<=\d)[ .,'’-](?=\d)")
+"""Separators between digits."""
+
 Texts = Mapping[str, Mapping[str, MessageText]]
 """Messages by episode id and message id."""
-
 
 Search = Callable[[Query, Dense | None], Coroutine[Any, Any, list[Candidate]]]
 """Queries the index."""
@@ -69,10 +88,10 @@ class EpisodeSearch:
         answers = await gather_or_cancel(*(self.search(each, vector) for each in queries))
         found = list({one.episode_id: one for answer in answers for one in answer}.values())
         ranked = await asyncio.to_thread(rank, words, vector, found)
-        of_time = await self._of_time(asked, query, ranked) if asked else set()
+        of_time = _of_time(asked, ranked) if asked else set()
         if of_time:
             ranked = sorted((_with_time(one, of_time) for one in ranked), key=lambda one: -one.score)
-        wanted = max(query.k, self.reranking.candidates) if self.reranking else query.k
+        wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
         shown = await self._as_stored(query, ranked[:wanted], of_time)
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             return []
@@ -83,28 +102,6 @@ class EpisodeSearch:
         texts = await self._said_in(query, shown)
         # in a thread, because it is CPU-bound
         return await asyncio.to_thread(_with_matches, shown, texts, words)
-
-    async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:
-        """Return the ids of matching episodes that took place at this time or whose best message names it.
-
-        A message may name another time than its own, because plans for May are made in April.
-        """
-        # a match by vectors alone does not count, because vectors always match something
-        matching = {one.candidate.episode_id: one for one in ranked if one.scores.message > 0}
-        found = {
-            name for name, one in matching.items() if asked.meets(one.candidate.started_at, one.candidate.ended_at)
-        }
-        best = [
-            (one.candidate, [one.candidate.message_ids[one.message_scores.index(max(one.message_scores))]])
-            for name, one in matching.items()
-            if name not in found and one.message_scores
-        ]
-        texts = await self._texts(query, best, NAMED_CHARACTERS)
-        return found.union(
-            name
-            for name, each in texts.items()
-            if any(asked.is_named(text.content, matching[name].candidate.ended_at) for text in each.values())
-        )
 
     async def _as_stored(self, query: Query, ranked: Sequence[Ranked], of_time: Collection[str]) -> list[Hit]:
         """Return those that may be shown, in their stored revisions: the index may have an earlier one."""
@@ -128,27 +125,19 @@ class EpisodeSearch:
         known = await find_conversation(self.episodes, scope_of(episode.summary))
         return known is not None and known.user_id == query.user_id
 
-    async def _texts(
-        self, query: Query, wanted: Iterable[tuple[Candidate | Recalled, Iterable[str]]], characters: int
-    ) -> dict[str, dict[str, MessageText]]:
-        """Read some messages of each hit from the archive, skipping those that it no longer has."""
+    async def _said_in(self, query: Query, hits: Sequence[Hit]) -> Texts:
+        """Read the hits' messages that the archive still has, without those of other people that are not shown."""
         keys = {
-            message_key(episode.conversation_id, one, query.tenant_id): (episode.episode_id, one)
-            for episode, message_ids in wanted
-            for one in message_ids
+            message_key(one.hit.conversation_id, message_id, query.tenant_id): (one, message_id)
+            for one in hits
+            for message_id in one.messages
         }
         texts = defaultdict[str, dict[str, MessageText]](dict)
-        for key, text in (await self.archive.texts(list(keys), characters) if keys else {}).items():
-            episode_id, message_id = keys[key]
-            texts[episode_id][message_id] = text
+        for key, text in (await self.archive.texts(list(keys), READ_CHARACTERS)).items():
+            one, message_id = keys[key]
+            if one.shows_all or text.user_id == query.user_id:
+                texts[one.hit.episode_id][message_id] = text
         return texts
-
-    async def _said_in(self, query: Query, hits: Sequence[Hit]) -> Texts:
-        """Read the hits' messages, without other people's messages that the user may not read."""
-        found = await self._texts(query, ((one.hit, one.messages) for one in hits), READ_CHARACTERS)
-        for name in [one.hit.episode_id for one in hits if not one.shows_all]:
-            found[name] = {key: text for key, text in found[name].items() if text.user_id == query.user_id}
-        return found
 
     async def _reranked(
         self, reranking: Reranking, query: Query, shown: Sequence[Hit], words: Sequence[Word]
@@ -157,12 +146,14 @@ class EpisodeSearch:
 
         The reranker knows nothing about times, and on chats of short messages either order alone is worse.
         """
-        best = shown[: reranking.candidates]
-        texts = await self._said_in(query, best)
-        documents = [
-            ([text.content for text in texts[one.hit.episode_id].values()], one.hit.short_summary) for one in best
-        ]
-        order = await reranking.order(query.text, documents, words)
+        best = shown[:MOST_RERANKED]
+        texts, mask = await self._said_in(query, best), reranking.make_mask()
+
+        def documents() -> list[str]:
+            return [_document(mask, texts[one.hit.episode_id], one.hit.short_summary, words) for one in best]
+
+        # in a thread, because it is CPU-bound
+        order = await reranking.order(mask(query.text), await asyncio.to_thread(documents))
         if not order:
             return list(shown)
         ranks = defaultdict[int, float](float)
@@ -183,6 +174,21 @@ def _named(ranked: Ranked) -> dict[str, float]:
     return {ranked.candidate.message_ids[place]: score for place, score in ranked.messages.items()}
 
 
+def _of_time(asked: AskedTime, ranked: Sequence[Ranked]) -> set[str]:
+    """Return the ids of matching episodes that took place at this time or whose best message names its month."""
+    months = set(hashed(asked.month))
+    return {
+        one.candidate.episode_id
+        for one in ranked
+        # a match by vectors alone does not count, because vectors always match something
+        if one.scores.message > 0
+        and (
+            asked.meets(one.candidate.started_at, one.candidate.ended_at)
+            or (months & one.told and asked.is_near(one.candidate.ended_at))
+        )
+    }
+
+
 def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
     """Add the time's share of the score. It also counts as that share of the query's coverage."""
     share = ASKED_TIME_SHARE * (ranked.candidate.episode_id in of_time)
@@ -190,10 +196,69 @@ def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
     return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
 
 
+def _document(mask: Mask, said: Mapping[str, MessageText], summary: str, words: Sequence[Word]) -> str:
+    """Build what a reranker gets of an episode."""
+    shown = []
+    for content in (text.content for text in said.values()):
+        end = -MARGIN_CHARACTERS if len(content) >= READ_CHARACTERS else None
+        shown.append(excerpt(mask(content)[:end], words))
+    return "\n".join([*shown, mask(summary)])[:DOCUMENT_CHARACTERS]
+
+
 def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:
-    return within_budget(
+    """Add to each hit its best messages, and then each one's second best and so on, up to ANSWER_TOKENS in all."""
+    found = [
         [
-            one.hit.model_copy(update={"matches": matches_of(texts[one.hit.episode_id], one.messages, words)})
-            for one in shown
+            Match(
+                message_id=message_id,
+                role=text.role,
+                author=text.author,
+                name=text.name,
+                sent_at=text.sent_at,
+                content=excerpt(text.content, words),
+                score=score,
+            )
+            for message_id, score in sorted(one.messages.items(), key=lambda item: -item[1])
+            if (text := texts[one.hit.episode_id].get(message_id)) and text.content.strip()
         ]
-    )
+        for one in shown
+    ]
+    kept: list[list[Match]] = [[] for _ in shown]
+    left = ANSWER_TOKENS
+    for row in zip_longest(*found):
+        for match, matches in zip(row, kept, strict=True):
+            if match and (tokens := count_tokens(match.content)) <= left:
+                matches.append(match)
+                left -= tokens
+    return [one.hit.model_copy(update={"matches": tuple(each)}) for one, each in zip(shown, kept, strict=True)]
+
+
+def excerpt(text: str, asked: Sequence[Word]) -> str:
+    """Return the text. If it is long, return the sentence with most of the query's words and those around it.
+
+    The excerpt has at most EXCERPT_CHARACTERS, and an ellipsis where something is left out. Linear in the text.
+    """
+    if len(text) <= EXCERPT_CHARACTERS:
+        return text
+    sentences = [
+        piece
+        for sentence in split_sentences(text)
+        for piece in (wrap(sentence, PIECE_CHARACTERS) if len(sentence) > PIECE_CHARACTERS else [sentence])
+    ]
+    if not sentences:
+        return text[:EXCERPT_CHARACTERS]
+    # find words that begin with a form of a query word, because stems are nearly always prefixes
+    forms = {form for word in asked for form in word.forms}
+    begins = (rf"\b{re.escape(form)}" if form[0].isascii() else re.escape(form) for form in forms)
+    wanted = re.compile("|".join(begins) or "(?!)")
+    folded = _SEPARATORS.sub("", fold(normalized("NFKC", "\n".join(sentences)).casefold())).split("\n")
+    counts = [len(set(wanted.findall(sentence))) for sentence in folded]
+    first = counts.index(max(counts))
+    after, size, grows = first + 1, len(sentences[first]), True
+    while grows:
+        grows = False
+        for at in (after, first - 1):
+            if 0 <= at < len(sentences) and size + len(sentences[at]) < EXCERPT_CHARACTERS:
+                first, after, size, grows = min(first, at), max(after, at + 1), size + len(sentences[at]) + 1, True
+    before, behind = f"{ELLIPSIS} " if first else "", f" {ELLIPSIS}" if after < len(sentences) else ""
+    return f"{before}{' '.join(sentences[first:after])}{behind}"

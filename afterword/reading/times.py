@@ -9,7 +9,7 @@ import re
 from calendar import isleap, monthrange
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from functools import cache, lru_cache
+from functools import cache
 from typing import Literal, NamedTuple
 
 import regex
@@ -17,6 +17,7 @@ import Stemmer
 from text_to_num import alpha2digit
 
 from afterword.streams.text.language import NAMES, VOCABULARY, date_words, plausible, stems, words
+from afterword.streams.text.search_words import words_of
 
 TOLD_LATER = timedelta(days=2)
 """Events of a day are often mentioned up to this much later."""
@@ -54,24 +55,16 @@ class AskedTime(NamedTuple):
     rest: str
     """The question without the words for the time. It is the whole question if nothing else is left, or if the time is
     longer than a month, because a year may be a subject too."""
-    month: re.Pattern[str]
-    """The month of these days as messages write it. It matches nothing if they are in several months."""
+    month: frozenset[str]
+    """The month of these days as searches compare its names. Empty if they are in several months."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
         """Return whether an episode overlaps this time."""
         return started_at < self.end and ended_at >= self.begin
 
-    def is_named(self, text: str, said_at: datetime) -> bool:
-        """Return whether a text names the month of this time, because plans for May are made earlier.
-
-        A month without a year counts if the text was sent within a year of it. Linear in the text.
-        """
-        is_near = abs(said_at.date() - self.days.first) < ABOUT_A_YEAR
-        return any(
-            int(found["year"]) == self.days.first.year if found["year"] else is_near
-            for found in self.month.finditer(text)
-            if found["year"] or found["before"] or found["day"]
-        )
+    def is_near(self, ended_at: datetime) -> bool:
+        """Return whether an episode took place within a year of this time, so that it may name its month."""
+        return abs(ended_at.date() - self.days.first) < ABOUT_A_YEAR
 
 
 def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | None:
@@ -101,20 +94,17 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         left = words(rest := reader.without_dates(question))
         if not any(stems(left, language) for language in languages):
             rest = question
-    return AskedTime(begin, end, days, rest, _month_of(days, tuple(languages)))
-
-
-@lru_cache(maxsize=64)
-def _month_of(days: Period, languages: Sequence[str]) -> re.Pattern[str]:
-    if (days.first.year, days.first.month) != (days.last.year, days.last.month):
-        return re.compile("(?!)")
-    known, month = [_vocabulary(code) for code in languages], f"M{days.first.month}"
-    names = _any_of(name for one in known for name, symbol in one.symbols.items() if symbol == month)
-    within = _any_of({word for one in known for word in one.within})
-    return re.compile(
-        rf"(?i)(?P<before>\b(?:{within})\s|\d(?:\.|º|er|st|nd|rd|th)?\s(?:d[eo]\s|of\s)?)?\b(?:{names})\b\.?"
-        r"(?P<day>\s(?:the\s)?\d\d?(?:st|nd|rd|th)?\b(?!\d))?(?:,?\s(?:del?\s|of\s)?(?P<year>[12]\d{3})\b)?"
+    is_of_a_month = (days.first.year, days.first.month) == (days.last.year, days.last.month)
+    month = f"M{days.first.month}" if is_of_a_month else None
+    names = (
+        form
+        for language in languages
+        for name, symbol in _vocabulary(language).symbols.items()
+        if symbol == month
+        for word in words_of(name, language)
+        for form in word.forms
     )
+    return AskedTime(begin, end, days, rest, frozenset(names))
 
 
 _TOKEN = re.compile(

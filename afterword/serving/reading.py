@@ -6,7 +6,6 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from afterword.reading.context import ANYONE, Context
-from afterword.reading.matches import hits_as_text
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
@@ -24,6 +23,7 @@ from afterword.reading.memory import (
     MessageInContext,
     MessagePage,
     UserPage,
+    hits_as_text,
 )
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.schemas import CloseReason, SummaryCreated

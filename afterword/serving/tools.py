@@ -16,16 +16,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field, ValidationError
 
 from afterword.reading.context import ANYONE
-from afterword.reading.matches import NOTHING_KNOWN, hit_lines
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
     MOST_PAGE_CONVERSATIONS,
     NEIGHBOURS,
+    NOTHING_KNOWN,
     PAGE_CONVERSATIONS,
     ConversationPage,
     Memory,
     MessageInContext,
+    hit_lines,
 )
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted

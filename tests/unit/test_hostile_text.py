@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from afterword.reading.context import Summaries, fit, fit_into
-from afterword.reading.matches import excerpt
+from afterword.reading.search import excerpt
 from afterword.reading.times import asked_time
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line

@@ -9,8 +9,7 @@ from opentelemetry.trace import NoOpTracer
 from pydantic import Field
 from starlette.responses import RedirectResponse
 
-from afterword.reading.matches import hits_as_text
-from afterword.reading.memory import MAX_TOKENS, Memory
+from afterword.reading.memory import MAX_TOKENS, Memory, hits_as_text
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role

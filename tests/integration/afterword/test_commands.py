@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,12 +13,12 @@ import pytest
 import pytest_asyncio
 
 from afterword import samples
+from afterword.consumers.subscriber import watching
 from afterword.operating.topics import ensure_topics
-from afterword.reading.watch import events, seek_to_now
 from afterword.schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.kafka.clients import running_consumer, running_producer
+from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
 from tests.samples import a_conversation, a_row
@@ -157,14 +156,11 @@ async def test_watch_prints_each_event_once(settings):
 
 
 async def test_what_is_watched_from_now_on_begins_with_what_is_new(settings):
-    kafka = settings.kafka
     await announce(settings, *map(event, range(1, 20)))
     for n in range(20, 30):  # aiokafka's `seek_to_end` fails in every second
-        async with running_consumer(kafka, kafka.summaries_topic, auto_offset_reset="earliest") as consumer:
-            await seek_to_now(consumer)
+        async with watching(settings.kafka) as events, asyncio.timeout(SECONDS):
             await announce(settings, event(n))
-            async with aclosing(events(consumer)) as found, asyncio.timeout(SECONDS):
-                assert (await anext(found)).ordinal == n
+            assert (await anext(events)).ordinal == n
 
 
 @pytest.fixture

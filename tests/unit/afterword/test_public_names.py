@@ -36,7 +36,7 @@ NAMES = {
     "SummarySubscriber": "afterword.consumers.subscriber",
     "TopicMissing": "afterword.streams.errors",
     "TopicReplaced": "afterword.streams.errors",
-    "hits_as_text": "afterword.reading.matches",
+    "hits_as_text": "afterword.reading.memory",
     "load_settings": "afterword.streams.settings",
 }
 

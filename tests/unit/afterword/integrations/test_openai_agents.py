@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.integrations.openai_agents import ITEM, recall_tool, taken_apart, to_item, with_calls, with_profile
-from afterword.reading.matches import NOTHING_KNOWN
+from afterword.reading.memory import NOTHING_KNOWN
 from tests.samples import a_fact, a_message, a_stored_episode
 from tests.unit.afterword.reading.remembered import Remembered
 

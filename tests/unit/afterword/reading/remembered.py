@@ -5,7 +5,8 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
-from afterword.reading.memory import Context, Memory
+from afterword.reading.context import Context
+from afterword.reading.memory import Memory
 from afterword.schemas import EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageText, Selection

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.reading.matches import EXCERPT_CHARACTERS, NOTHING_KNOWN, excerpt, hit_lines, hits_as_text
+from afterword.reading.memory import NOTHING_KNOWN, hit_lines, hits_as_text
+from afterword.reading.search import EXCERPT_CHARACTERS, excerpt
 from afterword.streams.stores.index import Match, RankingScores, Recalled
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON, a_summary

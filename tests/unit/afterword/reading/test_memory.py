@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from afterword import Memory
-from afterword.reading.memory import OwnerMissing
+from afterword.streams.errors import OwnerMissing
 from afterword.streams.settings import Settings
 from tests.unit.afterword.reading.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues

@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Tracer
 
 from afterword import Memory
-from afterword.reading.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS, NOTHING_KNOWN, hits_as_text
+from afterword.reading.memory import NOTHING_KNOWN, hits_as_text
+from afterword.reading.search import ANSWER_TOKENS, EXCERPT_CHARACTERS
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from afterword import Memory
-from afterword.reading.matches import READ_CHARACTERS
-from afterword.reading.reranking import DOCUMENT_CHARACTERS, PAUSE_SECONDS, Reranking, mask_of
+from afterword.reading.reranking import PAUSE_SECONDS, Reranking, mask_of
+from afterword.reading.search import DOCUMENT_CHARACTERS, READ_CHARACTERS
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import (
     AnswerInvalid,
@@ -51,7 +51,7 @@ def memory_with(
     clock: Callable[[], float] = time.monotonic,
     **settings: Any,
 ) -> Memory:
-    mask = mask_of(redaction) if redaction else None
+    mask = mask_of(redaction or Redaction())
     reranking = Reranking(reranker, RerankerSettings(**settings), mask, metrics, clock)
     return Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
 

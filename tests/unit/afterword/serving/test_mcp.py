@@ -11,7 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from afterword.reading.context import ANYONE
-from afterword.reading.matches import NOTHING_KNOWN
+from afterword.reading.memory import NOTHING_KNOWN
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from afterword.reading.matches import NOTHING_KNOWN
-from afterword.reading.memory import MOST_PROFILE_FACTS, CursorInvalid
+from afterword.reading.memory import MOST_PROFILE_FACTS, NOTHING_KNOWN, CursorInvalid
 from afterword.serving.principal import Principal
 from afterword.serving.requests import MOST_BYTES
 from afterword.streams.errors import StoreUnavailable
