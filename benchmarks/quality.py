@@ -30,14 +30,13 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.stores.sqlite_stores import SqliteEpisodes, SqliteMessages
-from afterword.streams.summarizer.checking import texts_of
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.facts import kind_of
-from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import SourceTexts, assess
-from afterword.streams.summarizer.summarizer import make_summarizer
+from afterword.streams.summarizer.summarizer import make_summarizer, texts_of
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
+from afterword.streams.summarizer.timers import TRANSIENT
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.language import detect, words
 from afterword.streams.text.sentences import cut_at_word, split_sentences

@@ -20,12 +20,11 @@ from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.embedders import make_embedder
-from afterword.streams.summarizer.fallbacks import CE_SOURCE, FallbackTimer, redo_headers
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.reconciler import Reconciler, now
-from afterword.streams.summarizer.retention import RetentionSweep
+from afterword.streams.summarizer.reconciler import Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import SummaryRules
+from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, redo_headers
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos.app import App
@@ -123,7 +122,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             metrics=metrics,
             send=send,
         )
-        timer = FallbackTimer(stores.episodes, summaries, send, maker, settings.retry, now)
+        timer = FallbackTimer(stores.episodes, summaries, send, maker, settings.retry)
         running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
         for task in running:
             closing.callback(task.cancel)

@@ -26,8 +26,8 @@ from afterword.streams.stores.episodes import (
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.current import Current, current
-from afterword.streams.summarizer.fallbacks import made_by
 from afterword.streams.summarizer.providers import Maker, maker_of
+from afterword.streams.summarizer.timers import made_by
 
 MARKED_AT_ONCE = 100
 """A run that is stopped leaves at most this many summaries to be redone."""

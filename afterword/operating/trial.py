@@ -19,14 +19,20 @@ from afterword.streams.settings import Budget, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.summarizer.checking import source_of, texts_of
 from afterword.streams.summarizer.conversations import Conversations, Scope
 from afterword.streams.summarizer.current import of_stored
-from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import assess
-from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
+from afterword.streams.summarizer.summarizer import (
+    Summarizer,
+    instructions,
+    make_summarizer,
+    source_of,
+    texts_of,
+    usage_of,
+)
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.timers import TRANSIENT
 from afterword.streams.summarizer_app import summary_rules
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics

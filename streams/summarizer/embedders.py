@@ -23,8 +23,7 @@ from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.stores.packing import unit
-from afterword.streams.summarizer.llm.refusals import PromptRefusals
-from afterword.streams.summarizer.llm.retrying import retrying
+from afterword.streams.summarizer.retrying import PromptRefusals, retrying
 from afterword.streams.tasks import gather_or_cancel
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense, summarize
 from afterword.streams.summarizer.facts import first_person, grounded
-from afterword.streams.summarizer.llm.chat import ChatRequest
-from afterword.streams.summarizer.llm.client import STAGE, Asking, LlmClient, make_client
+from afterword.streams.summarizer.llm import STAGE, Asking, ChatRequest, LlmClient, make_client
 from afterword.streams.summarizer.prompt import (
     EPISODIC,
     FIELDS,

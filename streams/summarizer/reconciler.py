@@ -14,7 +14,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
 
@@ -60,10 +59,10 @@ from afterword.streams.stores.messages import NEVER, ArchiveChange, ArchivedMess
 from afterword.streams.summarizer.conversations import Conversations, History, Scope, event_of
 from afterword.streams.summarizer.current import Current, MessageState, changed_at, current, of_event, of_stored
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
-from afterword.streams.summarizer.fallbacks import TRANSIENT, next_attempt
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
+from afterword.streams.summarizer.timers import TRANSIENT, Clock, next_attempt, now
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.tokens import count_tokens
 
@@ -75,7 +74,6 @@ Record = EpisodeClosed | EpisodeAmended | EpisodeRedo
 Event = SummaryCreated | SummaryDeleted | ConversationUpdated
 Publish = Callable[[Event], Awaitable[None]]
 """Sends an event and returns after the broker's acknowledgement."""
-Clock = Callable[[], datetime]
 
 E = TypeVar("E", bound=Episode)
 
@@ -84,10 +82,6 @@ log = structlog.get_logger()
 
 class NotRedone(AfterwordError):
     """the summary stays as it is: {problem}"""
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,25 @@
-"""Summarizes an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
+"""Summarizes an episode: plan what the LLM is shown, take from the hour's budget, ask, check, or fall back."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from opentelemetry.trace import Tracer
 
-from afterword.schemas import Usage
+from afterword.schemas import EpisodeMessage, Usage
 from afterword.streams.errors import (
     BudgetExhausted,
     ProviderError,
     ProviderUnavailable,
+    StoreUnavailable,
     SummaryRefused,
 )
-from afterword.streams.settings import Settings
-from afterword.streams.stores.bookkeeping import Budgets
-from afterword.streams.summarizer.budget import TokenBudget
-from afterword.streams.summarizer.checking import SummaryCheck
-from afterword.streams.summarizer.llm.retrying import Deadline
+from afterword.streams.settings import Budget, QualitySettings, Settings
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, budget_key
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
 from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (
@@ -30,16 +29,153 @@ from afterword.streams.summarizer.providers import (
     make_provider,
     template_of,
 )
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.quality import LONG_SENTENCES, SHORT_SENTENCES, Problem, SourceTexts, assess
+from afterword.streams.summarizer.retrying import Deadline
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
+from afterword.streams.text.sentences import first_sentences
+from afterword.streams.text.tokens import count_tokens
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.redactor import Redactor
 
 STAGE = "summarize"
+DECIMALS = 4
+PROMPT_TOKENS = 600
+"""Approximate tokens of the instructions."""
+ANSWER_TOKENS = 800
+"""Approximate tokens of an answer, without its rolling summary."""
 
 log = structlog.get_logger()
+
+
+class SummaryCheck:
+    """Measures an LLM's summaries, and finds the faults for which they are refused."""
+
+    def __init__(self, quality: QualitySettings, metrics: Metrics, instructions: str = "") -> None:
+        """`instructions` are all instructions that prompts contain, which a summary must not repeat."""
+        self._quality = quality
+        self._metrics = metrics
+        self._instructions = instructions
+
+    async def check(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
+        """Return the summary with its measures, and the faults for which it is refused, worst first."""
+        summary = replace(  # a long text is cut instead of refused
+            made,
+            short_summary=first_sentences(made.short_summary, SHORT_SENTENCES),
+            long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
+        )
+        source, texts = source_of(request, self._instructions), texts_of(request, summary)
+        # in a thread, so that other lanes continue: the first call loads models, and a huge source takes time
+        found = await asyncio.to_thread(assess, source, texts, self._quality)
+        measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
+        summary = replace(summary, quality=summary.quality.model_copy(update=measured))
+        if not found.problems or not self._quality.enabled:
+            return summary, ()
+        worst = found.problems[0].reason
+        self._metrics.quality_rejections.labels(worst).inc()
+        about = {"grounding": measured["grounding"], "episode_id": request.episode.episode_id}
+        log.warning("summary_refused", stage="check", error_type=worst, **about)
+        return summary, found.problems
+
+
+def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:
+    """Collect everything that the provider was shown. The previous rolling summary was checked when it was made."""
+    messages = request.episode.messages
+    authors = dict.fromkeys(message.author for message in messages if message.author)
+    roles = dict.fromkeys(message.role for message in messages)
+    return SourceTexts(
+        episode=_contents(messages),
+        context="\n".join((request.previous_rolling, _contents(request.episode.overlap), *authors)),
+        by_speaker=tuple(_contents(m for m in messages if m.role == role) for role in roles),
+        carried=request.previous_rolling,
+        instructions=instructions,
+        sent_at=tuple(message.sent_at for message in (*request.episode.overlap, *messages)),
+    )
+
+
+def texts_of(request: SummaryRequest, summary: Summary) -> Texts:
+    rolling = summary.rolling_summary if request.wants_rolling else ""
+    return Texts(summary.title, summary.short_summary, summary.long_summary, rolling)
+
+
+def _contents(messages: Iterable[EpisodeMessage]) -> str:
+    return "\n".join(message.content for message in messages)
+
+
+class Estimate(NamedTuple):
+    """Tokens that were taken from counters for a summary under way."""
+
+    keys: Sequence[str]
+    """Keys of the counters."""
+    amount: int
+
+
+class TokenBudget:
+    """The hour's budgets, which all workers share.
+
+    An estimate is taken before the LLM is asked, so that summaries under way count, and is corrected afterwards. A
+    cancelled summary leaves its estimate. While the counters cannot be reached nothing is limited: a budget is no
+    reason to stop, and without the database only the episodes in hand are summarized.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        budgets: Budgets,
+        metrics: Metrics,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._budget = budget
+        self._budgets = budgets
+        self._metrics = metrics
+        self._clock = clock
+
+    async def take(self, request: SummaryRequest) -> Estimate:
+        """Take a summary's estimate. Raises: BudgetExhausted if nothing is left."""
+        amount, now, taken = estimate(request), self._clock(), list[str]()
+        of_tenant = budget_key(now, request.episode.tenant_id, of_tenant=True)
+        # the tenant's first: a tenant that has used up its own budget then takes nothing from the common one
+        counters = (
+            (of_tenant, self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
+            (budget_key(now), self._budget.tokens_per_hour, "all", "all tenants"),
+        )
+        try:
+            for key, limit, label, whose in counters:
+                if limit is None:
+                    continue
+                if not await self._budgets.take(key, amount, limit, now + COUNTER_RETENTION):
+                    await self._correct(taken, -amount)
+                    self._metrics.budget_refusals.labels(label).inc()
+                    raise BudgetExhausted(whose=whose, limit=limit)
+                taken.append(key)
+        except StoreUnavailable as error:
+            _not_counted(error)
+        return Estimate(taken, amount)
+
+    async def settle(self, taken: Estimate, usage: Usage) -> None:
+        """Correct the counters to what was really used."""
+        await self._correct(taken.keys, usage.prompt_tokens + usage.completion_tokens - taken.amount)
+
+    async def _correct(self, keys: Sequence[str], amount: int) -> None:
+        try:
+            for key in keys:
+                await self._budgets.correct(key, amount)
+        except StoreUnavailable as error:
+            _not_counted(error)
+
+
+def estimate(request: SummaryRequest) -> int:
+    """Estimate the tokens of a summary whose first answer is usable."""
+    episode = request.episode
+    read = episode.token_count + sum(count_tokens(message.content) for message in episode.overlap)
+    before = count_tokens(request.previous_rolling)
+    return PROMPT_TOKENS + read + before + ANSWER_TOKENS + min(before + ANSWER_TOKENS, request.rolling_tokens)
+
+
+def _not_counted(error: StoreUnavailable) -> None:
+    log.warning("tokens_not_counted", stage="budget", error_type=error.error_type)
 
 
 class Summarizer:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
-from afterword.streams.summarizer.llm.retrying import Deadline
 from afterword.streams.summarizer.prompt import FIELDS
+from afterword.streams.summarizer.retrying import Deadline
 
 MAX_SUMMARY_LENGTH = 1000
 """Maximum number of characters of the long summary, unless the settings say otherwise."""

@@ -3,8 +3,7 @@
 from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
-from afterword.streams.summarizer.llm.chat import ChatProtocol
-from afterword.streams.summarizer.llm.client import LlmClient
+from afterword.streams.summarizer.llm import ChatProtocol, LlmClient
 from afterword.streams.summarizer.prompt import EPISODIC, Template
 from afterword.streams.summarizer.providers import LlmProvider, Provider, make_provider
 from afterword.streams.telemetry import Metrics

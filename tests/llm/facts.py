@@ -17,7 +17,7 @@ from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm, load_settings
 from afterword.streams.summarizer.answer import Limits, StatedFact, read_answer
 from afterword.streams.summarizer.facts import grounded
-from afterword.streams.summarizer.llm.client import Asking, make_client
+from afterword.streams.summarizer.llm import Asking, make_client
 from afterword.streams.summarizer.prompt import EPISODIC, FIELDS
 from afterword.streams.summarizer.providers import StructuredQuestions
 from afterword.streams.summarizer.summary import SummaryRequest

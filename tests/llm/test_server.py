@@ -7,7 +7,7 @@ import pytest
 
 from afterword.streams.errors import AnswerInvalid, ContextExceeded, ProviderUnavailable
 from afterword.streams.settings import Llm, SummarizerSettings
-from afterword.streams.summarizer.llm.client import ANSWERS
+from afterword.streams.summarizer.llm import ANSWERS
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest

@@ -15,11 +15,10 @@ from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.settings import QualitySettings, Settings
 from afterword.streams.stores.episodes import living
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.summarizer.checking import source_of
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.quality import assess
-from afterword.streams.summarizer.summarizer import instructions
+from afterword.streams.summarizer.summarizer import instructions, source_of
 from afterword.streams.summarizer.summary import SummaryRequest, Texts
 from tests.e2e.deployment import deployed
 from tests.llm.conftest import MODEL, Llama

@@ -40,10 +40,10 @@ from afterword.streams.lanes import Lanes
 from afterword.streams.settings import Kafka, Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.summarizer.agent import current_output, lane_of
-from afterword.streams.summarizer.fallbacks import FallbackTimer
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
+from afterword.streams.summarizer.timers import FallbackTimer
 from distributions.engine.tests.simulation.broker import Broker, Record, Transaction
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network

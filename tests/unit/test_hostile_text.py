@@ -27,7 +27,7 @@ from afterword.streams.stores.qdrant import query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
 from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
+from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import plan_of
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, long_prompt, short_prompt
 from afterword.streams.summarizer.quality import Evidence, SourceTexts, assess

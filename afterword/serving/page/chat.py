@@ -107,9 +107,8 @@ async def with_memory(memory: Memory, conversation_id: str, question: str) -> Pr
 
 async def _answer(services: Services, conversation_id: str, content: str) -> str:
     # imported here because a server has no other use for the LLM's client
-    from afterword.streams.summarizer.llm.chat import ChatRequest
-    from afterword.streams.summarizer.llm.client import Asking, make_client
-    from afterword.streams.summarizer.llm.retrying import Deadline
+    from afterword.streams.summarizer.llm import Asking, ChatRequest, make_client
+    from afterword.streams.summarizer.retrying import Deadline
 
     asked = await with_memory(services.memory, conversation_id, content)
     question = {"role": "user", "content": content}

@@ -33,9 +33,9 @@ from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import ArchiveChange, MessageArchive
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.reconciler import Reconciler
-from afterword.streams.summarizer.retention import RetentionSweep
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
+from afterword.streams.summarizer.timers import RetentionSweep
 from tests.samples import NOON, a_cause, a_closed_episode, a_fact, an_episode_message
 from tests.summarizer_world import METRICS, TODAY, Topic, a_step_runner
 from tests.unit.afterword.serving.served import Served, serving

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.client import PROTOCOLS
+from afterword.streams.summarizer.llm import PROTOCOLS
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest

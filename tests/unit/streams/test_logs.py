@@ -10,7 +10,7 @@ import asyncio
 from afterword.streams.errors import ProviderRateLimited
 from afterword.streams.logs import configure
 from afterword.streams.settings import Logs
-from afterword.streams.summarizer.llm.retrying import retrying
+from afterword.streams.summarizer.retrying import retrying
 
 async def call():
     raise ProviderRateLimited(retry_after=0)

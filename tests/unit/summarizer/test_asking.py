@@ -6,8 +6,7 @@ import orjson
 
 from afterword.schemas import Usage
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import Asking
+from afterword.streams.summarizer.llm import Asking, ChatRequest, Reply
 from afterword.streams.summarizer.prompt import EPISODIC
 from afterword.streams.summarizer.providers import StructuredQuestions
 from afterword.streams.summarizer.summary import SummaryRequest

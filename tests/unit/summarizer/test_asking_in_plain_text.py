@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderUnavailable
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
+from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, TEMPLATES, Template
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules

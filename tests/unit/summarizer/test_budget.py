@@ -13,8 +13,7 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Budget
 from afterword.streams.stores.bookkeeping import budget_key
-from afterword.streams.summarizer.budget import TokenBudget, estimate
-from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summarizer import Summarizer, TokenBudget, estimate
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 from tests.doubles.llm import unread

@@ -11,8 +11,7 @@ from afterword.schemas import Quality as Measured
 from afterword.schemas import Usage
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import QualitySettings
-from afterword.streams.summarizer.checking import SummaryCheck
-from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summarizer import Summarizer, SummaryCheck
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, in_zone
 from tests.doubles.llm import unread
 from tests.doubles.provider import ScriptedProvider

@@ -10,15 +10,15 @@ import pytest
 from afterword.schemas import EpisodeRedo
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.fallbacks import (
+from afterword.streams.summarizer.providers import ExtractiveProvider, Maker
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.timers import (
     MOST_REQUESTED,
     UNUSABLE_ANSWERS,
     FallbackTimer,
     next_attempt,
     request_for,
 )
-from afterword.streams.summarizer.providers import ExtractiveProvider, Maker
-from afterword.streams.summarizer.summarizer import Summarizer
 from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import TODAY, World
 from tests.unit.summarizer.test_amending import CLOSED, amend, announced, check, contents, delete, edit

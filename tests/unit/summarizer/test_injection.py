@@ -7,7 +7,7 @@ import pytest
 
 from afterword.schemas import EpisodeClosed, Usage
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
+from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.text.fences import Messages
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message

@@ -13,8 +13,7 @@ from afterword.schemas import EpisodeRedo, InvalidRecord, SummaryDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import DeletedEpisode
-from afterword.streams.summarizer.fallbacks import request_for
-from afterword.streams.summarizer.retention import NOBODY, RetentionSweep, interval_seconds
+from afterword.streams.summarizer.timers import NOBODY, RetentionSweep, interval_seconds, request_for
 from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, crash, outage
 from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, delete, edit, ended_at, skip

@@ -12,8 +12,8 @@ from afterword.operating.redo import MARKED_AT_ONCE, Redo, RedoCounts, RedoStall
 from afterword.schemas import MessageCreated, Quality
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.summarizer.fallbacks import UNUSABLE_ANSWERS, request_for
 from afterword.streams.summarizer.providers import Maker
+from afterword.streams.summarizer.timers import UNUSABLE_ANSWERS, request_for
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_stored_episode

@@ -13,9 +13,8 @@ from afterword.streams.errors import ConfigurationError, ProviderUnavailable
 from afterword.streams.settings import Llm, QualitySettings, Settings
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summarizer import Summarizer, SummaryCheck
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages

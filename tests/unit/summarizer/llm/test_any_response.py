@@ -16,8 +16,7 @@ from afterword.streams.errors import ConfigurationError, ProviderError, StoreUna
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.embedders import HttpEmbedder
-from afterword.streams.summarizer.llm.chat import ChatRequest, token_count
-from afterword.streams.summarizer.llm.client import PROTOCOLS
+from afterword.streams.summarizer.llm import PROTOCOLS, ChatRequest, token_count
 
 DEEP = orjson.loads("[" * 1000 + "]" * 1000)
 """Nested as deeply as orjson reads; `str` cannot write it."""

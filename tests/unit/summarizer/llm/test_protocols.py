@@ -5,8 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.client import PROTOCOLS
-from afterword.streams.summarizer.llm.protocols import read_openai_reply
+from afterword.streams.summarizer.llm import PROTOCOLS, read_openai_reply
 
 
 def test_every_provider_that_the_settings_allow_is_in_the_table_under_its_own_name() -> None:

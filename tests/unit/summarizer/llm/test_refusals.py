@@ -5,8 +5,7 @@ import asyncio
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, PromptRefused, ProviderMisconfigured
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import Asking
+from afterword.streams.summarizer.llm import Asking, ChatRequest, Reply
 from tests.doubles.llm import a_client
 
 LLM = Llm(provider="openai", model="m", attempts=2)

@@ -19,9 +19,8 @@ from afterword.streams.errors import (
 )
 from afterword.streams.http import failure, retry_after_seconds
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatRequest
-from afterword.streams.summarizer.llm.protocols import context_tokens
-from afterword.streams.summarizer.llm.retrying import retrying
+from afterword.streams.summarizer.llm import ChatRequest, context_tokens
+from afterword.streams.summarizer.retrying import retrying
 from tests.doubles.llm import a_provider
 
 NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)

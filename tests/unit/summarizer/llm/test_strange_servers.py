@@ -10,7 +10,7 @@ import pytest
 from afterword.streams.errors import AnswerInvalid, PromptRefused, ProviderUnavailable
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.protocols import OpenAi
+from afterword.streams.summarizer.llm import OpenAi
 from afterword.streams.summarizer.prompt import TEMPLATES
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summary import Summary, SummaryRequest

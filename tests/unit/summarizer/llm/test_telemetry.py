@@ -8,9 +8,8 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderRateLimited, ProviderUnavailable
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import ANSWERS, Asking, LlmClient
-from afterword.streams.summarizer.llm.retrying import retrying
+from afterword.streams.summarizer.llm import ANSWERS, Asking, ChatRequest, LlmClient, Reply
+from afterword.streams.summarizer.retrying import retrying
 from afterword.streams.telemetry import Metrics
 
 QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)

@@ -1,13 +1,16 @@
-"""Summaries that the LLM should replace: when this is due, and the timer that asks for it.
+"""Timers of the summarizer, which ask for episodes to be written again or removed by sending `episode.redo`.
 
-These are fallbacks, and summaries that `afterword summaries redo` has marked as due.
+`FallbackTimer` looks for summaries that the LLM should replace: fallbacks, and those that `afterword summaries redo`
+has marked as due. `RetentionSweep` removes expired messages at once, and requests the removal of expired episodes,
+because the reconciler handles everything in the order of the conversations. Every summarizer runs both timers.
 """
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -20,18 +23,20 @@ from afterword.schemas.ids import event_id
 from afterword.streams.errors import (
     BrokerUnavailable,
     BudgetExhausted,
+    ConfigurationError,
     ProviderError,
     ProviderUnavailable,
     StoreUnavailable,
 )
-from afterword.streams.settings import Retry
+from afterword.streams.settings import Retention, Retry
 from afterword.streams.steps import error_type
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, living
+from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import is_replaceable
+from afterword.streams.telemetry import Metrics
 
-STAGE = "fallbacks"
 CE_SOURCE = "afterword/summarizer"
 TRANSIENT = (ProviderUnavailable, BudgetExhausted)
 """Errors that say nothing about the episode: the LLM did not answer at all."""
@@ -43,11 +48,24 @@ MOST_REQUESTED = 8
 POLL_SECONDS = 1.0
 LONGEST_POLL_SECONDS = 10.0
 """Longest pause between two checks while nothing is due, or the LLM does not answer."""
+PAGE_EPISODES = 50
+PAGE_MESSAGES = 1000
+LONGEST_INTERVAL_SECONDS = 600.0
+SHORTEST_INTERVAL_SECONDS = 0.5
+REMOVAL_POLL_SECONDS = 0.5
+NOBODY = Maker("", None)
+"""The maker of a request that removes an expired episode: no worker may write its texts again, even with a longer
+retention."""
 
 Send = Callable[[EpisodeRedo], Awaitable[None]]
 """Sends a request, and returns after the broker's acknowledgement. Raises: KafkaError."""
+Clock = Callable[[], datetime]
 
 log = structlog.get_logger()
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
 
 
 def next_attempt(retry: Retry, attempt: int, unusable: int, now: datetime) -> datetime | None:
@@ -88,8 +106,7 @@ def redo_headers(redo: EpisodeRedo, source: str) -> Headers:
 class FallbackTimer:
     """Asks for summaries to be replaced when they are due and the LLM answers.
 
-    Every summarizer has one. If several summarizers request the same attempt, only one request has an effect. A lost
-    request is repeated.
+    If several summarizers request the same attempt, only one request has an effect. A lost request is repeated.
     """
 
     def __init__(
@@ -99,7 +116,7 @@ class FallbackTimer:
         send: Send,
         maker: Maker,
         retry: Retry,
-        clock: Callable[[], datetime],
+        clock: Clock = now,
     ) -> None:
         self._episodes = episodes
         self._llm = llm
@@ -116,7 +133,7 @@ class FallbackTimer:
             try:
                 is_busy = await self.tick()
             except (StoreUnavailable, ProviderError, BrokerUnavailable, KafkaError) as error:
-                log.info("fallbacks_wait", stage=STAGE, error_type=error_type(error))
+                log.info("fallbacks_wait", stage="fallbacks", error_type=error_type(error))
                 is_busy = False
             pause = POLL_SECONDS if is_busy else min(pause * 2, LONGEST_POLL_SECONDS)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 – spreads load
@@ -142,7 +159,7 @@ class FallbackTimer:
             made, is_fallback = made_by(episode.summary), is_replaceable(episode.summary.quality)
             if made == self._maker and not is_fallback:  # somebody marked it who has another prompt or model
                 problem = f"{self._maker.model} with {self._maker.prompt_version} has written it already"
-                log.warning("redo_skipped", stage=STAGE, error_type="not_redone", problem=problem)
+                log.warning("redo_skipped", stage="fallbacks", error_type="not_redone", problem=problem)
                 await self._episodes.put(replace(episode, due_at=None), episode)
                 continue
             requested = replace(episode, due_at=again_at)
@@ -150,3 +167,66 @@ class FallbackTimer:
                 self._requested[episode.summary.episode_id] = requested
                 await self._send(request_for(episode, self._maker, now))
         return bool(self._requested)
+
+
+class RetentionSweep:
+    """Removes what has expired, page by page. Several of them doing the same has no further effect."""
+
+    def __init__(
+        self,
+        retention: Retention,
+        *,
+        episodes: EpisodeStore,
+        messages: MessageArchive,
+        metrics: Metrics,
+        send: Send,
+        clock: Clock = now,
+    ) -> None:
+        self._retention = retention
+        self._episodes = episodes
+        self._messages = messages
+        self._metrics = metrics
+        self._send = send
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Sweep at intervals until cancelled; return at once if nothing expires."""
+        while self._retention.shortest_days:
+            try:
+                await self.sweep()
+            except (StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError) as error:
+                log.warning("sweep_postponed", stage="retention", error_type=error_type(error), problem=str(error))
+            await asyncio.sleep(interval_seconds(self._retention) * random.uniform(0.5, 1.5))  # noqa: S311 – spreads load
+
+    async def sweep(self) -> None:
+        """Remove everything that has expired by now. May be repeated.
+
+        Raises: StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError.
+        """
+        if before := self._retention.messages_before(self._clock()):
+            removed = PAGE_MESSAGES
+            while removed == PAGE_MESSAGES:
+                began = time.monotonic()
+                removed = await self._messages.expire(before, PAGE_MESSAGES)
+                self._metrics.expired.labels("message").inc(removed)
+                await asyncio.sleep(time.monotonic() - began)  # the pause leaves half of the store's time to others
+        if before := self._retention.episodes_before(self._clock()):
+            await self._request_episodes(before)
+
+    async def _request_episodes(self, before: datetime) -> None:
+        """Request the removal of expired episodes; the next sweep requests what is not removed in time."""
+        while page := await self._episodes.expired(before, PAGE_EPISODES):
+            for episode in page:
+                await self._send(request_for(episode, NOBODY, self._clock()))
+            names = [episode.summary.episode_id for episode in page]
+            ends_at = time.monotonic() + LONGEST_INTERVAL_SECONDS
+            while living((await self._episodes.lookup(names)).values()):
+                if time.monotonic() > ends_at:
+                    return
+                await asyncio.sleep(REMOVAL_POLL_SECONDS)
+
+
+def interval_seconds(retention: Retention) -> float:
+    """Return a tenth of the shortest retention time, within bounds."""
+    seconds = timedelta(days=retention.shortest_days).total_seconds() / 10
+    return min(LONGEST_INTERVAL_SECONDS, max(SHORTEST_INTERVAL_SECONDS, seconds))

@@ -1,4 +1,4 @@
-"""Retries calls to a server, within a time for retries and the deadline of a summary.
+"""Retries calls to a server, within a time for retries and the deadline of a summary, and judges its refusals.
 
 It needs no telemetry, because agents' embedders use it too.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import stamina
 import structlog
 
-from afterword.streams.errors import AfterwordError, AnswerInvalid, ProviderUnavailable
+from afterword.streams.errors import AfterwordError, AnswerInvalid, ProviderError, ProviderUnavailable
 
 if TYPE_CHECKING:
     from afterword.streams.telemetry import Metrics
@@ -124,6 +124,43 @@ async def retrying(
                     failed = error.error_type
                     raise
     raise AssertionError("stamina raises the last error")
+
+
+class PromptRefusals:
+    """Judges the refusals of one server, model and key.
+
+    A status such as 403 does not say what caused it: a moderation filter or a firewall uses it for the text of one
+    request, a gateway for a wrong key. The two differ in whether the server answers any other request.
+    """
+
+    def __init__(self, ask_something_harmless: Callable[[], Awaitable[object]]) -> None:
+        """`ask_something_harmless` raises AnswerInvalid for an odd answer, and another ProviderError if there is no
+        answer.
+        """
+        self._probe = ask_something_harmless
+        self._answered_at = self._failed_at = -inf
+        self._probing = asyncio.Lock()
+
+    def answered(self) -> None:
+        """Note that the server has just answered a request."""
+        self._answered_at = _now()
+
+    async def concern_one_request(self, asked_at: float) -> bool:
+        """Return whether the server has answered another request since `asked_at` (loop time), or answers one now."""
+        async with self._probing:  # if many requests are refused, only the first asks the question
+            if self._answered_at > asked_at:
+                return True
+            if self._failed_at > asked_at:
+                return False
+            try:
+                await self._probe()
+            except AnswerInvalid:
+                pass  # it did answer
+            except ProviderError:
+                self._failed_at = _now()
+                return False
+            self.answered()
+            return True
 
 
 def _now() -> float:

@@ -1,0 +1,512 @@
+"""Questions to an LLM: put into the server's protocol, limited, retried while that may help, counted and traced.
+
+Servers speak OpenAI's chat completions, which most of them have, or Ollama's own protocol.
+"""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from opentelemetry.trace import Span, SpanKind, Tracer
+
+from afterword.schemas import Usage
+from afterword.streams.errors import (
+    AnswerInvalid,
+    PromptRefused,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+)
+from afterword.streams.http import HttpClient, no_answer, reported
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, PromptRefusals, retrying
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.tracing import open_span
+from afterword.streams.text.content import ASKED, TEXTS, ContentUnreadable, Kind, flatten, flatten_message, walk
+from afterword.streams.text.fences import Messages
+from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
+
+T = TypeVar("T")
+
+STAGE = "summarize"
+MOST_CHARACTERS = 100_000
+"""Maximum number of characters of an answer that are read; no model writes more, only a broken server sends more."""
+_COMPLETE = """
+finish reason stop eos token sequence end of turn found complete completed done finished tool call calls use function
+"""
+COMPLETE = frozenset(_COMPLETE.split())
+"""Words of the reasons for which a model finishes its answer: `end_turn`, `FINISH_REASON_STOP`. With any other word,
+the answer counts as cut off."""
+MOST_TOKENS = 10**9
+"""Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
+OPTIONAL = frozenset({"max_tokens", "max_completion_tokens", "temperature", "response_format"})
+SMALLEST_CONTEXT = 8192
+HARMLESS_TOKENS = 256
+"""Enough for the few words of an answer after a short thought."""
+ANSWERS = 3
+"""Maximum number of answers to a question, including the first, until one is usable."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One question. The answer depends on it and on the LLM's settings, and on nothing else."""
+
+    messages: Messages
+    max_tokens: int
+    """Limit of the answer."""
+    schema: dict[str, Any] | None = None
+    """JSON schema of the answer; None means plain text."""
+    model: str | None = None
+    """The model; None means the one in the settings."""
+    left_out: frozenset[str] = frozenset()
+    """Optional fields of the protocol that are not sent to the server."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the messages, by our tokenizer."""
+        return sum(count_tokens(message["content"]) for message in self.messages)
+
+    def room(self, context_tokens: int) -> int:
+        """Return how many of our tokens the messages may grow by in a model's context; negative if they exceed it."""
+        return int((context_tokens - self.max_tokens) / TOKENIZER_MARGIN) - self.prompt_tokens
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An LLM's answer to one question."""
+
+    text: str
+    usage: Usage
+    cut_off: bool = False
+    """True if the model stopped before the end."""
+    refused: bool = False
+    """True if the server says that the model, or a filter, declined."""
+
+    @property
+    def outcome(self) -> str:
+        """Return `refused`, `cut_off`, or else `ok`, even though the text may still be unusable."""
+        if self.refused:
+            return "refused"
+        return "cut_off" if self.cut_off else "ok"
+
+    @property
+    def complete_text(self) -> str:
+        """The text of a complete answer. Raises: AnswerInvalid."""
+        if self.refused:
+            raise AnswerInvalid(problem="it was a refusal")
+        if self.cut_off:
+            raise AnswerInvalid(problem="it was cut off before its end: be shorter")
+        if len(self.text) > MOST_CHARACTERS:
+            raise AnswerInvalid(problem=f"it was longer than {MOST_CHARACTERS} characters")
+        return self.text
+
+
+class ChatProtocol(Protocol):
+    """Turns a question into an HTTP request, and the response into a reply."""
+
+    name: str
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Ask once. Raises: ProviderError."""
+        ...
+
+    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
+        """Return the optional fields that this question is sent with."""
+        ...
+
+
+def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
+    """Return a message's text, from its content in any form, else from its reasoning or the arguments of a call.
+
+    Raises: ProviderUnavailable for a complete message without any text.
+    """
+    content = message.get("content")
+    if isinstance(content, str) and content.strip():
+        return content
+    if isinstance(content, dict) and content.keys().isdisjoint(TEXTS):
+        return json.dumps(content)  # some servers parse the object that was asked for
+    try:  # parts of one answer may be cut anywhere
+        pieces = [piece for part in content for piece in flatten(part)] if isinstance(content, list) else []
+        said = "".join(piece.text for piece in pieces if piece.kind is Kind.SAID)
+        pieces = [] if said.strip() else flatten_message(message)
+    except ContentUnreadable:
+        said, pieces = "", []
+    text = said or "\n".join(piece.text for piece in pieces if piece.kind is not Kind.RESULT)
+    if is_complete and not text.strip():
+        objects = (value for path, value in walk(message) if path and path[-1] in {*ASKED, "parsed"} and value)
+        text = next((value if isinstance(value, str) else json.dumps(value) for value in objects), "")
+        if not text.strip():
+            raise no_answer("its response has no text")
+    return text
+
+
+def is_complete(reason: object) -> bool:
+    """Return whether a model that finished for this reason said everything; None means that no reason is given."""
+    words = re.findall(r"[a-z]+|[^a-z_-]", reason.casefold()) if isinstance(reason, str) else []
+    return reason is None or (bool(words) and COMPLETE.issuperset(words))
+
+
+def token_count(value: object) -> int:
+    """Read a number of tokens as a server reports it; 0 if it reports none, or nonsense."""
+    return value if type(value) is int and 0 < value <= MOST_TOKENS else 0
+
+
+class OpenAi:
+    """`POST {base_url}/chat/completions`."""
+
+    name = "openai"
+    DEFAULT_URL = "https://api.openai.com/v1"
+
+    def __init__(self, llm: Llm, http: HttpClient) -> None:
+        self._llm = llm
+        self._http = http
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Ask once. Raises: ProviderError."""
+        body = self._body(request)
+        return read_openai_reply(await self._http.post("/chat/completions", body), body)
+
+    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
+        """Return the optional fields that this question is sent with."""
+        return OPTIONAL.intersection(self._body(request))
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        # reasoning models know only the limit's new name, most other servers only the old one
+        limit = "max_completion_tokens" if "max_tokens" in request.left_out else "max_tokens"
+        options: dict[str, Any] = {"temperature": self._llm.temperature, limit: request.max_tokens}
+        if request.schema:
+            options["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "summary", "strict": True, "schema": request.schema},
+            }
+        accepted = {name: value for name, value in options.items() if name not in request.left_out}
+        return {"model": request.model or self._llm.model, "messages": request.messages, **accepted}
+
+
+def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
+    """Read a completion. Raises: ProviderUnavailable if the response is not one, or reports an error."""
+    try:
+        choice = data["choices"][0]
+        message = choice["message"]
+        finished, error, refusal = choice.get("finish_reason"), choice.get("error"), message.get("refusal")
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise no_answer("its response was not a chat completion") from None
+    if error or finished == "error":
+        raise reported(error or finished, body)
+    used = data.get("usage")
+    usage = used if isinstance(used, dict) else {}
+    prompt_tokens = token_count(usage.get("prompt_tokens"))
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    # the second name is Anthropic's
+    cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))
+    refused = bool(refusal) or finished == "content_filter"
+    return Reply(
+        text="" if refused else said_in(message, is_complete=is_complete(finished)),
+        usage=Usage(
+            prompt_tokens=prompt_tokens,
+            cached_tokens=min(prompt_tokens, cached_tokens),
+            completion_tokens=token_count(usage.get("completion_tokens")),
+        ),
+        cut_off=not is_complete(finished),
+        refused=refused,
+    )
+
+
+class Ollama:
+    """`POST {base_url}/api/chat`."""
+
+    name = "ollama"
+    DEFAULT_URL = "http://127.0.0.1:11434"
+
+    def __init__(self, llm: Llm, http: HttpClient) -> None:
+        self._llm = llm
+        self._http = http
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Ask once. Raises: ProviderError."""
+        return read_ollama_reply(await self._http.post("/api/chat", self._body(request)))
+
+    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
+        """Return the optional fields that this question is sent with."""
+        return frozenset({"format"} if request.schema else ()).difference(request.left_out)
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "temperature": self._llm.temperature,
+            "num_predict": request.max_tokens,
+            "num_ctx": context_tokens(request, self._llm.context_tokens),
+        }
+        body = {"model": request.model or self._llm.model, "stream": False, "options": options}
+        form = dict.fromkeys(self.optional_fields(request), request.schema)
+        return {**body, "messages": request.messages, **form}
+
+
+def context_tokens(request: ChatRequest, largest: int) -> int:
+    """Choose the context size to request: Ollama's default is small, and it silently drops the start of longer prompts.
+
+    Sizes are powers of two up to the model's `largest`, because each change makes Ollama load the model again.
+    """
+    needed = TOKENIZER_MARGIN * request.prompt_tokens + request.max_tokens
+    size = SMALLEST_CONTEXT
+    while size < needed and size < largest:
+        size *= 2
+    return min(size, largest)
+
+
+def read_ollama_reply(data: dict[str, Any]) -> Reply:
+    """Read a chat response. Raises: ProviderUnavailable if the response is not one."""
+    message = data.get("message")
+    if not isinstance(message, dict):
+        raise no_answer("its response was not a chat response")
+    complete = is_complete(data.get("done_reason")) and data.get("done") is not False
+    return Reply(
+        text=said_in(message, is_complete=complete),
+        usage=Usage(
+            prompt_tokens=token_count(data.get("prompt_eval_count")),
+            completion_tokens=token_count(data.get("eval_count")),
+        ),
+        cut_off=not complete,
+    )
+
+
+class Refusals:
+    """Asks a server, and omits from then on the optional fields that it refuses in every request."""
+
+    def __init__(self, protocol: ChatProtocol) -> None:
+        self._protocol = protocol
+        self._of_prompts: dict[tuple[str | None, bool], PromptRefusals] = {}
+        """The key is the model, and whether JSON is requested."""
+        self._learning = asyncio.Lock()
+        self.left_out: frozenset[str] = frozenset()
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Ask once, and again without optional fields if that may help.
+
+        Raises: ProviderError, which is a PromptRefused if the server refuses this request but answers others.
+        """
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            reply = await self._protocol.chat(self._accepted(request))
+        except ProviderUnavailable as error:
+            if not (error.named or isinstance(error, ProviderMisconfigured)):
+                raise
+            reply = await self._chat_without(self._accepted(request), error, asked_at)
+        self._judge(request).answered()
+        return reply
+
+    async def concern_one_request(self, request: ChatRequest, asked_at: float) -> bool:
+        """Return whether the server answers other requests while it fails at this one, which was sent at `asked_at`."""
+        return await self._judge(request).concern_one_request(asked_at)
+
+    def _accepted(self, request: ChatRequest) -> ChatRequest:
+        return replace(request, left_out=self.left_out) if self.left_out else request
+
+    def _judge(self, request: ChatRequest) -> PromptRefusals:
+        shape = request.model, request.schema is None
+        if shape not in self._of_prompts:
+            question = harmless(request)
+            self._of_prompts[shape] = PromptRefusals(lambda: self._protocol.chat(self._accepted(question)))
+        return self._of_prompts[shape]
+
+    async def _chat_without(self, request: ChatRequest, first: ProviderUnavailable, asked_at: float) -> Reply:
+        """Omit the optional fields that an error names, or all of them if the server refuses every request."""
+        error, refuses_all = first, False
+        while True:
+            fields = self._protocol.optional_fields(request)
+            suspects = fields & error.named
+            if not suspects:
+                if not isinstance(error, ProviderMisconfigured):
+                    raise first
+                if not refuses_all and await self.concern_one_request(request, asked_at):
+                    raise PromptRefused(problem=first.problem)
+                refuses_all = True
+                suspects = fields
+            if not suspects:
+                raise first
+            request = replace(request, left_out=request.left_out | suspects)
+            try:
+                reply = await self._protocol.chat(request)
+            except ProviderUnavailable as again:
+                error = again
+            else:
+                await self._learn(harmless(request))
+                return reply
+
+    async def _learn(self, question: ChatRequest) -> None:
+        """Omit a field permanently only if the server refuses a harmless question because of it.
+
+        A filter's error may name a field too, because it quotes the prompt.
+        """
+        async with self._learning:
+            for field in sorted(question.left_out - self.left_out):
+                try:
+                    await self._protocol.chat(replace(question, left_out=question.left_out - {field}))
+                except ProviderUnavailable as error:
+                    if isinstance(error, ProviderMisconfigured) or field in error.named:
+                        self.left_out |= {field}
+                        log.warning("llm_field_left_out", stage="summarize", field=field, problem=error.problem)
+                except ProviderError:
+                    pass
+
+
+def harmless(request: ChatRequest) -> ChatRequest:
+    """Make a question that no filter refuses, in the form of another one."""
+    return replace(request, messages=[{"role": "user", "content": "Answer with yes."}], max_tokens=HARMLESS_TOKENS)
+
+
+Question = Callable[[str | None], ChatRequest]
+"""Makes a question, given what was wrong with the previous answer."""
+Read = Callable[[str], T]
+"""Reads an answer's text. Raises: AnswerInvalid if it is unusable."""
+
+
+class LlmClient:
+    """Asks one LLM server."""
+
+    def __init__(
+        self,
+        protocol: ChatProtocol,
+        llm: Llm,
+        metrics: Metrics,
+        tracer: Tracer,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`close` is called when the client is closed."""
+        self.name = protocol.name
+        self.llm = llm
+        self.refusals = Refusals(protocol)
+        self._calls = asyncio.Semaphore(llm.max_concurrency)
+        self.metrics = metrics
+        self._tracer = tracer
+        self._close = close
+
+    async def check(self, schema: dict[str, Any] | None = None) -> None:
+        """Ask each model a short question, in the form of the real ones. Raises: ProviderError.
+
+        `schema` is the JSON schema that the model for summaries has to follow.
+        """
+        await self.refusals.chat(harmless(ChatRequest([], 0, schema)))
+        if self.llm.title_model:
+            await self.refusals.chat(harmless(ChatRequest([], 0, model=self.llm.title_model)))
+
+    async def close(self) -> None:
+        if self._close:
+            await self._close()
+
+    async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
+        """Return what `read` makes of the answer. Raises: ProviderError."""
+        deadline = asking.deadline
+        async with deadline.hold(self._calls):
+            model = request.model or self.llm.model
+            began = time.monotonic()
+            with self._observed(model) as span:
+                try:
+                    async with asyncio.timeout(deadline.left):
+                        reply = await self.refusals.chat(request)
+                except TimeoutError:
+                    raise ProviderUnavailable(problem=TIME_IS_UP) from None
+                took = time.monotonic() - began
+                usage = reply.usage
+                self.metrics.llm_requests.labels(reply.outcome).inc()
+                self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
+                self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
+                self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
+                span.set_attributes(
+                    {
+                        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+                        "gen_ai.usage.output_tokens": usage.completion_tokens,
+                        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+                        "afterword.outcome": reply.outcome,
+                    }
+                )
+        asking.used += reply.usage + Usage(seconds=took)
+        return read(reply.complete_text)
+
+    @contextmanager
+    def _observed(self, model: str | None) -> Iterator[Span]:
+        """Trace and time one call, and count its error."""
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
+        if model:
+            attributes["gen_ai.request.model"] = model
+        name = f"chat {model}" if model else "chat"
+        began, error_type = time.monotonic(), ""
+        with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
+            try:
+                yield span
+            except ProviderError as error:
+                error_type = error.error_type
+                self.metrics.llm_requests.labels(error_type).inc()
+                raise
+            finally:
+                seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
+                seconds.observe(time.monotonic() - began)
+
+
+@dataclass
+class Asking:
+    """Asks the questions of one request. They share a deadline, and `used` has the tokens of all calls so far."""
+
+    client: LlmClient
+    retry_seconds: float
+    """Time for the retries of a question."""
+    deadline: Deadline = field(default_factory=Deadline)
+    used: Usage = field(default_factory=Usage)
+
+    async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
+        """Return what `read` makes of the answer. While it may help, ask again, saying what was wrong with the answer.
+
+        `problem` is what was wrong before. Raises: ProviderError with the `usage` of all calls so far.
+        """
+
+        last: tuple[ChatRequest, float] | None = None
+
+        async def once() -> T:
+            nonlocal problem, last
+            request = question(problem)
+            last = request, asyncio.get_running_loop().time()
+            try:
+                return await self.client.answer(request, read, self)
+            except AnswerInvalid as error:
+                problem = error.problem
+                raise
+
+        llm = self.client.llm
+        try:
+            return await retrying(
+                STAGE, once, llm.attempts, self.retry_seconds, self.deadline, self.client.metrics, ANSWERS
+            )
+        except ProviderError as error:
+            error.usage = self.used
+            if last and await self._is_of_one_request(error, *last):
+                raise PromptRefused(problem=error.problem, usage=self.used) from None
+            raise
+
+    async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:
+        """Return whether the server fails at this request but answers others. A refusal was judged when it came."""
+        fails = isinstance(error, ProviderUnavailable) and error.has_response and not error.retry_after
+        if not fails or isinstance(error, ProviderMisconfigured) or self.deadline.left <= 0:
+            return False
+        return await self.client.refusals.concern_one_request(request, asked_at)
+
+
+PROTOCOLS: Mapping[str, type[OpenAi | Ollama]] = {"openai": OpenAi, "ollama": Ollama}
+"""Chat protocols by `llm.provider`."""
+
+
+def make_client(llm: Llm, metrics: Metrics, tracer: Tracer) -> LlmClient:
+    """Make the client of the configured server, which connects with its first question.
+
+    Raises: ConfigurationError if the address, the key or the CA file cannot be used.
+    """
+    protocol = PROTOCOLS[llm.provider]
+    http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency)
+    return LlmClient(protocol(llm, http), llm, metrics, tracer, close=http.close)

@@ -1,1 +1,0 @@
-"""Calls to an LLM server: one client, and one small class per chat protocol."""
