@@ -11,7 +11,7 @@ Deleted content is not sent: each summary is compared with the stored one, and a
 import asyncio
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.headers import FOR_ENDPOINT, EventOwner, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.principal import MayRead, Principal, is_still_admitted
-from afterword.serving.problems import PositionInvalid
+from afterword.serving.problems import PositionInvalid, TooManyStreams
 from afterword.serving.reading import Parameters
 from afterword.serving.requests import services_of
 from afterword.serving.writing import require_own
@@ -74,6 +74,8 @@ POLL_MILLISECONDS = 500
 RECORDS_TOGETHER = 500
 WAIT_SECONDS = 1.0
 """Pause after an interruption."""
+STREAMS_OF_A_KEY = 500
+"""Upper limit for the open event streams of a key in one process."""
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 1.0
 """Together with `CACHED_SECONDS`, the cache time of keys, this ends a stream within 5 s of its key's revocation."""
@@ -485,18 +487,21 @@ class EventStream(EventSourceResponse):
         """Open the stream. Raises: TooManyStreams; BrokerUnavailable if the feed has not started."""
         services = services_of(request)
         services.feed.require_running()
-        services.streams.require_room(principal.key_id)
+        self._open, self._key_id = services.open_streams, principal.key_id
+        if services.settings.serve.auth != "none" and self._open[self._key_id] >= STREAMS_OF_A_KEY:
+            raise TooManyStreams(limit=STREAMS_OF_A_KEY)
         super().__init__(
             _while_admitted(request, principal, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS
         )
-        self._streams, self._key_id = services.streams, principal.key_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._open[self._key_id] += 1
         try:
-            with self._streams.counted(self._key_id):
-                await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send)
         except SendTimeoutError:
             log.info("client_too_slow", stage="serve")
+        finally:
+            self._open -= Counter([self._key_id])  # in place, and keys without streams are dropped
 
 
 async def _while_admitted(

@@ -4,9 +4,7 @@ import hashlib
 import math
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NoReturn, Protocol, get_args
@@ -19,7 +17,7 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from afterword.reading.context import ANYONE, Anyone, Owner
 from afterword.schemas.base import utc_milliseconds
-from afterword.serving.problems import NotPermitted, RequestInvalid, TooManyRequests, TooManyStreams, Unauthenticated
+from afterword.serving.problems import NotPermitted, RequestInvalid, TooManyRequests, Unauthenticated
 from afterword.serving.requests import services_of
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys
@@ -35,8 +33,6 @@ KEY_BYTES = 32
 CACHED_SECONDS = 2.0
 """A revoked key is refused within this time."""
 MOST_CACHED = 1000
-STREAMS_OF_A_KEY = 500
-"""Upper limit for the open event streams of a key in one process."""
 MOST_REMEMBERED = 10_000
 
 
@@ -236,27 +232,3 @@ class Rates:
     async def _refuse(self, limit: RateLimitItemPerMinute, name: str) -> NoReturn:
         until = (await self._counters.get_window_stats(limit, name)).reset_time
         raise TooManyRequests(limit=limit.amount, retry_after=max(1, math.ceil(until - time.time())))
-
-
-class Streams:
-    """Counts open event streams by name. `most` is the limit for each name; 0 means unlimited."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._open: Counter[str] = Counter()
-
-    def require_room(self, name: str) -> None:
-        """Check that the name has room for another stream. Raises: TooManyStreams."""
-        if 0 < self._most <= self._open[name]:
-            raise TooManyStreams(limit=self._most)
-
-    @contextmanager
-    def counted(self, name: str) -> Iterator[None]:
-        """Count a stream while it is open."""
-        self._open[name] += 1
-        try:
-            yield
-        finally:
-            self._open[name] -= 1
-            if not self._open[name]:
-                del self._open[name]

@@ -202,8 +202,3 @@ async def show_error(_: Request, error: Exception) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     problems = error.problems if isinstance(error, RequestInvalid) else ()
     return problem_response(status, error.error_type, detail, problems, headers)
-
-
-def fault_response() -> Response:
-    """Build the answer to an unexpected error."""
-    return problem_response(500, "internal_server_error", FAILED)

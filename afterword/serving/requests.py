@@ -5,11 +5,13 @@ Bodies are validated as strictly as records of the topics.
 
 import asyncio
 import re
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import unquote
 
 from fastapi import Depends, Path, Request
@@ -28,10 +30,11 @@ from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
     from afterword.serving.events import Feed
-    from afterword.serving.principal import Authenticator, Rates, Streams
+    from afterword.serving.principal import Authenticator, Rates
     from afterword.serving.writing import Outbox
 
 PING_SECONDS = 3.0
+READ_SECONDS = 10.0
 JSON = "application/json"
 BODY_SECONDS = 30.0
 """The body of a request must arrive within this time."""
@@ -46,6 +49,7 @@ STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re
 PARSER: Final = ThreadPoolExecutor(1, "parser")
 """Parses large bodies one at a time, so that the event loop gets its turn in between."""
 B = TypeVar("B", bound=BaseModel)
+K = TypeVar("K")
 T = TypeVar("T")
 MOST_CHARACTERS = 256
 MOST_EPISODE_ID_CHARACTERS = 2 * 3 * MOST_CHARACTERS + 24
@@ -64,13 +68,14 @@ class Services:
     memory: Memory
     authenticator: "Authenticator"
     rates: "Rates"
-    streams: "Streams"
     metrics: Metrics
     outbox: "Outbox"
     feed: "Feed"
     erasures: ErasureRunner
     warming: "asyncio.Task[None] | None" = None
     """A task that must end before the server is ready."""
+    open_streams: Counter[str] = field(default_factory=Counter)
+    """Numbers of open event streams by key."""
 
     async def database_answers(self) -> bool:
         try:
@@ -93,6 +98,25 @@ async def in_time(kafka: Kafka, seconds: float, work: Awaitable[T]) -> T:
             return await work
     except TimeoutError:
         raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=f"no answer in {seconds:g} s") from None
+
+
+class SharedRead(Generic[K, T]):
+    """Shares what was read from Kafka with all visitors, so that open pages do not add up."""
+
+    def __init__(self, kafka: Kafka, read: Callable[[K], Awaitable[T]], fresh_seconds: float) -> None:
+        self._kafka = kafka
+        self._read = read
+        self._fresh_seconds = fresh_seconds
+        self._reading = asyncio.Lock()
+        self._known: dict[K, tuple[float, T]] = {}
+
+    async def get(self, key: K) -> T:
+        """Read, unless the last result is still fresh. Raises: BrokerUnavailable, and what `read` raises."""
+        async with self._reading:
+            if key not in self._known or time.monotonic() - self._known[key][0] >= self._fresh_seconds:
+                found = await in_time(self._kafka, READ_SECONDS, self._read(key))
+                self._known[key] = time.monotonic(), found
+            return self._known[key][1]
 
 
 def body_of(model: type[B], most: int = MOST_BYTES) -> Any:

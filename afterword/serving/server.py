@@ -36,14 +36,14 @@ from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.serving import events, reading, tools, writing
 from afterword.serving.events import Feed
-from afterword.serving.page import changing, chat, conversation, finding, live, operating, people, visitor
-from afterword.serving.page.finding import RecentMessages
-from afterword.serving.page.live import LagReader
+from afterword.serving.page import chat, conversations, operating, people, visitor
+from afterword.serving.page.conversations import LATEST_SECONDS, latest_conversations
+from afterword.serving.page.operating import LAG_SECONDS, read_lag
 from afterword.serving.page.rendering import STATIC
 from afterword.serving.page.visitor import Seal
-from afterword.serving.principal import STREAMS_OF_A_KEY, Authenticator, KeyHolders, Nobody, Rates, Streams
-from afterword.serving.problems import RESPONSES, ProblemDocument, fault_response, show_error
-from afterword.serving.requests import BODIES, EncodedPaths, Services, services_of
+from afterword.serving.principal import Authenticator, KeyHolders, Nobody, Rates
+from afterword.serving.problems import FAILED, RESPONSES, ProblemDocument, problem_response, show_error
+from afterword.serving.requests import BODIES, EncodedPaths, Services, SharedRead, services_of
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
@@ -117,7 +117,6 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             memory=memory,
             authenticator=authenticator(settings.serve, stores),
             rates=Rates(settings.serve.requests_per_minute),
-            streams=Streams(0 if settings.serve.auth == "none" else STREAMS_OF_A_KEY),
             metrics=metrics,
             outbox=outbox,
             feed=feed,
@@ -178,7 +177,7 @@ async def show_metrics(request: Request) -> Response:
     return Response(services_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-SCREENS = (visitor, live, conversation, changing, people, chat, finding, operating)
+SCREENS = (visitor, conversations, people, chat, operating)
 ROUTERS = (
     reading.router,
     writing.router,
@@ -216,8 +215,9 @@ def make_app(services: Services) -> FastAPI:
     app.mount("/static", StaticFiles(directory=STATIC))
     app.state.services = services
     app.state.seal = Seal(settings.cookie_secret)
-    app.state.lag_reader = LagReader(services.settings)
-    app.state.recent_messages = RecentMessages(services.settings.kafka)
+    kafka = services.settings.kafka
+    app.state.lag = SharedRead(kafka, lambda _: read_lag(services.settings), LAG_SECONDS)
+    app.state.latest = SharedRead(kafka, partial(latest_conversations, kafka), LATEST_SECONDS)
     for kind in (AfterwordError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, show_error)
     # the last middleware added is the outermost
@@ -280,7 +280,7 @@ class AccessMiddleware:
         except Exception as error:  # noqa: BLE001 – the wrapper around every route, because uvicorn would log the error's text
             log.error("request_failed", stage="serve", error_type=type(error).__name__)
             if status is None:
-                await fault_response()(scope, receive, answer)
+                await problem_response(500, "internal_server_error", FAILED)(scope, receive, answer)
         finally:
             self._note(scope, 500 if status is None else status, time.perf_counter() - began)
 

@@ -273,13 +273,6 @@ def agent_principal(principal: Principal, settings: Serve) -> Principal:
     return replace(principal, user_id=settings.mcp_user or ANYONE, tenant_id=settings.mcp_tenant or None)
 
 
-def require_user(principal: Principal) -> None:
-    """Check that the principal is bound to one user, or else a model could choose one. Raises: NotPermitted."""
-    if principal.user_id is ANYONE:
-        problem = "an agent may only read one user's memory: bind its key to a user, or set AFTERWORD_SERVE__MCP_USER"
-        raise NotPermitted(problem=problem)
-
-
 async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Call a tool. Raises: AfterwordError."""
     tool = next((tool for tool in TOOLS if tool.name == name), None)
@@ -287,7 +280,9 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
         raise NotFound(what="tool")
     if not toolbox.principal.may(tool.scope):
         raise NotPermitted(problem=f"the key lacks the scope {tool.scope}")
-    require_user(toolbox.principal)
+    if toolbox.principal.user_id is ANYONE:  # or else a model could choose one
+        problem = "an agent may only read one user's memory: bind its key to a user, or set AFTERWORD_SERVE__MCP_USER"
+        raise NotPermitted(problem=problem)
     try:
         fields = tool.arguments.model_fields  # null means the default, and so does the empty text of an optional field
         unset = {name: (None,) if field.is_required() else (None, "") for name, field in fields.items()}

@@ -13,9 +13,9 @@ from afterword.reading.memory import MAX_TOKENS, Memory, hits_as_text
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
-from afterword.serving.page.conversation import ConversationQuery, WholeQuery, seen_conversation, thread_of
+from afterword.serving.page.conversations import ConversationQuery, WholeQuery, seen_conversation, thread_of
 from afterword.serving.page.rendering import PageRoute, fragment, refreshing_page, see_other
-from afterword.serving.page.visitor import LocalVisitor, Submitted, field
+from afterword.serving.page.visitor import LocalVisitor, Submitted, only_value
 from afterword.serving.reading import Parameters
 from afterword.serving.requests import Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation, write_events
@@ -73,7 +73,7 @@ async def say(
     request: Request, _: LocalVisitor, wanted: Annotated[WholeQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
     """Send a message, and the LLM's answer if there is an LLM."""
-    services, content = services_of(request), field(fields, "content", MOST_CHARACTERS).strip()
+    services, content = services_of(request), only_value(fields, "content", MOST_CHARACTERS).strip()
     problem = None
     if content:
         await _send(services, wanted.id, "user", content)
@@ -91,7 +91,7 @@ async def close(
 ) -> RedirectResponse:
     """Close the episode, and start another conversation if requested."""
     await flush_conversation(request, principal, wanted.id, FlushBody())
-    return see_other("/chat", id=_new_id() if field(fields, "then") == "new" else wanted.id)
+    return see_other("/chat", id=_new_id() if only_value(fields, "then") == "new" else wanted.id)
 
 
 async def with_memory(memory: Memory, conversation_id: str, question: str) -> Prompt:

@@ -1,20 +1,44 @@
-"""Screens for operators: health, and dead letters to inspect, replay or discard."""
+"""Screens that show how everything is running: Live, health, and dead letters to inspect, replay or discard."""
 
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
+import structlog
+from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Query, Request
+from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue
+from afterword.operating.dlq import Action, DeadLetterQueue, Filters, NoSuchDeadLetter, open_queue
+from afterword.schemas import SummaryCreated, Usage
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.serving.page.rendering import PageRoute, html_page, see_other
-from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
+from afterword.serving.events import ALL, TICK_SECONDS, EventStream, Feed, Published, StreamFilter
+from afterword.serving.page.rendering import PageRoute, fragment, html_page, see_other
+from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, only_value
 from afterword.serving.problems import NotFound, RequestInvalid
-from afterword.serving.requests import in_time, services_of
+from afterword.serving.requests import SharedRead, in_time, services_of
+from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
+from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
+from afterword.streams.summarizer.summary import EXTRACTIVE
 from afterword.version import running_version
 
+SHOWN_AT_ONCE = 40
+"""Number of events shown per tick. All of them are counted."""
+RECENT_RECORDS = 200
+"""Number of past records per partition that are counted when a visitor arrives."""
+COUNTED_HOURS = 24
+RECENT_SECONDS = 8.0
+LAG_SECONDS = 4.0
+"""The lag is read again once it is this old."""
+MOST_COUNTED = 5000
+"""Dead letters are counted one by one up to this many records."""
 LISTED = 200
 SHOWN_BYTES = 64 * 2**10
 """How much of a value is shown. The command line shows all of it."""
@@ -24,6 +48,105 @@ WORK_SECONDS = 25.0
 ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class LiveTotals:
+    """What a visitor's events add up to."""
+
+    events: Counter[str] = field(default_factory=Counter)
+    """Counts by kind. Summaries that no LLM wrote also count as `fallback` or `extractive`."""
+    usage: Usage = field(default_factory=Usage)
+    """Tokens and seconds that the LLM used for all summaries."""
+    asked: int = 0
+    """Number of summaries for which an LLM was called."""
+
+    def count(self, events: Iterable[Published]) -> None:
+        for published in events:
+            self.events[published.kind] += 1
+            if isinstance(event := published.event, SummaryCreated):
+                is_fallback = event.quality.source == "fallback"
+                self.events["extractive" if event.quality.reason == EXTRACTIVE else "fallback"] += is_fallback
+                self.usage += event.usage
+                self.asked += bool(event.usage.prompt_tokens)
+
+
+@router.get("/")
+async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show the screen. Its events come from `/live/events`."""
+    return html_page(request, "live.html", principal, counted=RECENT_RECORDS)
+
+
+@router.get("/live/events")
+async def stream_live(request: Request, principal: ReadingVisitor) -> EventStream:
+    """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
+    feed = services_of(request).feed
+    wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
+    return EventStream(request, principal, live_parts(feed, wanted))
+
+
+async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the latest events, then every second the totals and the events since. Totals begin 24 hours ago."""
+    totals, here = LiveTotals(), feed.offsets
+    past = await recent_events(feed, wanted)
+    since = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
+    totals.count(published for published in past if published.at >= since)
+    yield ServerSentEvent(_entries(past[-SHOWN_AT_ONCE:]), event="history")
+    async with aclosing(feed.follow(wanted, here)) as batches:
+        async for batch in batches:
+            totals.count(batch.events)
+            if batch.events:
+                yield ServerSentEvent(_entries(batch.events[-SHOWN_AT_ONCE:]), event="entries")
+            yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
+            if batch.events:  # a batch without events comes after TICK_SECONDS
+                await asyncio.sleep(TICK_SECONDS)
+
+
+async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
+    """List a visitor's latest events, oldest first. The list is empty if they cannot be read in time."""
+    try:
+        async with asyncio.timeout(RECENT_SECONDS):
+            found = await feed.recent(wanted, RECENT_RECORDS)
+    except (TimeoutError, KafkaError, BrokerUnavailable, StoreUnavailable) as error:
+        log.warning("recent_events_not_read", stage="serve", error_type=type(error).__name__)
+        return []
+    return sorted(found, key=lambda published: published.at)
+
+
+def _entries(events: Sequence[Published]) -> str:
+    return fragment("live_entries.html", entries=events[::-1])
+
+
+async def read_lag(settings: Settings) -> dict[str, int | None]:
+    """Return how many records each worker has yet to read, how many messages there are, and how many dead letters.
+
+    `dead_letters` is None if there are too many records to count. Raises: BrokerUnavailable, KafkaError, TopicMissing.
+    """
+    kafka = settings.kafka
+    async with open_log(kafka) as reading:
+        messages, episodes = await reading.ends(kafka.messages_topic), await reading.ends(kafka.episodes_topic)
+        queue = DeadLetterQueue(settings, reading)
+        topics = await queue.topics()
+        async with reading.reader(*topics) as consumer:
+            assigned = list(consumer.assignment())
+            first, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
+        few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
+        found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
+        return {
+            "segmenter": await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
+            "archiver": await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
+            "summarizer": await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
+            "messages": sum(messages.values()),
+            "dead_letters": sum(counts.found for counts in found) if few else None,
+        }
+
+
+@router.get("/live/lag")
+async def show_lag(request: Request, principal: OperatingVisitor) -> HTMLResponse:
+    """Show how far behind the workers are."""
+    lag: SharedRead[None, dict[str, int | None]] = request.app.state.lag
+    return html_page(request, "live_lag.html", principal, lags=await lag.get(None))
 
 
 @router.get("/health")
@@ -110,7 +233,7 @@ async def show_dead_letter(
 @router.post("/dead-letters")
 async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Submitted) -> RedirectResponse:
     """Replay or discard the selected dead letters, each once."""
-    action = ACTIONS.get(field(fields, "action"))
+    action = ACTIONS.get(only_value(fields, "action"))
     addresses = frozenset(fields.get("address", ()))
     if action is None:
         raise RequestInvalid(problems=[("action", "must be replay or discard")])

@@ -1,11 +1,11 @@
-"""The screens about people: the list of users, and what is known about one person, from where, and how to forget it."""
+"""Screens about people: who they are, what is known about them and from where, and how to forget or erase it."""
 
 import asyncio
 import hashlib
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -13,14 +13,14 @@ from afterword.reading.context import ANYONE
 from afterword.reading.profile import PROFILE_TOKENS, KnownFact
 from afterword.schemas import FactKind
 from afterword.schemas.base import Id
-from afterword.serving.page.conversation import seen_conversation
+from afterword.serving.page.conversations import seen_conversation
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
-from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVisitor
+from afterword.serving.page.visitor import ErasingVisitor, ReadingVisitor, Submitted, WritingVisitor, only_value
 from afterword.serving.principal import Principal
-from afterword.serving.problems import RequestInvalid, existing
-from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
-from afterword.serving.requests import services_of
-from afterword.serving.writing import DeletionQuery, delete_message
+from afterword.serving.problems import RequestInvalid, existing, problems_of
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters, UsersQuery
+from afterword.serving.requests import MOST_CHARACTERS, services_of
+from afterword.serving.writing import DeletionQuery, ErasureBody, delete_message, request_erasure, show_erasure
 
 KNOWN_TOKENS = 10_000
 """Upper limit for the facts on a person's screen, in tokens."""
@@ -53,6 +53,12 @@ class LoadedQuery(OwnedParameters):
 class FactQuery(OwnedParameters):
     fact: str = Field(max_length=64)
     """Digest of the fact. Addresses must not contain text from conversations."""
+
+
+class ErasureQuery(Parameters):
+    id: str = Field(min_length=1, max_length=MOST_CHARACTERS)
+    part: bool = False
+    """Whether to show only the part that refreshes itself."""
 
 
 @router.get("/people", response_model=None)
@@ -150,3 +156,42 @@ def digest_of(fact: KnownFact) -> str:
 
 def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | None]:
     return principal.user(wanted.user_id), principal.tenant(wanted.tenant_id or None)
+
+
+@router.get("/erasures")
+async def show_erasure_form(
+    request: Request, principal: ErasingVisitor, wanted: Annotated[OwnedParameters, Query()]
+) -> HTMLResponse:
+    """Show two forms: one for a new erasure, one to look up another by its id."""
+    return html_page(request, "erasures.html", principal, **wanted.model_dump())
+
+
+@router.post("/erasures")
+async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: Submitted) -> RedirectResponse:
+    names = [name for name in ErasureBody.model_fields if fields.get(name, [""]) != [""]]
+    try:
+        body = ErasureBody.model_validate({name: only_value(fields, name) for name in names})
+    except ValidationError as error:
+        raise RequestInvalid(problems=problems_of(error, "form")) from None
+    asked = await request_erasure(request, Response(), principal, body)
+    return see_other("/erasure", id=asked.erasure_id)
+
+
+@router.get("/erasure")
+async def watch_erasure(
+    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
+) -> HTMLResponse:
+    """Show an erasure. Its state refreshes itself until it is done."""
+    found = await show_erasure(request, principal, wanted.id)
+    return html_page(request, "erasure_state.html" if wanted.part else "erasure.html", principal, erasure=found)
+
+
+@router.get("/erasure/receipt")
+async def send_receipt(
+    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
+) -> Response:
+    """Send the receipt as a file that `afterword erase verify` can read."""
+    receipt = existing("receipt", (await show_erasure(request, principal, wanted.id)).receipt)
+    content = receipt.model_dump_json(indent=2) + "\n"
+    headers = {"Content-Disposition": 'attachment; filename="receipt.json"'}
+    return Response(content, media_type="application/json", headers=headers)

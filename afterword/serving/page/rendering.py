@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
-from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
+from afterword.schemas import CloseReason, SummaryCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
@@ -78,10 +78,7 @@ MESSAGES = {
     422: "The request is invalid.",
     429: "Too many requests. Try again in a minute.",
 }
-FIGURE = re.compile(r"\d{1,40}(?:[.,:/-]\d{1,40}){0,8}")
 WORD = re.compile(r"\w{1,100}")
-READ_CHARACTERS = 100_000
-"""How much of a message is searched for figures."""
 MARKED_CHARACTERS = 4000
 """How much of a text has matching words marked."""
 
@@ -176,7 +173,7 @@ def templates() -> Environment:
         closed=CLOSED.__getitem__,
         words=words,
         tokens=count_tokens,
-        evidence=with_evidence,
+        checked=with_unsupported,
         marked=with_words,
     )
     made.globals.update(
@@ -276,28 +273,11 @@ def error_page(request: Request, error: Exception) -> Response:
     return answer
 
 
-def figures_in(messages: Iterable[MessageCreated]) -> dict[str, str]:
-    """Map each figure in these messages to the anchor of the first message that contains it."""
-    found: dict[str, str] = {}
-    for message in messages:
-        place = anchor(message.id)
-        for figure in FIGURE.findall(message.content[:READ_CHARACTERS]):
-            found.setdefault(figure, place)
-    return found
-
-
-def with_evidence(text: str, unsupported: Sequence[str], sources: Mapping[str, str]) -> Markup:
-    """Underline unsupported tokens, and link every other figure to the message it came from."""
+def with_unsupported(text: str, unsupported: Sequence[str]) -> Markup:
+    """Underline the names and figures that occur in no message of the episode."""
     either = "|".join(map(re.escape, sorted({*unsupported} - {""}, key=len, reverse=True)))
     found = re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text) if either else ()
-    wrong = [(*one.span(), UNSUPPORTED, "</mark>") for one in found]
-    taken = {at for start, end, _, _ in wrong for at in range(start, end)}
-    linked = [
-        (*one.span(), f'<a class="source" href="#{sources[one[0]]}">', "</a>")
-        for one in FIGURE.finditer(text)
-        if one[0] in sources and one.start() not in taken and one.end() - 1 not in taken
-    ]
-    return _with(text, [*wrong, *linked])
+    return _with(text, [(*one.span(), UNSUPPORTED, "</mark>") for one in found])
 
 
 UNSUPPORTED = '<mark class="unsupported" title="This does not occur in any message of the episode">'

@@ -132,7 +132,7 @@ SubmittedKey = Annotated[FormFields, form(MOST_KEY_BYTES)]
 """Comes from a visitor who is not authenticated."""
 
 
-def field(fields: FormFields, name: str, most: int | None = None) -> str:
+def only_value(fields: FormFields, name: str, most: int | None = None) -> str:
     """Return a field's only value. Raises: RequestInvalid."""
     values = fields.get(name, [])
     if len(values) != 1 or (most is not None and len(values[0]) > most):
@@ -151,7 +151,7 @@ async def show_sign_in(request: Request) -> Response:
 @router.post(SIGN_IN)
 async def sign_in(request: Request, fields: SubmittedKey) -> Response:
     """Put the sealed key into a cookie that no script can read and no other site can send."""
-    token = field(fields, "key").strip()
+    token = only_value(fields, "key").strip()
     try:
         principal = await admit(request, token if TOKEN.fullmatch(token) else None, "read", "erase")
     except Unauthenticated:

@@ -12,7 +12,7 @@ from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.schemas.records import ProducerRecord
 from afterword.serving.events import Feed
-from afterword.serving.principal import Authenticator, Nobody, Rates, Streams
+from afterword.serving.principal import Authenticator, Nobody, Rates
 from afterword.serving.requests import Services
 from afterword.serving.server import make_app
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
@@ -81,7 +81,6 @@ async def serving(
         memory=memory or remembered.memory,
         authenticator=authenticator or Nobody(),
         rates=Rates(serve.requests_per_minute),
-        streams=Streams(1),
         metrics=metrics,
         outbox=broker,
         feed=Feed(Kafka(), metrics, remembered.episodes.versions),

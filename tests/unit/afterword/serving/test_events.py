@@ -2,6 +2,7 @@
 
 import asyncio
 import weakref
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from afterword.serving.events import (
     CHECK_SECONDS,
     LATE_SECONDS,
     MOST_UNREAD,
+    STREAMS_OF_A_KEY,
     TICK_SECONDS,
     EventStream,
     Feed,
@@ -35,11 +37,11 @@ from afterword.serving.events import (
     offsets_of,
     position_id,
 )
-from afterword.serving.principal import CACHED_SECONDS, Principal, Streams, is_still_admitted
+from afterword.serving.principal import CACHED_SECONDS, Principal, is_still_admitted
 from afterword.serving.problems import PositionInvalid, TooManyStreams, Unauthenticated
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
-from afterword.streams.settings import Kafka
+from afterword.streams.settings import Kafka, Serve, Settings
 from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 from tests.blocking import MOST_SHARE, blocking
@@ -441,9 +443,16 @@ class Revocable:
 
 
 def a_stream(
-    streams: Streams, keys: Revocable, content: AsyncGenerator[ServerSentEvent | None, None] | None = None
+    keys: Revocable,
+    content: AsyncGenerator[ServerSentEvent | None, None] | None = None,
+    opened: Counter[str] | None = None,
 ) -> EventStream:
-    services = SimpleNamespace(feed=Feeding().feed, streams=streams, authenticator=keys)
+    services = SimpleNamespace(
+        feed=Feeding().feed,
+        open_streams=Counter() if opened is None else opened,
+        authenticator=keys,
+        settings=Settings(serve=Serve(auth="keys")),
+    )
     state = SimpleNamespace(services=services)
     request: Any = SimpleNamespace(app=SimpleNamespace(state=state), state=SimpleNamespace(token="secret"))
     return EventStream(request, keys.holder, content or endless())
@@ -462,7 +471,7 @@ async def test_a_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.
         sent.append(message)
         keys.is_revoked = True
 
-    await asyncio.wait_for(a_stream(Streams(1), keys)(SCOPE, receive, send), 60)
+    await asyncio.wait_for(a_stream(keys)(SCOPE, receive, send), 60)
     assert sent[-1]["more_body"] is False
 
 
@@ -491,7 +500,7 @@ async def test_a_stream_ends_with_a_warning_when_kafka_or_the_store_is_away(erro
         sent.append(message)
 
     with capture_logs() as logs:
-        await asyncio.wait_for(a_stream(Streams(1), Revocable("a"), content())(SCOPE, receive, send), 60)
+        await asyncio.wait_for(a_stream(Revocable("a"), content())(SCOPE, receive, send), 60)
     assert sent[-1]["more_body"] is False
     warning = {"event": "stream_interrupted", "log_level": "warning", "stage": "serve"}
     assert logs == [{**warning, "error_type": type(error).__name__}]
@@ -530,8 +539,9 @@ async def endless() -> AsyncGenerator[ServerSentEvent | None, None]:
         yield None
 
 
-async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
-    streams, begun, silence = Streams(2), asyncio.Event(), asyncio.Event()
+async def test_a_key_has_so_many_streams_open_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "STREAMS_OF_A_KEY", 2)
+    open_streams, begun, silence = Counter[str](), asyncio.Event(), asyncio.Event()
     a, b = Revocable("a"), Revocable("b")
 
     async def receive() -> dict[str, Any]:
@@ -545,24 +555,15 @@ async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
     opened = []
     for _ in range(2):
         begun.clear()
-        opened.append(asyncio.create_task(a_stream(streams, a)(SCOPE, receive, send)))
+        opened.append(asyncio.create_task(a_stream(a, opened=open_streams)(SCOPE, receive, send)))
         await begun.wait()
     with pytest.raises(TooManyStreams):
-        a_stream(streams, a)
-    a_stream(streams, b)
+        a_stream(a, opened=open_streams)
+    a_stream(b, opened=open_streams)
     silence.set()
     await asyncio.gather(*opened)
-    a_stream(streams, a)
-    assert not streams._open, "nothing is kept of keys that have none"
-
-
-async def test_a_stream_too_many_is_refused_and_told_when_to_come_back() -> None:
-    async with serving() as served:
-        served.services.feed._offsets = Feeding().feed.offsets
-        with served.services.streams.counted("local"):
-            answer = await served.client.get("/v1/events")
-        assert (answer.status_code, answer.json()["error_type"]) == (429, "too_many_streams")
-        assert int(answer.headers["Retry-After"]) > 0
+    a_stream(a, opened=open_streams)
+    assert not open_streams, "nothing is kept of keys that have none"
 
 
 @pytest.mark.parametrize(
@@ -570,17 +571,19 @@ async def test_a_stream_too_many_is_refused_and_told_when_to_come_back() -> None
     [
         (Holder(tenant_id="t1", user_id="u2"), 404),
         (Holder(tenant_id="t2"), 404),
-        (Holder(tenant_id="t1", user_id="u1"), 429),
+        (Holder(tenant_id="t1", user_id="u1"), 429),  # otherwise an admitted stream would never end
     ],
 )
 async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(holder: Holder, status: int) -> None:
-    async with serving(holder) as served:
+    async with serving(holder, auth="keys") as served:
         await served.remembered.say("Hello.", conversation_id="c1", user_id="u1")
         served.services.feed._offsets = Feeding().feed.offsets
-        key_id = (await holder.principal("any")).key_id
-        with served.services.streams.counted(key_id):  # otherwise an admitted stream would never end
-            answer = await served.client.get("/v1/events", params={"conversation_id": "c1"})
+        served.services.open_streams[(await holder.principal("any")).key_id] = STREAMS_OF_A_KEY
+        answer = await served.client.get("/v1/events", params={"conversation_id": "c1"})
         assert answer.status_code == status
+        if status == 429:
+            assert answer.json()["error_type"] == "too_many_streams"
+            assert int(answer.headers["Retry-After"]) > 0
 
 
 async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None:

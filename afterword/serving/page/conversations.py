@@ -1,0 +1,319 @@
+"""Screens of conversations: the latest, a search in all of them, and one with what was made of it and the forms that
+change it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from afterword.reading.context import ANYONE
+from afterword.reading.memory import MAX_TOKENS, ConversationDetails
+from afterword.schemas import MessageCreated
+from afterword.schemas.base import Id
+from afterword.schemas.headers import CE_TYPE, header
+from afterword.schemas.messages import MESSAGE_CREATED
+from afterword.serving.page.rendering import PageRoute, fragment, html_page, refreshing_page, see_other, word_finder
+from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVisitor, only_value, seal_of
+from afterword.serving.principal import Principal
+from afterword.serving.problems import RequestInvalid, existing
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent
+from afterword.serving.requests import SharedRead, services_of
+from afterword.serving.writing import (
+    ChangeBody,
+    DeletionQuery,
+    FlushBody,
+    delete_conversation,
+    delete_message,
+    edit_message,
+    flush_conversation,
+)
+from afterword.streams.kafka.log_reader import batches, open_log
+from afterword.streams.settings import Kafka
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
+
+SHOWN = 12
+"""Number of conversations on the first page."""
+MOST_SHOWN = 96
+RECORDS_A_CONVERSATION = 10
+"""How many records of each partition are read for each conversation wanted."""
+LOOKED_UP_A_CONVERSATION = 20
+"""How many of these conversations are looked up at most for each one wanted."""
+LATEST_SECONDS = 2.0
+"""The latest conversations are read again once they are this old."""
+AT_A_TIME = 6
+"""Number of conversations looked up in the stores at once."""
+HITS = 10
+SEARCH_FIELDS = ("query", "user_id", "tenant_id")
+SEARCH = "search "
+"""Distinguishes a sealed search from a sealed key, which has no space."""
+MESSAGES_ON_PAGE = 50
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+class WholeQuery(ByAgent):
+    id: Id
+
+
+class ConversationQuery(WholeQuery):
+    sent: bool = False
+    """Whether a change was just sent."""
+    before: str | None = Field(None, max_length=2000)
+    episodes_before: int | None = Field(None, ge=1, le=2**53)
+    version: str | None = Field(None, max_length=64)
+    """Version of the thread that the page is showing, in requests for the thread alone."""
+
+
+class ShownContextQuery(WholeQuery):
+    max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
+
+
+class MessageQuery(WholeQuery):
+    message_id: Id
+
+
+class ChangeQuery(WholeQuery):
+    message_id: Id | None = None
+    """The message to change; absent for the conversation."""
+
+
+@router.get("/conversations")
+async def show_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show a search form, and the conversations with the latest messages."""
+    return html_page(request, "conversations.html", principal, user_id="", tenant_id="")
+
+
+async def latest_conversations(kafka: Kafka, count: int) -> list[str]:
+    """Return conversation ids, most recent message first.
+
+    They come from the end of the messages topic. Their text comes from the archive, because a record's own text may
+    have to be redacted, edited or deleted. Raises: BrokerUnavailable, KafkaError, TopicStalled.
+    """
+    last: dict[str, int] = {}
+    async with open_log(kafka) as reading, reading.reader(kafka.messages_topic) as consumer:
+        partitions = list(consumer.assignment())
+        first, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+        for where in partitions:
+            consumer.seek(where, max(first[where], ends[where] - count * RECORDS_A_CONVERSATION))
+        async for batch in batches(consumer, ends):
+            for record in batch:
+                # an invalid record names no conversation that the archive has
+                if record.key and header(record.headers, CE_TYPE) in (MESSAGE_CREATED, None):
+                    name = record.key.decode(errors="replace")
+                    last[name] = max(record.timestamp, last.get(name, 0))
+            await asyncio.sleep(0)  # let others use the event loop
+    return sorted(last, key=lambda name: -last[name])
+
+
+@router.get("/conversations/recent")
+async def show_recent_conversations(
+    request: Request,
+    principal: ReadingVisitor,
+    count: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = SHOWN,
+    live: bool = False,
+) -> HTMLResponse:
+    """List `count` of the visitor's conversations by their last message, even before any summary.
+
+    With `live`, the list refreshes itself and has no further pages.
+    """
+    latest: SharedRead[int, list[str]] = request.app.state.latest
+    ids = await latest.get(count)
+    memory, owner = services_of(request).memory, principal.owner._asdict()
+
+    async def look_up(conversation_id: str) -> tuple[ConversationDetails, MessageCreated] | None:
+        details = await memory.conversation(conversation_id, **owner)
+        page = await memory.messages(conversation_id, 1, **owner) if details else None
+        return (details, page.messages[0]) if details and page and page.messages else None
+
+    found: list[tuple[ConversationDetails, MessageCreated]] = []
+    # most of them may be other people's, so the number of look-ups is limited
+    for start in range(0, min(len(ids), LOOKED_UP_A_CONVERSATION * count), AT_A_TIME):
+        found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
+        if len(found) >= count:
+            break
+    found = found[:count]
+    is_last = live or len(found) < count or count == MOST_SHOWN
+    more = None if is_last else min(2 * count, MOST_SHOWN)
+    return html_page(request, "conversations_recent.html", principal, recent=found, more=more)
+
+
+@router.get("/search")
+async def show_search(
+    request: Request, principal: ReadingVisitor, s: Annotated[str | None, Query(max_length=20_000)] = None
+) -> HTMLResponse:
+    """Show the form, and the hits of the sealed search `s`."""
+    found = seal_of(request).opened(s) or ""
+    asked = orjson.loads(found.removeprefix(SEARCH)) if found.startswith(SEARCH) else {}
+    query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
+    hits = None
+    if query:
+        owner: dict[str, Any] = {
+            "user_id": principal.user(user_id or None),
+            "tenant_id": principal.tenant(tenant_id or None),
+        }
+        hits = await services_of(request).memory.recall(query, k=HITS, **owner)
+    given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
+
+    def page() -> HTMLResponse:
+        lost = bool(s) and not asked
+        return html_page(request, "search.html", principal, lost=lost, find=word_finder(query), **given)
+
+    # rendered in a thread, because stemming long texts takes up to half a second
+    return await asyncio.to_thread(page)
+
+
+@router.post("/search")
+async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> RedirectResponse:
+    """Redirect to the address of the search, which can be revisited for as long as a visitor stays signed in.
+
+    What people search for is sealed, to keep it out of addresses and logs.
+    """
+    asked = {"query": only_value(fields, "query", MOST_QUERY_CHARACTERS).strip()}
+    if principal.user_id is ANYONE:
+        asked["user_id"] = principal.user(only_value(fields, "user_id", 256))
+    if principal.tenant_id is ANYONE:
+        asked["tenant_id"] = only_value(fields, "tenant_id", 256)
+    return see_other("/search", s=seal_of(request).sealed(SEARCH + orjson.dumps(asked).decode()))
+
+
+@dataclass
+class MessageRun:
+    """Consecutive messages of one episode, or of none."""
+
+    ordinal: int | None
+    episode: StoredEpisode | None = None
+    """The episode, which is shown beside its first run."""
+    messages: list[MessageCreated] = field(default_factory=list)
+
+
+def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]) -> list[MessageRun]:
+    """Group messages, given oldest first, by the episodes they belong to."""
+    of = {message_id: episode for episode in episodes for message_id in episode.summary.message_ids}
+    runs: list[MessageRun] = []
+    shown: set[int] = set()
+    for message in messages:
+        episode = of.get(message.id)
+        ordinal = episode.ordinal if episode else None
+        if not runs or runs[-1].ordinal != ordinal:
+            runs.append(MessageRun(ordinal))
+        if episode and episode.ordinal not in shown:
+            shown.add(episode.ordinal)
+            runs[-1].episode = episode
+        runs[-1].messages.append(message)
+    return runs
+
+
+@router.get("/conversation")
+async def show_conversation(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
+) -> Response:
+    """Show a conversation. Its messages and episodes refresh themselves."""
+    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
+    thread = await thread_of(request, principal, details, wanted)
+    templates = "conversation.html", "conversation_thread.html"
+    given: dict[str, Any] = {"details": details, "wanted": wanted, "budget": MAX_TOKENS}
+    return refreshing_page(request, *templates, principal, thread, wanted.version, **given)
+
+
+async def thread_of(
+    request: Request,
+    principal: Principal,
+    details: ConversationDetails,
+    wanted: ConversationQuery,
+    may_write: bool = True,
+) -> str:
+    """Render the page's messages and the episodes they belong to."""
+    memory, owner = services_of(request).memory, principal.owner._asdict()
+    found = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
+    messages = existing("conversation", found)
+    # each message is in at most one episode, so this many episodes are enough
+    episodes = await memory.episodes(wanted.id, MESSAGES_ON_PAGE + 1, wanted.episodes_before, wanted.agent_id, **owner)
+    runs = runs_of(messages.messages[::-1], episodes.episodes)
+    ordinals = [run.ordinal for run in runs if run.ordinal]
+    # in a thread, because rendering the Markdown of 50 messages may take seconds
+    return await asyncio.to_thread(
+        fragment,
+        "conversation_runs.html",
+        runs=runs,
+        details=details,
+        next_before=messages.next_before,
+        next_episodes=min(ordinals) + 1 if ordinals else wanted.episodes_before,
+        may_write=may_write and principal.may("write"),
+    )
+
+
+@router.get("/conversation/context")
+async def show_context(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ShownContextQuery, Query()]
+) -> HTMLResponse:
+    """Show what an agent would load within this many tokens."""
+    memory = services_of(request).memory
+    context = await memory.context(
+        wanted.id, max_tokens=wanted.max_tokens, agent_id=wanted.agent_id, **principal.owner._asdict()
+    )
+    found = existing("conversation", context)
+    return html_page(request, "conversation_context.html", principal, context=found, max_tokens=wanted.max_tokens)
+
+
+@router.get("/conversation/message")
+async def show_message(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[MessageQuery, Query()]
+) -> HTMLResponse:
+    """Show the whole text of a message."""
+    message = await seen_message(request, principal, wanted)
+    return html_page(request, "message_text.html", principal, message=message)
+
+
+async def seen_message(request: Request, principal: Principal, wanted: MessageQuery) -> MessageCreated:
+    """Find a message that the visitor may see. Raises: NotFound."""
+    memory = services_of(request).memory
+    found = await memory.find_messages(wanted.id, [wanted.message_id], **principal.owner._asdict())
+    return existing("message", next(iter(found), None))
+
+
+async def seen_conversation(
+    request: Request, principal: Principal, conversation_id: str, agent_id: str | None = None
+) -> ConversationDetails:
+    """Find a conversation that the visitor may see. Raises: NotFound."""
+    memory = services_of(request).memory
+    return existing("conversation", await memory.conversation(conversation_id, agent_id, **principal.owner._asdict()))
+
+
+@router.get("/conversation/edit")
+async def show_editor(
+    request: Request, principal: WritingVisitor, wanted: Annotated[MessageQuery, Query()]
+) -> HTMLResponse:
+    message = await seen_message(request, principal, wanted)
+    return html_page(request, "message_editor.html", principal, message=message, agent_id=wanted.agent_id)
+
+
+@router.post("/conversation")
+async def change_conversation(
+    request: Request, principal: WritingVisitor, wanted: Annotated[ChangeQuery, Query()], fields: Submitted
+) -> RedirectResponse:
+    """Carry out the submitted button's action. Deleting a conversation deletes it for all agents."""
+    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
+    deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
+    match only_value(fields, "action"), wanted.message_id:
+        case "save-message", str(message_id):
+            change = ChangeBody(tenant_id=details.tenant_id, content=only_value(fields, "content"))
+            await edit_message(request, principal, wanted.id, message_id, change)
+        case "delete-message", str(message_id):
+            await delete_message(request, principal, wanted.id, message_id, deletion)
+        case "close-episode", None:
+            flush = FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
+            await flush_conversation(request, principal, wanted.id, flush)
+        case "delete-conversation", None:
+            await delete_conversation(request, principal, wanted.id, deletion)
+            return see_other("/conversations")
+        case _:
+            expected = "save-message or delete-message with message_id, close-episode or delete-conversation without it"
+            raise RequestInvalid(problems=[("action", f"must be {expected}")])
+    return see_other("/conversation", id=wanted.id, agent_id=wanted.agent_id, sent="1")
