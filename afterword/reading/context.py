@@ -302,26 +302,20 @@ def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
 
 
 def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
+    """Keep the recent summaries first, then the latest row, and then the best sentences of the earlier rows."""
     # imported here because few contexts need it, and numpy and the languages take longer to load than everything else
     from afterword.streams.summarizer.extractive import whole_sentences
 
     title = summaries.title if count_tokens(summaries.title) <= max_tokens // 4 else ""
     room = max(0, max_tokens - count_tokens(title))
-    rolling = sum(map(count_tokens, summaries.rolling))
-    recent = whole_sentences("\n".join(summaries.recent), max(room // 2, room - rolling))
-    return Summaries(title, composed(summaries.rolling, room - count_tokens(recent)), tuple(recent.splitlines()))
-
-
-def composed(rows: Sequence[str], max_tokens: int) -> tuple[str, ...]:
-    """Fit the rows of a rolling summary into `max_tokens`: the latest row first, then the best of the earlier ones."""
-    if not rows:
-        return ()
-    from afterword.streams.summarizer.extractive import whole_sentences  # as above
-
-    latest = whole_sentences(rows[-1], max_tokens)
-    room, each = max(0, max_tokens - count_tokens(latest)), MOST_CHARACTERS // len(rows)
-    earlier = whole_sentences("\n".join(row[:each] for row in rows[:-1]), room)
-    return tuple(text for text in (earlier, latest) if text)
+    of_recent = max(room // 2, room - sum(map(count_tokens, summaries.rolling)))
+    recent = whole_sentences("\n".join(summaries.recent), of_recent)
+    room -= count_tokens(recent)
+    latest = whole_sentences("".join(summaries.rolling[-1:]), max(0, room))
+    each = MOST_CHARACTERS // max(len(summaries.rolling), 1)
+    rows = "\n".join(row[:each] for row in summaries.rolling[:-1])
+    earlier = whole_sentences(rows, max(0, room - count_tokens(latest)))
+    return Summaries(title, tuple(filter(None, (earlier, latest))), tuple(recent.splitlines()))
 
 
 async def _window(

@@ -102,7 +102,7 @@ class CursorInvalid(AfterwordError, ValueError):
     """{field} is not a cursor from an earlier page"""
 
 
-class ConversationEntry(Model):
+class ConversationCounts(Model):
     """A conversation, or an agent's part of it, with the counts of its summarized episodes."""
 
     conversation_id: str
@@ -112,10 +112,16 @@ class ConversationEntry(Model):
     """User of the conversation's first message."""
     tenant_id: str | None
     title: str
-    """Title of the last episode; empty while it is being rewritten after a deletion."""
+    """Title of the last episode; empty before the first one, and while the last one is being rewritten after a
+    deletion."""
     episode_count: int
     message_count: int
     """Messages in its episodes."""
+
+
+class ConversationEntry(ConversationCounts):
+    """A conversation, or an agent's part of it, that has summarized episodes."""
+
     summarized_at: Time
     """When its last summary was made."""
 
@@ -136,19 +142,9 @@ class UserPage(Model):
     """`after` for the next page; None if this is the last page."""
 
 
-class ConversationDetails(Model):
+class ConversationDetails(ConversationCounts):
     """The current state of a conversation in the stores, including messages that are not yet in an episode."""
 
-    conversation_id: str
-    agent_id: str | None
-    user_id: str
-    tenant_id: str | None
-    title: str
-    """Title of the last episode; empty before the first one, and while the last one is being rewritten after a
-    deletion."""
-    episode_count: int
-    message_count: int
-    """Messages in its episodes."""
     pending_count: int
     """Archived messages that are in no episode, except those that are never summarized."""
     summarized_at: Time | None
@@ -281,7 +277,7 @@ class Memory:
         known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
         if known is None:
             return None
-        entry = _entry(known) if isinstance(known, Conversation) else None
+        stored = known if isinstance(known, Conversation) else None
         selection = Selection(conversation_id, known.tenant_id, agent_id)
         counted = await self._messages.count(replace(selection, unsummarised=True))
         newest = await self._newest(selection, 1)
@@ -290,11 +286,11 @@ class Memory:
             agent_id=agent_id,
             user_id=known.user_id,
             tenant_id=known.tenant_id,
-            title=entry.title if entry else "",
-            episode_count=entry.episode_count if entry else 0,
-            message_count=entry.message_count if entry else 0,
+            title=stored.title if stored else "",
+            episode_count=stored.episode_count if stored else 0,
+            message_count=stored.message_count if stored else 0,
             pending_count=counted.messages - counted.skipped,
-            summarized_at=entry.summarized_at if entry else None,
+            summarized_at=stored.updated_at if stored else None,
             last_message_at=newest[0].message.sent_at if newest else None,
         )
 
@@ -604,15 +600,13 @@ class QueryEmbedder:
     def __init__(self, settings: EmbedderSettings) -> None:
         self._settings = settings
         self._embedder: OpenEmbedder | None = None
-        self._embed: Embed | None = None
 
     async def __call__(self, text: str) -> Dense | None:
-        if self._embed is None:
-            from afterword.streams.summarizer.embedders import make_embedder, query_embedder
+        from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 
+        if self._embedder is None:
             self._embedder = await asyncio.to_thread(make_embedder, self._settings)
-            self._embed = query_embedder(self._embedder)
-        return await self._embed(text)
+        return await query_embedder(self._embedder)(text)
 
     async def close(self) -> None:
         if self._embedder is not None:

@@ -111,7 +111,8 @@ class EpisodeSearch:
             name = one.candidate.episode_id
             episode = stored.get(name)
             if episode and episode.summary.short_summary and query.allows(episode):
-                kept = {key: score for key, score in _named(one).items() if key in episode.summary.message_ids}
+                found = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
+                kept = {key: score for key, score in found.items() if key in episode.summary.message_ids}
                 shows_all = await self._may_read_all(query, episode)
                 hit = Recalled.of(episode.summary, score=one.score, coverage=one.coverage, scores=one.scores)
                 shown.append(Hit(hit, kept, name in of_time, shows_all))
@@ -168,10 +169,6 @@ class EpisodeSearch:
             best[place]._replace(hit=best[place].hit.model_copy(update={"score": score}))
             for place, score in zip(fused, scores, strict=True)
         ] + list(shown[len(best) :])
-
-
-def _named(ranked: Ranked) -> dict[str, float]:
-    return {ranked.candidate.message_ids[place]: score for place, score in ranked.messages.items()}
 
 
 def _of_time(asked: AskedTime, ranked: Sequence[Ranked]) -> set[str]:
