@@ -27,9 +27,8 @@ from afterword.streams.redaction import ENTITIES, Span
 from afterword.streams.redaction.redactor import Redactor
 from afterword.streams.settings import Llm, QualitySettings, Redaction, Settings, load_settings
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.sqlite import SqliteFile
+from afterword.streams.stores.sqlite import SqliteEpisodes, SqliteFile, SqliteMessages
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.stores.sqlite_stores import SqliteEpisodes, SqliteMessages
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.facts import kind_of
 from afterword.streams.summarizer.providers import maker_of

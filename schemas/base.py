@@ -1,7 +1,8 @@
-"""The base model, ids and times that all events share."""
+"""What all events share: the base model, ids, times, and the repair of JSON with careless Unicode."""
 
 import json
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import (
@@ -18,8 +19,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from afterword.schemas.mending import mended
-
 Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """An identifier chosen by a producer: any text of 1 to 256 characters."""
 PartyId = Annotated[str, StringConstraints(max_length=256)]
@@ -30,11 +29,22 @@ TextList = Annotated[tuple[str, ...], Field(fail_fast=True)]
 bytes as the items themselves."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 
 
 def rfc3339(moment: datetime) -> str:
     """Format a moment as RFC 3339 in UTC, always with milliseconds, so that equal moments are equal strings."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return a moment in milliseconds since 1970."""
+    return (moment - EPOCH) // MILLISECOND
+
+
+def moment_at(milliseconds: int) -> datetime:
+    """Return the moment that is this many milliseconds after the beginning of 1970. Raises: OverflowError."""
+    return EPOCH + milliseconds * MILLISECOND
 
 
 def utc_milliseconds(moment: datetime) -> datetime:
@@ -74,6 +84,30 @@ Time = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 """A moment with a UTC offset, stored in UTC with milliseconds."""
+
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HIGH, _LOW = rb"[dD][89abAB][0-9a-fA-F]{2}", rb"[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(rb"\\u(?:%b(?!\\u%b)|(?<!\\u%b\\u)%b)" % (_HIGH, _LOW, _HIGH, _LOW))
+_ENCODED = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+"""A surrogate encoded as if it were a UTF-8 character."""
+MOST_MENDED = 10_000
+"""Data with this many defects is left alone: they are not an accident, and repairing them would take time."""
+NEVER = b"\xff"
+r"""A byte that never occurs in UTF-8. It stands in for an escaped backslash, after which `\\ud800` is plain text."""
+
+
+def mended(data: bytes) -> bytes:
+    """Drop a byte order mark and replace each lone surrogate, as left by a cut inside an emoji, with U+FFFD.
+
+    Returns equal bytes if there is nothing to repair. Runs in linear time.
+    """
+    found = data.removeprefix(BYTE_ORDER_MARK)
+    if NEVER in found:
+        return data
+    found, encoded = _ENCODED.subn("\ufffd".encode(), found, MOST_MENDED)
+    found, lone = _LONE.subn(rb"\\ufffd", found.replace(rb"\\", NEVER), MOST_MENDED)
+    return found.replace(NEVER, rb"\\") if max(encoded, lone) < MOST_MENDED else data
 
 
 class Model(BaseModel):

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
 
-from afterword.schemas.base import EPOCH, rfc3339
+from afterword.schemas.base import moment_at, rfc3339
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header, replacement_in
 
 DEAD_LETTER_PREFIX = RESERVED_PREFIX + "errors."
@@ -108,7 +108,7 @@ def dead_letter(
         "stage": stage,
         "type": error_type,
         "message": one_line(message),
-        "timestamp": rfc3339(EPOCH + timedelta(milliseconds=now_ms)),
+        "timestamp": rfc3339(moment_at(now_ms)),
         "attempts": str(attempts),
         **cut,
     }

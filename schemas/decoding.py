@@ -1,41 +1,21 @@
 """Decode records into models, or into an error that names the problem without repeating the content."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import orjson
 from pydantic import ValidationError
 
-from afterword.schemas.base import EPOCH, Model, utc_milliseconds
+from afterword.schemas.base import Model, mended, moment_at
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeAmended, EpisodeClosed, EpisodeRedo
 from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, STRUCTURED_JSON, header, replacement_in
-from afterword.schemas.mending import mended
-from afterword.schemas.messages import (
-    CONVERSATION_DELETED,
-    CONVERSATION_FLUSH,
-    MESSAGE_CREATED,
-    MESSAGE_DELETED,
-    MESSAGE_EDITED,
-    ConversationDeleted,
-    ConversationFlush,
-    InputEvent,
-    MessageCreated,
-    MessageDeleted,
-    MessageEdited,
-)
+from afterword.schemas.messages import INPUT_TYPES, MESSAGE_CREATED, InputEvent, MessageCreated
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 M = TypeVar("M", bound=Model)
 Keyed = TypeVar("Keyed", EpisodeClosed, EpisodeAmended, EpisodeRedo)
 
-INPUT_TYPES: dict[str, type[InputEvent]] = {
-    MESSAGE_CREATED: MessageCreated,
-    CONVERSATION_FLUSH: ConversationFlush,
-    MESSAGE_EDITED: MessageEdited,
-    MESSAGE_DELETED: MessageDeleted,
-    CONVERSATION_DELETED: ConversationDeleted,
-}
 MAX_INPUT_BYTES = 700_000
 """A longer record might not fit into an `episode.closed` of less than a megabyte."""
 MAX_ERRORS_NAMED = 3
@@ -81,8 +61,8 @@ def check_original(headers: RecordHeaders) -> None:
 def record_time(timestamp_ms: int) -> datetime:
     """Convert a record's timestamp to a datetime. Raises: InvalidRecord if it is out of range."""
     try:
-        return utc_milliseconds(EPOCH + timedelta(milliseconds=timestamp_ms))
-    except (OverflowError, ValueError):
+        return moment_at(timestamp_ms)
+    except OverflowError:
         raise InvalidRecord("schema_violation", "the record's timestamp is out of range") from None
 
 

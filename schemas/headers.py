@@ -1,4 +1,4 @@
-"""Kafka records and their headers: CloudEvents 1.0 in binary mode."""
+"""Kafka records as we write them, and their headers: CloudEvents 1.0 in binary mode."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol, Self
 import orjson
 
 from afterword.schemas.base import rfc3339
+from afterword.schemas.ids import escape, message_key
+from afterword.schemas.messages import INPUT_TYPES, ConversationDeleted, ConversationFlush, InputEvent, MessageCreated
 
 Headers = list[tuple[str, bytes]]
 
@@ -111,3 +113,37 @@ def header(headers: Iterable[tuple[str, bytes | None]] | None, name: str) -> str
         if key == name:
             return (value or b"").decode(errors="replace")
     return None
+
+
+SOURCE = "afterword/producer"
+"""The CloudEvents source of records whose producer names no other."""
+
+TYPES = {model: name for name, model in INPUT_TYPES.items()}
+
+
+class ProducerRecord(NamedTuple):
+    """One record for `messages`. Its key is the conversation's id in UTF-8."""
+
+    conversation_id: str
+    value: bytes
+    headers: Headers
+    is_message: bool = True
+    tenant_id: str | None = None
+    is_flush: bool = False
+
+
+def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: bytes | None = None) -> ProducerRecord:
+    """Build the record of an event. `value` is its JSON, if the caller has it already."""
+    is_message = isinstance(event, MessageCreated)
+    event_type, time = TYPES[type(event)], now
+    event_id = escape(event.conversation_id)
+    if not isinstance(event, ConversationFlush | ConversationDeleted):
+        event_id = message_key(event.conversation_id, event.id)
+    if isinstance(event, MessageCreated):
+        time = event.sent_at or now
+    else:  # a message may be changed several times
+        event_id = f"{event_id}:{event_type.rpartition('.')[2]}:{int(now.timestamp() * 1000)}"
+    # an edit may set a field to its default; a message need not repeat it
+    value = value or event.model_dump_json(exclude_defaults=is_message, exclude_unset=not is_message).encode()
+    headers, is_flush = cloud_event(event_type, event_id, source, time), isinstance(event, ConversationFlush)
+    return ProducerRecord(event.conversation_id, value, headers, is_message, event.tenant_id, is_flush)

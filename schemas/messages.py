@@ -180,3 +180,10 @@ class ConversationDeleted(Model):
 
 InputEvent = MessageCreated | ConversationFlush | MessageEdited | MessageDeleted | ConversationDeleted
 """Any event on the topic `messages`."""
+INPUT_TYPES: dict[str, type[InputEvent]] = {
+    MESSAGE_CREATED: MessageCreated,
+    CONVERSATION_FLUSH: ConversationFlush,
+    MESSAGE_EDITED: MessageEdited,
+    MESSAGE_DELETED: MessageDeleted,
+    CONVERSATION_DELETED: ConversationDeleted,
+}

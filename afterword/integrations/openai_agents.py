@@ -13,8 +13,8 @@ from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.decoding import MAX_INPUT_BYTES
+from afterword.schemas.headers import to_record
 from afterword.schemas.messages import Role
-from afterword.schemas.records import to_record
 from afterword.streams.errors import AfterwordError
 from afterword.writing.producer import Producer
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.schemas.mending import mended
+from afterword.schemas.base import mended
 from afterword.serving.problems import RequestInvalid, problems_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Settings

@@ -28,7 +28,7 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import Id, Model, PartyId, TextList, Time
-from afterword.schemas.records import ProducerRecord, to_record
+from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.serving.principal import MayErase, MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
 from afterword.serving.reading import Parameters

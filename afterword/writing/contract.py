@@ -22,9 +22,9 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
-from afterword.schemas.decoding import INPUT_TYPES
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED, EPISODE_REDO
 from afterword.schemas.headers import OWNER
+from afterword.schemas.messages import INPUT_TYPES
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka

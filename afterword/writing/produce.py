@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, NamedTuple
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import ConversationFlush, InputEvent, InvalidRecord, decode_input
+from afterword.schemas.base import mended
 from afterword.schemas.decoding import json_object
-from afterword.schemas.mending import mended
-from afterword.schemas.records import ProducerRecord, to_record
+from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 from afterword.writing.producer import Producer

@@ -18,8 +18,7 @@ from afterword.schemas import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.headers import CE_ID, header
-from afterword.schemas.records import SOURCE, ProducerRecord, to_record
+from afterword.schemas.headers import CE_ID, SOURCE, ProducerRecord, header, to_record
 from afterword.streams.kafka.clients import (
     IdempotentProducer,
     broker_errors,

@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord
 
 from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, decode_closed
 from afterword.schemas.decoding import record_time
-from afterword.schemas.records import ProducerRecord, to_record
+from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.registry import open_registry

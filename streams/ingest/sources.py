@@ -19,9 +19,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 from afterword.schemas import InputEvent, InvalidRecord, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import Model, rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, loads, record_time, validate
-from afterword.schemas.headers import KafkaRecord
+from afterword.schemas.headers import KafkaRecord, ProducerRecord, to_record
 from afterword.schemas.messages import EDITABLE, Role
-from afterword.schemas.records import ProducerRecord, to_record
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Kafka, Section, Settings, variable
 from afterword.streams.text.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said

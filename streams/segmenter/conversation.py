@@ -10,8 +10,7 @@ from typing import NamedTuple
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
-from afterword.streams.segmenter.arrival import Arrival, from_row
-from afterword.streams.segmenter.episodes import ClosedEpisode
+from afterword.streams.segmenter.episodes import Arrival, ClosedEpisode, from_row
 from afterword.streams.segmenter.rules import (
     Cut,
     EpisodeRules,

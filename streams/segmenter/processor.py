@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
 import structlog
 from opentelemetry.trace import NoOpTracer, Tracer
+from pydantic import ValidationError
 
 from afterword.schemas import (
     ConversationDeleted,
@@ -20,25 +22,27 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.base import EPOCH
+from afterword.schemas.base import moment_at
 from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable
-from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record, shown_changes
 from afterword.streams.segmenter.conversation import Amend, Amended, PerAgent, PerConversation, ScopeLog
 from afterword.streams.segmenter.episodes import (
     REVISION,
     Amendment,
     ClosedEpisode,
     amended_event,
+    deleted,
+    edited,
     event_of,
     fitting_json,
+    from_record,
+    shown_changes,
     span_headers,
 )
-from afterword.streams.segmenter.overrides import Rulebook
-from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
+from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES, EpisodeRules, episode_rules
 from afterword.streams.segmenter.state import (
     Rows,
     Scope,
@@ -63,6 +67,26 @@ FORGOTTEN_AT_ONCE = 1000
 tombstones."""
 REPORTED = 10_000
 """A worker remembers at most this many conversations whose damage it has reported."""
+
+OVERRIDES = "afterword"
+"""Key in a message's `metadata` under which settings of its conversation arrive; they stay until replaced."""
+OVERRIDABLE = (
+    "trigger",
+    "trigger_tokens",
+    "auto_summarize",
+    "min_episode_size",
+    "max_episode_size",
+    "max_episode_tokens",
+    "idle_seconds",
+)
+"""The settings that a conversation may override, all of which concern only the next message. Overlap and the duplicate
+window reach back, so they are the deployment's."""
+MAX_OVERRIDES_BYTES = 2000
+"""Maximum number of bytes of their JSON, which is in the conversation's row and so is written with every batch."""
+MAX_IDLE_SECONDS = 2_592_000
+"""30 days, the longest idle timeout that a conversation may set for itself."""
+MOST_OVERRIDES = 1024
+"""Maximum number of overrides whose rules are kept."""
 
 NO_TRACER = NoOpTracer()
 
@@ -112,6 +136,72 @@ class Outcome:
     """Number of records or deadlines that were handled, from the first one on."""
     written: int = 0
     """Bytes of `outgoing` and of rows."""
+
+
+class Rulebook:
+    """Compiles the rules of the deployment and of conversations with overrides, and keeps them."""
+
+    def __init__(self, limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> None:
+        self._limits = limits
+        self._max_pending = max_pending
+        self._common = episode_rules(limits, max_pending)
+        self._most = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": max_pending}
+        self._settings = lru_cache(MOST_OVERRIDES)(self._validated)
+        self._of = lru_cache(MOST_OVERRIDES)(self._compiled)
+
+    def rules(self, overrides: str) -> EpisodeRules:
+        """Return the rules for overrides that `read` returned, perhaps to a worker with other settings."""
+        return self._of(overrides) if overrides else self._common
+
+    def read(self, metadata: dict[str, Any], current: str) -> str:
+        """Return the conversation's overrides after a message, as JSON; empty if it has none.
+
+        Raises: InvalidRecord, without any content.
+        """
+        given = metadata.get(OVERRIDES)
+        if given is None:
+            return current
+        if not isinstance(given, dict):
+            raise _invalid("", "must be an object")
+        if not given.keys() <= set(OVERRIDABLE):
+            raise _invalid("", f"may have {', '.join(OVERRIDABLE)}, and nothing else")
+        if not given:
+            return ""
+        text = orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
+        if len(text) > MAX_OVERRIDES_BYTES:
+            raise _invalid("", f"{len(text)} bytes of JSON, at most {MAX_OVERRIDES_BYTES} can be taken")
+        found = text.decode()
+        try:
+            self._settings(found)
+        except ValidationError as error:
+            raise _invalid(*_where_and_what(error)) from None
+        return found
+
+    def _validated(self, text: str) -> Episodes:
+        """Raises: ValidationError, InvalidRecord."""
+        overrides = orjson.loads(text)
+        settings = Episodes.model_validate(self._limits.model_dump() | overrides, strict=True)
+        for name, most in self._most.items():
+            if name in overrides and getattr(settings, name) > most:
+                raise _invalid(f".{name}", f"at most {most}")
+        return settings
+
+    def _compiled(self, overrides: str) -> EpisodeRules:
+        try:
+            return episode_rules(self._settings(overrides), self._max_pending)
+        except (ValidationError, InvalidRecord) as error:  # accepted by a worker with other settings or limits
+            problem = error.detail if isinstance(error, InvalidRecord) else _where_and_what(error)[1]
+            log.warning("overrides_ignored", stage=STAGE, error_type="invalid_override", problem=problem)
+            return self._common
+
+
+def _where_and_what(error: ValidationError) -> tuple[str, str]:
+    first = error.errors(include_input=False, include_url=False)[0]
+    return "".join(f".{part}" for part in first["loc"]), first["msg"].removeprefix("Value error, ")
+
+
+def _invalid(where: str, problem: str) -> InvalidRecord:
+    return InvalidRecord("invalid_override", f"metadata.{OVERRIDES}{where}: {problem}")
 
 
 @dataclass(slots=True)
@@ -365,7 +455,7 @@ class _Batch:
         """
         if not episodes:  # most messages close no episode
             return
-        segmenter, closed_at = self._segmenter, EPOCH + self._now_ms * MILLISECOND
+        segmenter, closed_at = self._segmenter, moment_at(self._now_ms)
         events = [event_of(closed, topic, partition, self._now_ms) for closed in episodes]
         values = [fitting_json(event) for event in events]
         for closed, event, value in zip(episodes, events, values, strict=True):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from afterword.schemas import CloseReason
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.arrival import Arrival
+from afterword.streams.segmenter.episodes import Arrival
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, Body, State, Totals
 from afterword.streams.settings import Episodes
 from afterword.streams.triggers import Fires, compile_trigger

@@ -62,7 +62,7 @@ def open_stores(settings: Settings) -> Stores:
 
 
 def _in_file(settings: Settings, path: Path) -> Stores:
-    from afterword.streams.stores import sqlite, sqlite_stores
+    from afterword.streams.stores import sqlite
 
     file = sqlite.SqliteFile(path)
 
@@ -76,11 +76,11 @@ def _in_file(settings: Settings, path: Path) -> Stores:
         return str(path)
 
     stores = Stores(
-        episodes=sqlite_stores.SqliteEpisodes(file),
-        messages=sqlite_stores.SqliteMessages(file),
-        budgets=sqlite_stores.SqliteBudgets(file),
-        erasures=sqlite_stores.SqliteErasures(file),
-        keys=sqlite_stores.SqliteKeys(file),
+        episodes=sqlite.SqliteEpisodes(file),
+        messages=sqlite.SqliteMessages(file),
+        budgets=sqlite.SqliteBudgets(file),
+        erasures=sqlite.SqliteErasures(file),
+        keys=sqlite.SqliteKeys(file),
         open_index=open_index,
         checks={sqlite.STORE: check},
         ping_database=file.ping,

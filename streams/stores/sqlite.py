@@ -1,7 +1,8 @@
-"""One SQLite file that stores everything on one machine: its tables, and transactions on it.
+"""Everything on one machine in one SQLite file: its tables, transactions on it, and the stores of documents.
 
-Several processes read and write it at once. SQLite comes from apsw, whose version is newer than Python's own: FTS5
-overwrites deleted text only from 3.42 on.
+Several processes read and write the file at once. SQLite comes from apsw, whose version is newer than Python's own:
+FTS5 overwrites deleted text only from 3.42 on. A record is a row: its JSON, and the columns by which it is found. Times
+are in milliseconds.
 """
 
 import asyncio
@@ -9,16 +10,62 @@ import fcntl
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import apsw
+import orjson
 
+from afterword.schemas import MessageCreated
+from afterword.schemas.base import milliseconds, moment_at
+from afterword.schemas.ids import scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
+from afterword.streams.stores.bookkeeping import (
+    COUNTER_RETENTION,
+    ERASURE,
+    KEY,
+    REPORTED,
+    ApiKey,
+    ErasedConversation,
+    Erasure,
+)
+from afterword.streams.stores.episodes import (
+    CONVERSATION,
+    DELETED,
+    ROW,
+    STORED,
+    Conversation,
+    Episode,
+    EpisodeQueries,
+    FactOfUser,
+    RollingRow,
+    StoredEpisode,
+    Totals,
+    UsageBy,
+    UsageTotals,
+    UserTotals,
+    id_prefix,
+    queried_fields,
+)
+from afterword.streams.stores.messages import (
+    ArchivedMessage,
+    Counted,
+    Decide,
+    DeletedMessage,
+    Kept,
+    MessageArchive,
+    MessageText,
+    Selection,
+    StoredMessage,
+    agent_scope,
+)
+from afterword.streams.text.tokens import count_tokens
 
 STORE = "sqlite"
 TIMEOUT_SECONDS = 10.0
@@ -31,6 +78,14 @@ PRAGMAS = (
     "temp_store = MEMORY",
     f"cache_size = -{CACHE_KIB}",
 )
+
+PAGE_SIZE = 40
+"""Number of messages, of up to 1 MB each, that are read together."""
+SCAN_SIZE = 500
+"""Number of rows that are read together when a whole table is read; in between, others may write."""
+
+LISTED = "(SELECT value FROM json_each(?))"
+"""Selects the values of a JSON array."""
 
 SCHEMA = """
 CREATE TABLE messages (
@@ -84,7 +139,7 @@ CREATE TABLE vectors (id INTEGER PRIMARY KEY, model TEXT, size INTEGER NOT NULL,
 CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 """
-"""`points` has the indexed episodes, with times in microseconds. The row that keeps a removed episode out has no
+"""`points` has the indexed episodes. The row that keeps a removed episode out has no
 `message_ids`. `model` made the vectors, `signs` has the signs of their coordinates, and `packed` has the words for the
 ranking. `words` has those for the search, see `sqlite_index.py`. `vectors` has those of the messages, with their model
 and dimension."""
@@ -282,3 +337,465 @@ def sqlite_errors(path: Path | None) -> Iterator[None]:
         raise StoreUnavailable(store=STORE, problem=type(error).__name__) from error
     except OSError as error:
         raise StoreUnavailable(store=STORE, problem=f"{path}: {error.strerror}") from error
+
+
+class SqliteEpisodes(EpisodeQueries):
+    """The EpisodeQueries of SQLite."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
+        found = await self._episodes(f"id IN {LISTED}", _json(episode_ids))
+        return {one.event.episode_id: one for one in found}
+
+    async def put(self, episode: Episode, before: Episode | None) -> bool:
+        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
+        row = _episode_row(episode)
+
+        def write(connection: apsw.Connection) -> bool:
+            if not _replaced(connection, "episodes", {"id": row["id"]}, row, version):
+                return False
+            event = episode.event
+            held = [(event.conversation_id, one, event.episode_id) for one in (*episode.core_ids, *episode.overlap_ids)]
+            connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
+            connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
+            connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
+            if isinstance(episode, StoredEpisode):
+                users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in episode.users]
+                connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
+                places = ("episode_id", "conversation_id", "ordinal", "tenant_id")
+                own = {name: getattr(event, name) for name in places} | {"ended_at": row["ended_at"]}
+                for fact in episode.summary.facts:
+                    insert(connection, "facts", vars(fact) | {"message_ids": _json(fact.message_ids)} | own)
+            return True
+
+        return await self._written(write, erases=before is not None)
+
+    async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
+        ids = "SELECT episode_id FROM episode_messages WHERE conversation_id = ? AND message_id = ?"
+        return await self._episodes(f"id IN ({ids}) ORDER BY ordinal", conversation_id, message_id)
+
+    async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
+        own = "" if conversation_id is None else "conversation_id = ?2 AND"
+        return await self._episodes(f"{own} id > ?1 ORDER BY id LIMIT ?3", after or "", conversation_id, limit)
+
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        wanted = "scope = ? AND ordinal < ifnull(?, ordinal + 1) AND NOT deleted ORDER BY ordinal DESC LIMIT ?"
+        return await self._episodes(wanted, scope_id(conversation_id, agent_id), before, limit)
+
+    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
+        return await self._episodes("ended_at < ? ORDER BY ended_at LIMIT ?", milliseconds(before), limit)
+
+    async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
+        return await self._episodes("due_at <= ? ORDER BY due_at LIMIT ?", milliseconds(now), limit)
+
+    async def latest_row(self, scope: str) -> RollingRow | None:
+        select = "SELECT document FROM rolling_rows WHERE scope = ? ORDER BY row DESC LIMIT 1"
+        return next((ROW.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
+
+    async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
+        select = "SELECT document FROM rolling_rows WHERE scope = ? AND last_ordinal >= ? ORDER BY row"
+        return [ROW.validate_json(found) for (found,) in await self._file.select(select, scope, ordinal)]
+
+    async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
+        key = {"scope": row.conversation_id, "row": row.row}
+        fields = {"revision": row.revision, "last_ordinal": row.last_ordinal, "document": ROW.dump_json(row).decode()}
+        version = {"revision": before.revision} if before else None
+        return await self._written(
+            lambda connection: _replaced(connection, "rolling_rows", key, key | fields, version),
+            erases=before is not None and row.inputs[: len(before.inputs)] != before.inputs,
+        )
+
+    async def conversation(self, scope: str) -> Conversation | None:
+        select = "SELECT document FROM conversations WHERE scope = ?"
+        return next((CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
+
+    async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
+        key = {"scope": conversation.conversation_id}
+        names = ("revision", "tenant_id", "user_id", "episode_count")
+        fields = {name: getattr(conversation, name) for name in names} | {
+            "updated_at": milliseconds(conversation.updated_at),
+            "document": CONVERSATION.dump_json(conversation).decode(),
+        }
+        version = {"revision": before.revision} if before else None
+        return await self._written(
+            lambda connection: _replaced(connection, "conversations", key, key | fields, version),
+            erases=before is not None and (conversation.title, conversation.user_id) != (before.title, before.user_id),
+        )
+
+    async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
+        select = """SELECT count(*), sum(document ->> '$.summary.message_count'),
+            sum(document ->> '$.summary.compression.tokens_before'), min(ordinal), max(ordinal)
+            FROM episodes WHERE scope = ? AND NOT deleted"""
+        [found] = await self._file.select(select, scope_id(conversation_id, agent_id))
+        return Totals(*found) if found[0] else Totals()
+
+    async def conversations(
+        self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
+    ) -> list[Conversation]:
+        values: list[Any] = [tenant_id, user_id]
+        earlier = ""
+        if before is not None:
+            updated_at, scope = before
+            earlier, values = "AND (updated_at, scope) < (?, ?)", [*values, milliseconds(updated_at), scope]
+        select = f"""SELECT document FROM conversations WHERE tenant_id IS ? AND user_id = ? AND episode_count > 0
+            {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""  # noqa: S608 – only our own names are inserted
+        return [CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, *values, limit)]
+
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)
+
+    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
+        select = f"""SELECT {", ".join(FactOfUser._fields)} FROM facts
+            WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC, rowid LIMIT ?"""  # noqa: S608 – only our own names are inserted
+        found = await self._file.select(select, tenant_id, user_id, limit)
+        return [FactOfUser._make((*own, orjson.loads(ids), moment_at(ended))) for *own, ids, ended in found]
+
+    async def usage(self, by: UsageBy) -> list[UsageTotals]:
+        field = {"tenant": "tenant_id", "user": "user_id", "model": "model", "day": "created_at"}[by]
+        key = f"document ->> '$.summary.{field}'"
+        sums = ", ".join(f"sum(document ->> '$.summary.usage.{name}')" for name in UsageTotals._fields[2:])
+        select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
+            FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""  # noqa: S608 – only our own names are inserted
+        return [UsageTotals(*found) for found in await self._file.select(select)]
+
+    async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
+        tokens = ("compression.tokens_before", *(f"usage.{name}_tokens" for name in ("prompt", "cached", "completion")))
+        sums = ", ".join(f"sum(document ->> '$.summary.{name}')" for name in tokens)
+        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), {sums}
+            FROM participants AS p JOIN episodes ON id = episode_id
+            WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ifnull(?3, '')
+            GROUP BY user_id ORDER BY user_id LIMIT ?4"""  # noqa: S608 – only our own names are inserted
+        found = await self._file.select(select, tenant_id, prefix, after, limit)
+        return [
+            UserTotals(user, conversations, episodes, moment_at(last), *counts)
+            for user, conversations, episodes, last, *counts in found
+        ]
+
+    async def count(self) -> int:
+        [(found,)] = await self._file.select("SELECT count(*) FROM episodes")
+        return int(found)
+
+    async def _episodes(self, wanted: str, *values: Any) -> list[Any]:
+        select = f"SELECT deleted, document FROM episodes WHERE {wanted}"  # noqa: S608 – only our own names are inserted
+        return [
+            (DELETED if deleted else STORED).validate_json(document)
+            for deleted, document in await self._file.select(select, *values)
+        ]
+
+    async def _written(self, write: Callable[[apsw.Connection], bool], *, erases: bool) -> bool:
+        """Write. With `erases`, also overwrite the previous content, because it may hold what was deleted.
+
+        Additions do not need this, because a later deletion empties the log.
+        """
+        if not await self._file.write(write):
+            return False
+        if erases:
+            await self._file.empty_log()
+        return True
+
+
+def _episode_row(episode: Episode) -> dict[str, Any]:
+    fields = {name: value for name, value in queried_fields(episode).items() if name != "tenant_id"}
+    times = {name: fields[name] and milliseconds(fields[name]) for name in ("ended_at", "due_at")}
+    document = STORED.dump_json(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_json(episode)
+    return {"id": episode.event.episode_id, **fields, **times, "document": document.decode()}
+
+
+class SqliteMessages(MessageArchive):
+    """The MessageArchive of SQLite, with one row per message, under its `message_key`.
+
+    `changed` is the offset of the last change. `is_whole` is false until the archiver has written the metadata.
+    """
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
+        def write(connection: apsw.Connection) -> bool:
+            is_replaced = False
+            for key in keys:
+                known = _known(connection, key)
+                kept = decide(key, known)
+                if kept is not None and kept != known:
+                    _keep(connection, key, kept)
+                    is_replaced |= known is not None
+            return is_replaced
+
+        if await self._file.write(write):
+            await self._file.empty_log()
+
+    async def _label(self, episode_id: str, keys: Sequence[str]) -> None:
+        def write(connection: apsw.Connection) -> None:
+            change = f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
+            connection.execute(change, (episode_id, _json(keys)))
+            if scope := agent_scope(episode_id):  # a user's message may be in an episode of each agent
+                held = [(key, scope) for key in keys]
+                connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
+
+        await self._file.write(write)
+
+    async def _keys(self, selection: Selection) -> list[str]:
+        wanted, values = _selected(selection)
+        select = f"SELECT key FROM messages WHERE {wanted} LIMIT {SCAN_SIZE}"  # noqa: S608 – only our own names are inserted
+        return [key for (key,) in await self._file.select(select, *values)]
+
+    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
+        while page := await self._messages(selection, f"ORDER BY offset DESC LIMIT {PAGE_SIZE}"):
+            for archived in page:
+                yield archived
+            selection = replace(selection, before=page[-1].offset)
+
+    async def count(self, selection: Selection) -> Counted:
+        wanted, values = _selected(selection)
+        select = f"SELECT count(*), ifnull(sum(tokens), 0), ifnull(sum(skipped), 0) FROM messages WHERE {wanted}"  # noqa: S608 – only our own names are inserted
+        [found] = await self._file.select(select, *values)
+        return Counted(*found)
+
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        return await _conversations(self._file, "messages", user_id, tenant_id, after, limit)
+
+    async def first(self, conversation_id: str) -> ArchivedMessage | None:
+        found = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
+        return next(iter(found.values()), None)  # type: ignore[return-value]
+
+    async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
+        select = f"""SELECT key, content, role, sent_at,
+            CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, message ->> 'author', user_id
+            FROM messages WHERE key IN {LISTED} AND NOT deleted"""  # noqa: S608 – only our own names are inserted
+        found = await self._file.select(select, _json(keys))
+        return {
+            key: MessageText(content[:characters], role, moment_at(sent_at), *who)
+            for key, content, role, sent_at, *who in found
+        }
+
+    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        return await self._where(f"key IN {LISTED}", _json(keys))
+
+    async def changes(self, keys: Sequence[str]) -> dict[str, int]:
+        select = f"SELECT key, changed FROM messages WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
+        return dict(await self._file.select(select, _json(keys)))
+
+    async def expire(self, before: datetime, limit: int) -> int:
+        older = "SELECT rowid FROM messages WHERE sent_at < ? ORDER BY sent_at LIMIT ?"
+
+        def delete(connection: apsw.Connection) -> int:
+            values = (milliseconds(before), limit)
+            return len(rows(connection, f"DELETE FROM messages WHERE rowid IN ({older}) RETURNING 1", values))  # noqa: S608 – only our own names are inserted
+
+        if found := await self._file.write(delete):
+            await self._file.empty_log()
+        return found
+
+    async def all_messages(self) -> AsyncIterator[StoredMessage]:
+        select = f"""SELECT rowid, {", ".join(StoredMessage._fields)} FROM messages
+            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608 – only our own names are inserted
+        last = 0
+        while page := await self._file.select(select, last):
+            for _, *found in page:
+                yield StoredMessage._make(found)
+            last = page[-1][0]
+
+    async def _messages(self, selection: Selection, order: str) -> list[ArchivedMessage]:
+        wanted, values = _selected(selection)
+        return list((await self._where(f"{wanted} {order}", *values)).values())  # type: ignore[arg-type]
+
+    async def _where(self, wanted: str, *values: Any) -> dict[str, ArchivedMessage | DeletedMessage]:
+        select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"  # noqa: S608 – only our own names are inserted
+        return {found[0]: _message(found) for found in await self._file.select(select, *values)}
+
+
+COLUMNS = "key, deleted, changed, partition, offset, content, message"
+
+
+def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
+    _, deleted, changed, partition, offset, content, message = found[:7]
+    if deleted:
+        return DeletedMessage(changed)
+    fields = {**orjson.loads(message), "content": content}
+    return ArchivedMessage(MessageCreated.model_validate(fields, strict=False), partition, offset, changed)
+
+
+def _message_row(archived: ArchivedMessage) -> dict[str, Any]:
+    message = archived.message
+    names = ("conversation_id", "tenant_id", "user_id", "agent_id", "role", "content")
+    return {
+        **{name: getattr(message, name) for name in names},
+        "sent_at": message.sent_at and milliseconds(message.sent_at),
+        "partition": archived.partition,
+        "offset": archived.offset,
+        "changed": archived.changed,
+        "skipped": message.skip_summarization,
+        "tokens": count_tokens(message.content),
+        "message": message.model_dump_json(exclude={"content"}),
+    }
+
+
+def _known(connection: apsw.Connection, key: str) -> Kept | None:
+    select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"  # noqa: S608 – only our own names are inserted
+    found = rows(connection, select, (key,))
+    return Kept(_message(found[0]), bool(found[0][-2]), found[0][-1]) if found else None
+
+
+def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
+    if isinstance(kept.state, DeletedMessage):
+        for table in ("messages", "message_scopes"):
+            connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – only our own names are inserted
+        insert(connection, "messages", {"key": key, "deleted": True, "changed": kept.state.changed})
+        return
+    row = {**_message_row(kept.state), "is_whole": kept.is_whole, "metadata_offset": kept.metadata_offset}
+    changed = ", ".join(f"{name} = excluded.{name}" for name in row)
+    insert(connection, "messages", {"key": key, **row}, f"ON CONFLICT (key) DO UPDATE SET {changed}")
+
+
+def _selected(selection: Selection) -> tuple[str, list[Any]]:
+    """Return a selection's condition and its values."""
+    agent_id, wanted = selection.agent_id, ["conversation_id = ?", "tenant_id IS ?"]
+    values: list[Any] = [selection.conversation_id, selection.tenant_id]
+    if agent_id is not None:
+        wanted.append("(agent_id = ? OR agent_id IS NULL)")
+        values.append(agent_id)
+    if selection.user_id is not None:
+        wanted.append("user_id = ?")
+        values.append(selection.user_id)
+    if selection.before is not None:
+        wanted.append("offset < ?")
+        values.append(selection.before)
+    if selection.unsummarised and agent_id is None:
+        wanted.append("episode_id IS NULL")
+    elif selection.unsummarised:
+        wanted.append("NOT EXISTS (SELECT 1 FROM message_scopes s WHERE s.key = messages.key AND s.scope = ?)")
+        values.append(id_prefix(selection.conversation_id, agent_id).removesuffix(":"))
+    return " AND ".join(wanted), values
+
+
+class SqliteBudgets:
+    """The budgets of all workers on one file."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+
+        def take(connection: apsw.Connection) -> bool:
+            connection.execute(
+                "DELETE FROM budgets WHERE expires_at < ?", (milliseconds(expires_at - COUNTER_RETENTION),)
+            )
+            connection.execute(
+                "INSERT OR IGNORE INTO budgets (key, tokens, expires_at) VALUES (?, 0, ?)",
+                (key, milliseconds(expires_at)),
+            )
+            change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ? AND tokens < ? RETURNING 1"
+            return bool(rows(connection, change, (amount, key, limit)))
+
+        return await self._file.write(take)
+
+    async def correct(self, key: str, amount: int) -> None:
+        change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ?"
+        await self._file.write(lambda connection: rows(connection, change, (amount, key)))
+
+
+class SqliteKeys:
+    """The ApiKeys of SQLite."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def put(self, key: ApiKey) -> None:
+        put = "INSERT OR REPLACE INTO api_keys (digest, key_id, document) VALUES (?, ?, ?)"
+        values = key.digest, key.key_id, KEY.dump_json(key).decode()
+        await self._file.write(lambda connection: rows(connection, put, values))
+
+    async def find(self, digest: str) -> ApiKey | None:
+        found = await self._file.select("SELECT document FROM api_keys WHERE digest = ?", digest)
+        return KEY.validate_json(found[0][0]) if found else None
+
+    async def list(self) -> list[ApiKey]:
+        found = [KEY.validate_json(one) for (one,) in await self._file.select("SELECT document FROM api_keys")]
+        return sorted(found, key=lambda key: key.created_at)
+
+    async def remove(self, key_id: str) -> bool:
+        delete = "DELETE FROM api_keys WHERE key_id = ? RETURNING 1"
+        return bool(await self._file.write(lambda connection: rows(connection, delete, (key_id,))))
+
+
+class SqliteErasures:
+    """The Erasures of SQLite: one row per erasure under way, with its person's digest, and per receipt."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def begin(self, erasure: Erasure) -> Erasure:
+        put = "INSERT OR IGNORE INTO erasures (key, id, document) VALUES (?, ?, ?)"
+
+        def begin(connection: apsw.Connection) -> Erasure:
+            rows(connection, put, (erasure.key, erasure.erasure_id, ERASURE.dump_json(erasure).decode()))
+            [(found,)] = rows(connection, "SELECT document FROM erasures WHERE key = ?", (erasure.key,))
+            return ERASURE.validate_json(found)
+
+        return await self._file.write(begin)
+
+    async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
+        await self._revise(erasure, lambda known: replace(known, conversations=(*known.conversations, *conversations)))
+
+    async def report(self, erasure: Erasure) -> None:
+        said = {name: getattr(erasure, name) for name in REPORTED}
+        await self._revise(erasure, lambda known: replace(known, **said))
+
+    async def under_way(self) -> list[Erasure]:
+        select = "SELECT document FROM erasures WHERE key IS NOT NULL"
+        return [ERASURE.validate_json(found) for (found,) in await self._file.select(select)]
+
+    async def find(self, erasure_id: str) -> Erasure | None:
+        found = await self._file.select("SELECT document FROM erasures WHERE id = ?", erasure_id)
+        return ERASURE.validate_json(found[0][0]) if found else None
+
+    async def end(self, erasure: Erasure, receipt: str) -> None:
+        change = "UPDATE erasures SET key = NULL, document = ? WHERE id = ? AND key IS NOT NULL"
+        values = ERASURE.dump_json(erasure.done(receipt)).decode(), erasure.erasure_id
+        await self._file.write(lambda connection: rows(connection, change, values))
+        await self._file.empty_log()
+
+    async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure]) -> None:
+        """Change the erasure unless it is done."""
+        own = "key = ? AND id = ?", (erasure.key, erasure.erasure_id)
+
+        def write(connection: apsw.Connection) -> None:
+            for (found,) in rows(connection, f"SELECT document FROM erasures WHERE {own[0]}", own[1]):  # noqa: S608 – only our own names are inserted
+                document = ERASURE.dump_json(revised(ERASURE.validate_json(found))).decode()
+                rows(connection, f"UPDATE erasures SET document = ? WHERE {own[0]}", (document, *own[1]))  # noqa: S608 – only our own names are inserted
+
+        await self._file.write(write)
+
+
+def _replaced(
+    connection: apsw.Connection,
+    table: str,
+    key: Mapping[str, Any],
+    row: Mapping[str, Any],
+    version: Mapping[str, int] | None,
+) -> bool:
+    """Replace the row with this version, or insert one if `version` is None; return False if that fails."""
+    if version is None:
+        insert(connection, table, row, "ON CONFLICT DO NOTHING")
+        return connection.changes() > 0
+    was = {f"was_{name}": value for name, value in {**key, **version}.items()}
+    own = " AND ".join(f"{name} = :was_{name}" for name in (*key, *version))
+    changed = ", ".join(f"{name} = :{name}" for name in row)
+    return bool(rows(connection, f"UPDATE {table} SET {changed} WHERE {own} RETURNING 1", {**row, **was}))  # noqa: S608 – only our own names are inserted
+
+
+async def _conversations(
+    file: SqliteFile, table: str, user_id: str, tenant_id: str | None, after: str | None, limit: int
+) -> list[str]:
+    """Return a page of the conversations of rows that name the user, each once."""
+    select = f"""SELECT DISTINCT conversation_id FROM {table} WHERE tenant_id IS ? AND user_id = ?
+        AND conversation_id > ? ORDER BY conversation_id LIMIT ?"""  # noqa: S608 – only our own names are inserted
+    return [name for (name,) in await file.select(select, tenant_id, user_id, after or "", limit)]
+
+
+def _json(values: Sequence[Any]) -> str:
+    return orjson.dumps(values).decode()

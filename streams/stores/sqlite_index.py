@@ -10,7 +10,6 @@ space and time, and find as many answers.
 import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from afterword.schemas.base import EPOCH
+from afterword.schemas.base import milliseconds, moment_at
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
@@ -103,12 +102,12 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
     words, packed = packed_texts(summary, texts, vectors)
     row = {
         **summary.model_dump(include={"episode_id", "revision", "agent_id", "conversation_id"}),
-        "ended_at": _microseconds(summary.ended_at),
+        "ended_at": milliseconds(summary.ended_at),
         "model": model,
         "message_ids": orjson.dumps(summary.message_ids).decode(),
         "packed": words,
     }
-    finder = {"tenant_id": summary.tenant_id, "started_at": _microseconds(summary.started_at)}
+    finder = {"tenant_id": summary.tenant_id, "started_at": milliseconds(summary.started_at)}
     numbers = packed_words(words)
     size = len(next(iter(vectors.values()))) if vectors else 0
     if packed:
@@ -164,7 +163,7 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
 def _candidate(
     episode_id: str, conversation_id: str, message_ids: str, started: int, ended: int, words: bytes, vectors: bytes
 ) -> Candidate:
-    times = _time(started), _time(ended)
+    times = moment_at(started), moment_at(ended)
     return Candidate(episode_id, conversation_id, orjson.loads(message_ids), *times, words, vectors)
 
 
@@ -221,8 +220,8 @@ def _allowed(query: Query) -> Allowed:
         "tenant_id IS :tenant_id": query.tenant_id,
         "agent_id = :agent_id": query.agent_id,
         "conversation_id = :conversation_id": query.conversation_id,
-        "started_at >= :started_after": query.started_after and _microseconds(query.started_after),
-        "ended_at < :ended_before": query.ended_before and _microseconds(query.ended_before),
+        "started_at >= :started_after": query.started_after and milliseconds(query.started_after),
+        "ended_at < :ended_before": query.ended_before and milliseconds(query.ended_before),
     }
     given = {part: value for part, value in wanted.items() if value is not None or part.startswith("tenant_id")}
     return Allowed(" AND ".join(given), {part.rpartition(":")[2]: v for part, v in given.items()}, len(given) == USER)
@@ -246,11 +245,3 @@ def _tokens(numbers: Iterable[int], user: str) -> list[str]:
 def _digest(user_id: str, tenant_id: str | None) -> str:
     """Return the digest of a tenant's user. No tenant and a tenant with an empty name give different digests."""
     return hashlib.blake2b(orjson.dumps([tenant_id, user_id]), digest_size=USER_BYTES).hexdigest()
-
-
-def _time(microseconds: int) -> datetime:
-    return EPOCH + timedelta(microseconds=microseconds)
-
-
-def _microseconds(time: datetime) -> int:
-    return (time - EPOCH) // timedelta(microseconds=1)

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from afterword.streams.stores.bookkeeping import ApiKey, Erasure
 from afterword.streams.stores.episodes import Conversation, DeletedEpisode, Episode, RollingRow, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
-from afterword.streams.stores.sqlite import SqliteFile
-from afterword.streams.stores.sqlite_stores import (
+from afterword.streams.stores.sqlite import (
     SqliteBudgets,
     SqliteEpisodes,
     SqliteErasures,
+    SqliteFile,
     SqliteKeys,
     SqliteMessages,
 )

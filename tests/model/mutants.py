@@ -40,7 +40,7 @@ OWNERS_TESTS = "tests/model/test_owners.py"
 SOURCES, TRANSACTION, CHANGELOG = f"{ENGINE}/sources.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = f"{ENGINE}/exactly_once.py", f"{ENGINE}/at_least_once.py", f"{ENGINE}/window.py"
 RECONCILER, CONVERSATIONS = "streams/summarizer/reconciler.py", "streams/summarizer/conversations.py"
-STORES = "streams/stores/sqlite_stores.py"
+STORES = "streams/stores/sqlite.py"
 
 MUTANTS = (
     Mutant(

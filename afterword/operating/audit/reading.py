@@ -36,6 +36,7 @@ from afterword.schemas import (
     decode_closed,
     decode_input,
 )
+from afterword.schemas.base import milliseconds
 from afterword.schemas.dead_letters import ARCHIVE, is_offset, read_dead_letter
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
@@ -44,7 +45,6 @@ from afterword.schemas.ids import conversation_of_scope
 from afterword.streams.errors import RowUnreadable, TopicMissing
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import Log, ReadProgress, Take, open_log
-from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     DIGEST_BYTES,

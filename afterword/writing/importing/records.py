@@ -16,9 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 import orjson
 
 from afterword.schemas import InvalidRecord, MessageCreated
-from afterword.schemas.base import rfc3339
+from afterword.schemas.base import BYTE_ORDER_MARK, mended, rfc3339
 from afterword.schemas.decoding import validate
-from afterword.schemas.mending import BYTE_ORDER_MARK, mended
 from afterword.streams.ingest.sources import UNENCODABLE, Unit, encoded, id_of, moment_of
 from afterword.streams.text.content import name_words
 from afterword.writing.produce import bounded_lines

@@ -22,15 +22,15 @@ from afterword.streams.stores.mongo import (
     MongoMessages,
 )
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
-from afterword.streams.stores.sqlite import SqliteFile
-from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.stores.sqlite_stores import (
+from afterword.streams.stores.sqlite import (
     SqliteBudgets,
     SqliteEpisodes,
     SqliteErasures,
+    SqliteFile,
     SqliteKeys,
     SqliteMessages,
 )
+from afterword.streams.stores.sqlite_index import SqliteIndex
 from tests.qdrant_server import QdrantServer
 
 BACKENDS = ("memory", "file", "mongo")

@@ -28,7 +28,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.stores.sqlite_stores import SqliteMessages
+from afterword.streams.stores.sqlite import SqliteMessages
 from afterword.streams.telemetry import Metrics
 from faust_eos.app import App
 from faust_eos.errors import AgentFailed

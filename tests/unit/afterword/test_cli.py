@@ -12,8 +12,7 @@ from afterword.commands.common import ANSWER_SECONDS, next_step, start_command
 from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, StoreUnavailable
 from afterword.streams.stores import mongo
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.sqlite import SqliteFile
-from afterword.streams.stores.sqlite_stores import SqliteMessages
+from afterword.streams.stores.sqlite import SqliteFile, SqliteMessages
 from tests.samples import a_message
 
 HEAVY = ("pydantic", "aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")

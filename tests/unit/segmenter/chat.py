@@ -10,8 +10,7 @@ from typing import Any
 import orjson
 
 from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
-from afterword.schemas.base import rfc3339
-from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
+from afterword.schemas.base import EPOCH, MILLISECOND, rfc3339
 from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Outgoing, Segmenter
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from afterword.streams.segmenter.overrides import MAX_IDLE_SECONDS
+from afterword.streams.segmenter.processor import MAX_IDLE_SECONDS
 from afterword.streams.segmenter.rules import FORGOTTEN_AT_ONCE, MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import decode_state
 from tests.unit.segmenter.chat import Chat, flush, ids, limits, say

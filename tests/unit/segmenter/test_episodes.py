@@ -8,7 +8,7 @@ import pytest
 
 from afterword.schemas import EpisodeMessage, MessageCreated, Source, decode_input
 from afterword.schemas.episodes import CARRIED
-from afterword.streams.segmenter.arrival import from_record
+from afterword.streams.segmenter.episodes import from_record
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, moment, say, says
 
 

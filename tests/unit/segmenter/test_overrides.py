@@ -4,7 +4,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from afterword.streams.segmenter.overrides import MAX_BYTES, NAMES, Rulebook
+from afterword.streams.segmenter.processor import MAX_OVERRIDES_BYTES, OVERRIDABLE, Rulebook
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import DEAD_LETTERS, Chat, closed, flush, limits, say, says
 
@@ -78,15 +78,16 @@ class TestTheyAreValidated:
             ([1], "metadata.afterword: must be an object"),
             (1, "metadata.afterword: must be an object"),
             *((empty, "metadata.afterword: must be an object") for empty in ([], "", 0, False)),
-            ({"canary": 1}, f"metadata.afterword: may have {', '.join(NAMES)}, and nothing else"),
-            ({"overlap": 1}, f"metadata.afterword: may have {', '.join(NAMES)}, and nothing else"),
+            ({"canary": 1}, f"metadata.afterword: may have {', '.join(OVERRIDABLE)}, and nothing else"),
+            ({"overlap": 1}, f"metadata.afterword: may have {', '.join(OVERRIDABLE)}, and nothing else"),
             ({"trigger": {"any": [{"canary": 1}]}}, "metadata.afterword.trigger: any[0]: unknown condition"),
             ({"trigger": 0}, "metadata.afterword.trigger: messages: must be a whole number of at least 1"),
             ({"auto_summarize": "canary"}, "metadata.afterword.auto_summarize: Input should be a valid boolean"),
             ({"idle_seconds": 0}, "metadata.afterword.idle_seconds: Input should be greater than 0"),
             ({"min_episode_size": 7, "max_episode_size": 2},
              "metadata.afterword: min_episode_size (7) is larger than max_episode_size (2)"),
-            ({"trigger": [{"turns": 1}] * 200}, f"metadata.afterword: 2413 bytes of JSON, at most {MAX_BYTES}"),
+            ({"trigger": [{"turns": 1}] * 200},
+             f"metadata.afterword: 2413 bytes of JSON, at most {MAX_OVERRIDES_BYTES}"),
         ],
     )  # fmt: skip
     def test_a_message_with_wrong_ones_is_a_dead_letter_that_says_why_without_content(self, given, said):
@@ -110,7 +111,7 @@ class TestTheyAreValidated:
         assert chat.process([say("a"), *refused, say("e")]).episodes == {}
 
     def test_whatever_may_be_overridden_is_a_setting(self):
-        assert set(NAMES) < set(Episodes.model_fields)
+        assert set(OVERRIDABLE) < set(Episodes.model_fields)
 
     def test_those_that_do_not_fit_a_later_deployment_are_ignored_and_told_of(self):
         taken = Rulebook(limits(min_episode_size=1)).read({"afterword": {"max_episode_size": 2}}, "")

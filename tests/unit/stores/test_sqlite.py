@@ -16,9 +16,8 @@ from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import Query
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from afterword.streams.stores.sqlite import SqliteFile, insert
+from afterword.streams.stores.sqlite import SqliteEpisodes, SqliteFile, SqliteMessages, insert
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.stores.sqlite_stores import SqliteEpisodes, SqliteMessages
 from tests.indexing import episode_of
 from tests.samples import NOON, a_conversation, a_message, a_row, a_summary
 

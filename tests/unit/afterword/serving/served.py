@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.schemas.records import ProducerRecord
+from afterword.schemas.headers import ProducerRecord
 from afterword.serving.events import Feed
 from afterword.serving.principal import Authenticator, Nobody, Rates
 from afterword.serving.requests import Services

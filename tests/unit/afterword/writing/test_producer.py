@@ -16,7 +16,7 @@ from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, Tracer
 
 from afterword.consumers.subscriber import SummarySubscriber
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
-from afterword.schemas.records import ProducerRecord, to_record
+from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
