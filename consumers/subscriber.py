@@ -62,7 +62,6 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         from_state: bool = False,
         current_topic: str = CURRENT_EPISODES,
         start_from: StartFrom = "earliest",
-        remember: int = REPEATS_REMEMBERED,
         on_invalid: OnInvalid | None = None,
         **options: Any,
     ) -> None:
@@ -72,7 +71,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         self._start_from: StartFrom = options.pop("auto_offset_reset", start_from)
         self._options = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         self._on_invalid = on_invalid
-        self._processed = RecentIds(remember)
+        self._processed = RecentIds(REPEATS_REMEMBERED)
         self._current_id: str | None = None
         self._progress = PassedOffsets()
         self._finds_settings = False
@@ -210,7 +209,7 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
     its offset committed. If the block ends with an exception (including a cancellation) or the process dies, the event
     is delivered again.
 
-    A repeat of a processed event with the same `ce_id` is dropped. The last `remember` ids are kept in memory only, so
+    A repeat of a processed event with the same `ce_id` is dropped. The last 10,000 ids are kept in memory only, so
     you may see a repeat after a restart or after the partition has moved to another member. If that matters, make your
     own write idempotent by `event.event_id`.
 

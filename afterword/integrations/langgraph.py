@@ -19,8 +19,6 @@ with extra_required("langgraph", __name__):
         BaseStore,
         GetOp,
         Item,
-        ListNamespacesOp,
-        MatchCondition,
         Op,
         PutOp,
         Result,
@@ -131,17 +129,13 @@ class AfterwordStore(BaseStore):
                 return await self.asearch(
                     op.namespace_prefix, query=op.query, filter=op.filter, limit=op.limit, offset=op.offset
                 )
-            case ListNamespacesOp(match_conditions=(MatchCondition(match_type="prefix", path=prefix),)):
-                return await self.alist_namespaces(
-                    prefix=tuple(prefix), max_depth=op.max_depth, limit=op.limit, offset=op.offset
-                )
             case PutOp():
                 raise StoreReadOnly
             case _:
                 raise NamespaceUnknown
 
     def batch(self, ops: Iterable[Op]) -> NoReturn:  # noqa: ARG002 – the framework's signature
-        raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget, asearch or alist_namespaces")
+        raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget or asearch")
 
     # The framework's own methods reject labels with a full stop, which e-mail addresses contain.
 
@@ -190,27 +184,6 @@ class AfterwordStore(BaseStore):
                 if len(found) == offset + limit:
                     break
         return found[offset:]
-
-    async def alist_namespaces(
-        self,
-        *,
-        prefix: Namespace | None = None,
-        suffix: Namespace | None = None,
-        max_depth: int | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[Namespace]:
-        if suffix or prefix is None or len(prefix) != 1 or prefix[0] == "*":
-            raise NamespaceUnknown
-        found: dict[Namespace, None] = {}
-        if limit < 1:
-            return []
-        async with aclosing(self._scopes(prefix[0])) as scopes:
-            async for conversation_id, _ in scopes:
-                found[(prefix[0], conversation_id)[:max_depth]] = None
-                if len(found) == offset + limit:
-                    break
-        return list(found)[offset:]
 
     async def _episodes(
         self, user_id: str, conversation_id: str | None, agent_id: str | None

@@ -109,7 +109,7 @@ async def produce(
     """
     produced = Produced()
 
-    async def records() -> AsyncIterator[ProducerRecord]:
+    async def events() -> AsyncIterator[ProducerRecord | ConversationFlush]:
         number = 0
         async for line in _each(lines):
             number += 1
@@ -123,14 +123,13 @@ async def produce(
             elif not skip_invalid:
                 raise LinesInvalid(produced.first_invalid, produced.invalid)
         for conversation_id, tenant_id in produced.conversation_ids.items() if flush else ():
-            record = flush_of(conversation_id, datetime.now(UTC), tenant_id)
-            produced.count(record)
-            yield record
+            produced.flushes += 1
+            yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="end of the lines")
             progress(produced)
 
     async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
         started = time.monotonic()
-        await send_at_rate(producer, records(), rate)
+        await send_at_rate(producer, events(), rate)
         produced.seconds = time.monotonic() - started
     return produced
 
@@ -193,12 +192,6 @@ def parse(line: bytes, now: datetime) -> ProducerRecord:
     key = conversation_id.encode(errors="replace") if isinstance(conversation_id, str) else None
     event = decode_input(key, written, (), int(now.timestamp() * 1000))
     return to_record(event, now, SOURCE, value=written)
-
-
-def flush_of(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:
-    """Build the record that closes a conversation's pending messages."""
-    event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="produced with --flush")
-    return to_record(event, now, SOURCE)
 
 
 def is_regular(file: BinaryIO) -> bool:

@@ -66,19 +66,15 @@ UNENCODABLE = "it is nested too deeply, or has an integer of more than 64 bits"
 
 
 def conversations(records: Iterator[Any]) -> Iterator[Any]:
-    """Group messages that are records of their own into conversations.
+    """Yield the records, and at the end one conversation of the messages that are records of their own.
 
-    A message that names its conversation is yielded by itself. All others, as in an array of messages, form one
-    conversation, yielded at the end, which is held in memory and therefore limited to `MOST_CHARACTERS`.
+    It is held in memory and therefore limited to `MOST_CHARACTERS`.
     """
     joined: list[Any] = []
     weight = 0
     for record in records:
         if _role(record) is None or _listed(record) is not None:
             yield record
-            continue
-        if _is_of_a_conversation(record):
-            yield {"messages": [record]}
             continue
         try:
             weight += MESSAGE_WEIGHT + len(orjson.dumps(record))
@@ -118,15 +114,12 @@ def read_messages(
         yield Rejected(where, str(error), len(messages))
         return
     repeats: Counter[str] = Counter()
-    is_alone = len(messages) == 1 and _is_of_a_conversation(messages[0])
     metadata, is_shared = {"imported_from": source}, len(set(users)) > 1
     numbers = range(1, len(messages) + 1) if numbers is None else numbers
     for number, message, user in zip(numbers, messages, users, strict=True):
         place = f"{where}: message {number}"
         try:
             own_time = _time(mapping(message))
-            if is_alone and own_time is None and identifier(mapping(message).get("id")) is None:
-                raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
             time = own_time or time
             each = _fields(message, user, own_time, repeats)
         except (Refused, ContentUnreadable) as error:
@@ -148,26 +141,12 @@ def _owners(record: Mapping[str, Any], messages: Sequence[Any], options: ImportO
     """Return a record's conversation and the user of each message. Raises: Refused."""
     user_id = user_of(record)
     users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
-    conversation_id = _conversation(record, messages)
-    if conversation_id is None and len(set(users)) > 1:
-        raise Refused("it names more than one user but no conversation")
-    return conversation_id or _digest([record, users]), users
-
-
-def _conversation(record: Mapping[str, Any], messages: Sequence[Any]) -> str | None:
-    """Return the id of the conversation named by a record or its messages. Raises: Refused if they name several."""
     named = {conversation_of(record), *(conversation_of(_about(one), is_message=True) for one in messages)} - {None}
     if len(named) > 1:
         raise Refused("it and its messages name more than one conversation")
-    return next(iter(named), None)
-
-
-def _is_of_a_conversation(message: Any) -> bool:
-    """Return whether a message names its conversation, readably or not."""
-    try:
-        return conversation_of(_about(message), is_message=True) is not None
-    except Refused:
-        return True
+    if not named and len(set(users)) > 1:
+        raise Refused("it names more than one user but no conversation")
+    return next(iter(named), None) or _digest([record, users]), users
 
 
 def _about(message: Any) -> dict[str, Any]:

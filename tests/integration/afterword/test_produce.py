@@ -12,7 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword import samples
 from afterword.operating.topics import ensure_topics
-from afterword.schemas import MessageCreated, decode_input
+from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import RequestRefused
 from afterword.streams.kafka.clients import admin_client
@@ -85,9 +85,14 @@ async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> 
     assert len(await records(settings)) == 3
 
 
-async def test_the_rate_is_kept(settings: Settings) -> None:
-    produced = await sent(settings, samples.sample_lines()[:20], rate=40)
-    assert produced.seconds >= 19 / 40
+async def test_the_rate_is_kept_and_a_flush_at_the_end_has_the_tenant_of_its_conversation(settings: Settings) -> None:
+    lines = [a_message(str(n), conversation_id="c", tenant_id="acme").to_json() for n in range(20)]
+    produced = await sent(settings, lines, rate=40, flush=True)
+    assert produced.seconds >= 20 / 40
+    last = max(await records(settings), key=lambda record: record.offset)
+    flush = decode_input(last.key, last.value, last.headers, last.timestamp)
+    assert isinstance(flush, ConversationFlush)
+    assert (flush.conversation_id, flush.tenant_id, produced.flushes) == ("c", "acme", 1)
 
 
 @pytest.mark.nightly

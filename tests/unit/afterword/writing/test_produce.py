@@ -15,7 +15,7 @@ from afterword import samples
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import ProducerRecord
 from afterword.writing import produce
-from afterword.writing.produce import InvalidLine, Produced, flush_of, is_regular, parse_all, parse_numbered, read_lines
+from afterword.writing.produce import InvalidLine, is_regular, parse_all, parse_numbered, read_lines
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}
@@ -48,18 +48,8 @@ def test_a_message_can_be_taken_and_its_event_id_names_it():
     assert dict(record.headers)["ce_time"] == b"2025-05-05T08:00:00.000Z"
 
 
-def test_a_flush_can_be_written_and_made():
+def test_a_flush_can_be_written():
     assert isinstance(taken(one(b'{"type":"conversation.flush","conversation_id":"c"}')), ConversationFlush)
-    assert isinstance(taken(flush_of("c", NOW)), ConversationFlush)
-    assert not flush_of("c", NOW).is_message
-
-
-def test_a_flush_at_the_end_has_the_tenant_of_its_conversation():
-    produced = Produced()
-    for record in parse_all([line(tenant_id="acme"), line(id="2", tenant_id="acme")], NOW):
-        produced.count(record)
-    [(conversation_id, tenant_id)] = produced.conversation_ids.items()
-    assert taken(flush_of(conversation_id, NOW, tenant_id)).tenant_id == "acme"
 
 
 def test_a_byte_order_mark_before_the_first_line_is_skipped():

@@ -20,7 +20,7 @@ from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
-from afterword.writing.produce import flush_of, parse
+from afterword.writing.produce import parse
 from afterword.writing.producer import Producer, Sender
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 
@@ -69,7 +69,7 @@ async def test_the_segmenters_span_continues_the_last_messages_and_links_the_oth
     spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     broker = Broker()
-    await sent(broker, tracer, [*messages(3), flush_of("c1", NOW)])
+    await sent(broker, tracer, [*messages(3), to_record(ConversationFlush(conversation_id="c1"), NOW)])
     segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracer)
     segmenter.process(broker.records, NOON)
     first, second, last, _ = (span.context for span in named(spans, f"send {TOPIC}"))

@@ -147,28 +147,6 @@ def test_a_record_whose_conversation_cannot_be_read_is_rejected(named):
     assert messages_of(read({**named, "messages": SAID})) == []
 
 
-def test_lines_that_are_messages_are_of_the_conversations_that_they_name():
-    hello = {"role": "user", "content": "Hello"}
-    found = read(
-        {**hello, "thread_id": 1, "user_id": "pat", "id": 1},
-        {**hello, "thread_id": 2, "user_id": "quinn", "created_at": 1718000000},
-        {**hello, "thread_id": 1, "user_id": "pat", "id": 2},
-        {**hello, "thread_id": 1, "user_id": "pat"},
-        {**hello, "thread": {"id": 1}, "user_id": "pat", "id": 3},
-        {**hello, "role": "assistant"},
-    )
-    assert [(m.conversation_id, m.user_id) for m in messages_of(found)[:3]] == [
-        ("1", "pat"),
-        ("2", "quinn"),
-        ("1", "pat"),
-    ]
-    assert [m.user_id for m in messages_of(found)[3:]] == ["admin"]
-    assert [reason.split(":")[-1].strip() for reason in reasons(found)] == [
-        "it has neither id nor time, so it cannot be told apart from another with the same words",
-        "it names its conversation in thread, which is not read; copy the id to conversation_id",
-    ]
-
-
 @pytest.mark.parametrize(
     "record",
     [
