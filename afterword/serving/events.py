@@ -12,8 +12,8 @@ import asyncio
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
@@ -193,20 +193,6 @@ class Unread:
                 await self._news.wait()
 
 
-class Turns:
-    """Limits concurrent catch-up turns to one per key and CATCHING_UP in total."""
-
-    def __init__(self) -> None:
-        self._all = asyncio.Semaphore(CATCHING_UP)
-        self._of_key: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def turn(self, key_id: str) -> AsyncIterator[None]:
-        mine = self._of_key.setdefault(key_id, asyncio.Lock())
-        async with mine, self._all:
-            yield
-
-
 class Feed:
     """The events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position."""
 
@@ -219,7 +205,8 @@ class Feed:
         self._offsets: dict[TopicPartition, int] = {}
         self._clients: set[Unread] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
-        self._turns = Turns()
+        self._turns = asyncio.Semaphore(CATCHING_UP)
+        self._turn_of_key: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._interrupted = False
 
     async def run(self) -> None:
@@ -414,8 +401,10 @@ class Feed:
         """
         found: list[Published] = []
         left, size = RECORDS_A_TURN, 0
+        mine = self._turn_of_key.setdefault(wanted.key_id, asyncio.Lock())
         async with (
-            self._turns.turn(wanted.key_id),
+            mine,
+            self._turns,
             open_log(self._kafka) as reading,
             reading.reader(*self.topics) as consumer,
         ):

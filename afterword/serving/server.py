@@ -76,7 +76,6 @@ HEADER_SECONDS = 10.0
 UNREAD_MILLISECONDS = 30_000
 MOST_CONNECTIONS = 2000
 """Requests get 503 if more connections than this are open."""
-BACKLOG = 512
 SEND_BUFFER_BYTES = 128 * 1024
 """Bytes that the kernel buffers for a client that does not read. By default it buffers megabytes per client."""
 WARM_UP_SECONDS = 10.0
@@ -328,43 +327,32 @@ class BoundedHttp(H11Protocol):
     uvicorn's own timer, which starts after an answer, stops at the next byte.
     """
 
-    _head_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         # gives up on a client that does not read, and closes its connection
         listener = transport.get_extra_info("socket")
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_expecting()
-        super().connection_lost(exc)
+        self._limit_waiting()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self._owes_us:
-            self._stop_expecting()
-        elif self._head_timer is None:
-            self._expect_head()
+        self._limit_waiting()
 
-    @property
-    def _owes_us(self) -> bool:
-        """Whether it is the client's turn, that is, no request is unanswered."""
-        return self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer:
+            self._timer.cancel()
 
-    def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEADER_SECONDS, self._close)
-
-    def _stop_expecting(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _close(self) -> None:
-        self._head_timer = None
-        if self._owes_us and not self.transport.is_closing():
-            self.transport.close()
+    def _limit_waiting(self) -> None:
+        """Start the timer when it is the client's turn, that is, no request is unanswered, and stop it otherwise."""
+        is_waiting = self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
+        if is_waiting and not self._timer:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        elif self._timer and not is_waiting:
+            self._timer.cancel()
+            self._timer = None
 
 
 class HttpServer(uvicorn.Server):
@@ -428,6 +416,5 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # connections inherit it
         listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
+        listener.listen()
         yield listener

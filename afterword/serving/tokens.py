@@ -116,18 +116,13 @@ class TokenHolders:
                 raise Unauthenticated
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise Unauthenticated from error
-        return holder_of(claims, self._settings)
-
-
-def holder_of(claims: Mapping[str, Any], settings: Serve) -> Principal:
-    """Return the principal of verified claims. Raises: Unauthenticated if a required claim is missing."""
-    user_id = _named(claims, settings.jwt_user_claim) if settings.jwt_user_claim else ANYONE
-    tenant_id = _named(claims, settings.jwt_tenant_claim) if settings.jwt_tenant_claim else None
-    given = claims.get(settings.jwt_scope_claim, "")
-    scopes = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
-    named = orjson.dumps([tenant_id, claims.get("sub")], default=str)
-    key_id = "jwt-" + hashlib.sha256(named).hexdigest()[:12]
-    return Principal(key_id, SCOPES & {scope for scope in scopes if isinstance(scope, str)}, tenant_id, user_id)
+        user_id = _named(claims, self._settings.jwt_user_claim) if self._settings.jwt_user_claim else ANYONE
+        tenant_id = _named(claims, self._settings.jwt_tenant_claim) if self._settings.jwt_tenant_claim else None
+        given = claims.get(self._settings.jwt_scope_claim, "")
+        scopes = given.split() if isinstance(given, str) else given if isinstance(given, list) else []
+        named = orjson.dumps([tenant_id, claims.get("sub")], default=str)
+        key_id = "jwt-" + hashlib.sha256(named).hexdigest()[:12]
+        return Principal(key_id, SCOPES & {scope for scope in scopes if isinstance(scope, str)}, tenant_id, user_id)
 
 
 def _named(claims: Mapping[str, Any], name: str) -> str:

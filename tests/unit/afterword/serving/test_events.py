@@ -5,6 +5,7 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,6 @@ from afterword.serving.events import (
     Feed,
     Published,
     StreamFilter,
-    Turns,
     offsets_of,
     position_id,
 )
@@ -402,20 +402,24 @@ async def test_what_could_not_be_compared_with_the_store_is_read_again() -> None
     assert feeding.feed.offsets[source] == 1
 
 
-async def test_a_key_has_one_turn_at_a_time_to_catch_up_and_others_have_theirs() -> None:
-    turns, holding = Turns(), asyncio.Event()
-    taken: list[str] = []
+async def test_a_key_has_one_turn_at_a_time_to_catch_up_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, opened = Feeding(), 0
 
-    async def catch_up(key: str) -> None:
-        async with turns.turn(key):
-            taken.append(key)
-            await holding.wait()
+    @asynccontextmanager
+    async def open_log(_: Kafka) -> AsyncGenerator[None, None]:
+        nonlocal opened
+        opened += 1
+        await asyncio.Event().wait()
+        yield
 
-    tasks = [asyncio.create_task(catch_up(key)) for key in ("a", "a", "a", "a", "a", "b", "c")]
+    monkeypatch.setattr(events, "open_log", open_log)
+    await feeding.summary(1)
+    behind = [feeding.feed.follow(replace(EVERYTHING, key_id=key), {}) for key in "aaaaabc"]
+    tasks = [asyncio.ensure_future(anext(one)) for one in behind]
     await settled()
-    assert taken == ["a", "b", "c"]
-    holding.set()
-    await asyncio.gather(*tasks)
+    assert opened == 3
+    for task in tasks:
+        task.cancel()
 
 
 async def test_records_that_are_no_events_are_passed_over() -> None:
