@@ -102,21 +102,11 @@ EDITABLE = ("content", "metadata", "sentiment", "flows", "tools", "skip_summariz
 """Message fields that an edit may replace."""
 
 
-class MessageEdited(Model):
-    """Replaces fields of an earlier message of the conversation. Absent fields are unchanged.
-
-    The order of the records decides: an edit that precedes its message is dead-lettered, and one that follows the
-    message's deletion has no effect.
-    """
+class MessageChanges(Model):
+    """The fields of a message to replace, at least one. Absent fields are unchanged."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [name]} for name in EDITABLE]})
 
-    id: Id
-    """Id of the message."""
-    conversation_id: Id
-    """Equal to the record's key."""
-    tenant_id: PartyId | None = None
-    """Tenant of the message. An edit that names another one is dead-lettered."""
     edited_at: Time | None = None
     """Time for people to read: the order of the records decides, not this."""
     content: str | None = None
@@ -147,6 +137,21 @@ class MessageEdited(Model):
         if not given.get("skip_summarization"):
             given.pop("skip_summarization", None)
         return given
+
+
+class MessageEdited(MessageChanges):
+    """Replaces fields of an earlier message of the conversation. Absent fields are unchanged.
+
+    The order of the records decides: an edit that precedes its message is dead-lettered, and one that follows the
+    message's deletion has no effect.
+    """
+
+    id: Id
+    """Id of the message."""
+    conversation_id: Id
+    """Equal to the record's key."""
+    tenant_id: PartyId | None = None
+    """Tenant of the message. An edit that names another one is dead-lettered."""
 
 
 class MessageDeleted(Model):

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from afterword.operating.erasing.person import Person
 from afterword.operating.erasing.receipt import Receipt
@@ -27,10 +27,11 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.schemas.base import Id, Model, PartyId, TextList, Time
+from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.headers import ProducerRecord, to_record
+from afterword.schemas.messages import MessageChanges
 from afterword.serving.principal import MayErase, MayWrite, Principal
-from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
+from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
 from afterword.serving.requests import (
     SMALL_BYTES,
@@ -76,27 +77,13 @@ class MessagesBody(Model):
     """1 to 1,000 messages. Tenant and user default to those the key is bound to."""
 
 
-class ChangeBody(Model):
+class ChangeBody(MessageChanges):
     """The fields of a message to replace, at least one. Absent fields are unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
     tenant_id: PartyId | None = None
     """Tenant of the message. Defaults to the key's tenant if it is bound to one."""
-    edited_at: Time | None = None
-    """Time for people to read."""
-    content: str | None = None
-    """The new text; null leaves it unchanged."""
-    metadata: dict[str, Any] | None = None
-    """Replaces the whole metadata; null leaves it unchanged."""
-    sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
-    """The new sentiment. An explicit null makes it unknown."""
-    flows: TextList | None = None
-    """Replaces the list; null leaves it unchanged."""
-    tools: TextList | None = None
-    """Replaces the list; null leaves it unchanged."""
-    skip_summarization: bool | None = None
-    """`true` removes the message from its episode but keeps it in the archive; `false` does not bring it back."""
 
 
 class FlushBody(Model):
@@ -183,12 +170,8 @@ async def edit_message(
 ) -> WrittenAnswer:
     """Replace fields of a message in the archive, its episode and its summary."""
     ids = {"id": message_id, "conversation_id": conversation_id, "tenant_id": principal.tenant(given.tenant_id)}
-    changes: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
-    try:
-        event = MessageEdited.model_validate({**changes, **ids}, strict=False)
-    except ValidationError as error:
-        raise RequestInvalid(problems=problems_of(error, "body")) from None
-    return await _change(request, principal, event)
+    changes = {name: getattr(given, name) for name in given.model_fields_set}
+    return await _change(request, principal, MessageEdited(**{**changes, **ids}))
 
 
 @router.delete("/conversations/{conversation_id}/messages/{message_id}", status_code=202)
