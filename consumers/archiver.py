@@ -8,6 +8,7 @@ for records that it fails on itself, with the stage `archive`.
 import asyncio
 import time
 from collections.abc import AsyncIterable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -103,6 +104,7 @@ def archiver_app(
     return app
 
 
+@dataclass(eq=False)
 class Archiver:
     """Writes batches of records to the archive, and retries a batch while the archive is unavailable.
 
@@ -110,22 +112,13 @@ class Archiver:
     version it already has.
     """
 
-    def __init__(
-        self,
-        archive: MessageArchive,
-        steps: StepRunner,
-        metrics: Metrics,
-        tracer: Tracer,
-        redaction: "RecordRedaction | None" = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`redaction` removes personal data and secrets from archived messages."""
-        self._clock = clock
-        self._archive = archive
-        self._steps = steps
-        self._metrics = metrics
-        self._tracer = tracer
-        self._redaction = redaction
+    archive: MessageArchive
+    steps: StepRunner
+    metrics: Metrics
+    tracer: Tracer
+    redaction: "RecordRedaction | None" = None
+    """Removes personal data and secrets from archived messages."""
+    clock: Callable[[], float] = time.monotonic
 
     async def handle(self, records: Sequence[KafkaRecord], group: str) -> int:
         """Write records of one partition in small parts for up to MOST_SECONDS. Returns how many are done.
@@ -133,27 +126,27 @@ class Archiver:
         The work is traced in a span that links to the messages' spans. `group` is the consumer group recorded in that
         span.
         """
-        done, until = 0, self._clock() + MOST_SECONDS
+        done, until = 0, self.clock() + MOST_SECONDS
         further = {"messaging.batch.message_count": len(records)}
         traces = links(trace_in(record.headers) for record in records)
-        with process_span(self._tracer, records[0], group, further, links=traces):
+        with process_span(self.tracer, records[0], group, further, links=traces):
             sizes = [max(size_of(record), MAX_WRITE_BYTES // MAX_WRITE_RECORDS) for record in records]
             for part in packed(sizes, MAX_WRITE_BYTES):
                 entries = [self._entry(records[at]) for at in part]
                 await self._write([entry for entry in entries if entry is not None])
                 done = part.stop
                 await asyncio.sleep(0)
-                if self._clock() >= until:
+                if self.clock() >= until:
                     break
         return done
 
     def count(self, outcome: str, number: int = 1) -> None:
-        self._metrics.archived.labels(outcome).inc(number)
+        self.metrics.archived.labels(outcome).inc(number)
 
     async def _write(self, entries: list[Entry]) -> None:
         if not entries:
             return
-        await self._steps.retry_until_success(STAGE, lambda: write(self._archive, entries))
+        await self.steps.retry_until_success(STAGE, lambda: write(self.archive, entries))
         messages = sum(isinstance(entry, ArchivedMessage) for entry in entries)
         self.count(ARCHIVED, messages)
         self.count(AMENDED, len(entries) - messages)
@@ -166,8 +159,8 @@ class Archiver:
             where = {"partition": record.partition, "offset": record.offset}
             log.debug("record_not_archived", stage=STAGE, error_type=error.error_type, **where)
             return None
-        if self._redaction:
-            event = self._redaction.event(event)
+        if self.redaction:
+            event = self.redaction.event(event)
         if isinstance(event, ConversationFlush):
             self.count(OTHER)
             return None

@@ -5,6 +5,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -66,82 +67,77 @@ class Undelivered:
         self._metrics.webhooks.labels(self._name, DEAD_LETTER).inc()
 
 
+@dataclass(eq=False)
 class Deliveries:
     """Delivers records to one endpoint."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        undelivered: Undelivered,
-        attempts: Attempts,
-        retry_seconds: float,
-        versions: Versions,
-        metrics: Metrics,
-        since: datetime | None = None,
-        first_wait_seconds: float = FIRST_WAIT_SECONDS,
-    ) -> None:
-        """`attempts` limits retries when our own code fails on a record. Records from before `since` are not sent."""
-        self.name = endpoint.name
-        self._since_ms = since.timestamp() * 1000 if since else 0.0
-        self._endpoint = endpoint
-        self._undelivered = undelivered
-        self._attempts = attempts
-        self._retry_seconds = retry_seconds
-        self._first_wait_seconds = first_wait_seconds
-        self._versions = versions
-        self._metrics = metrics
+    endpoint: Endpoint
+    undelivered: Undelivered
+    attempts: Attempts
+    """Limits retries when our own code fails on a record."""
+    retry_seconds: float
+    versions: Versions
+    metrics: Metrics
+    since: datetime | None = None
+    """Records from before this time are not sent."""
+    first_wait_seconds: float = FIRST_WAIT_SECONDS
+
+    def __post_init__(self) -> None:
+        self.name = self.endpoint.name
         for outcome in (DELIVERED, DEAD_LETTER, OUTDATED):
-            metrics.webhooks.labels(self.name, outcome)
-        metrics.webhook_gone.labels(self.name).set(0)
+            self.metrics.webhooks.labels(self.name, outcome)
+        self.metrics.webhook_gone.labels(self.name).set(0)
 
     async def deliver(self, event: Any) -> None:
         """Acknowledge the record once the endpoint has accepted it, or its dead letter is sent."""
         record = event.value
         where = f"{record.topic}-{record.partition}"
-        error = await self._attempts.alone(record.key, where, lambda: self._settle(event, record))
+        error = await self.attempts.alone(record.key, where, lambda: self._settle(event, record))
         if error is not None:
-            self._undelivered.send(record, UNFORESEEN, place_of(error), self._attempts.most)
+            self.undelivered.send(record, UNFORESEEN, place_of(error), self.attempts.most)
         event.ack()
 
     async def _settle(self, event: Any, record: KafkaRecord) -> None:
         """Return once the endpoint has accepted the record, its dead letter is sent, or it is not for this endpoint."""
-        if header(record.headers, FOR_ENDPOINT) not in (None, self.name) or record.timestamp < self._since_ms:
+        if header(record.headers, FOR_ENDPOINT) not in (None, self.name):
+            return
+        if self.since is not None and record.timestamp < self.since.timestamp() * 1000:
             return
         try:
             if (found := decode_revision(record)) is not None:
                 await self._until_taken(event, found)
         except InvalidRecord as error:
-            self._undelivered.send(record, error.error_type, error.detail)
+            self.undelivered.send(record, error.error_type, error.detail)
         except EndpointGone:
             # wait until the worker stops or loses the partition, so that neither this event nor a later one is
             # committed
-            self._metrics.webhook_gone.labels(self.name).set(1)
+            self.metrics.webhook_gone.labels(self.name).set(1)
             await asyncio.Event().wait()
         except DeliveryFailed as error:
-            self._undelivered.send(record, error.error_type, str(error), error.tries)
+            self.undelivered.send(record, error.error_type, str(error), error.tries)
 
     async def _until_taken(self, event: Any, found: SummaryCreated | SummaryDeleted) -> None:
         """Try with growing waits. Raises: EndpointGone; DeliveryFailed once the time is over."""
         async for attempt in stamina.retry_context(
             on=wait_after,
             attempts=None,
-            timeout=self._retry_seconds,
-            wait_initial=self._first_wait_seconds,
+            timeout=self.retry_seconds,
+            wait_initial=self.first_wait_seconds,
             wait_max=LONGEST_WAIT_SECONDS,
-            wait_jitter=min(1.0, self._first_wait_seconds),
+            wait_jitter=min(1.0, self.first_wait_seconds),
         ):
             with attempt:
                 try:
-                    async with self._endpoint.turn():
+                    async with self.endpoint.turn():
                         with mark_working(event):
                             outcome = OUTDATED
                             if not await self._is_outdated(found):
-                                await self._endpoint.post(webhook_id(found.event_id), webhook_body(found))
+                                await self.endpoint.post(webhook_id(found.event_id), webhook_body(found))
                                 outcome = DELIVERED
-                    self._metrics.webhooks.labels(self.name, outcome).inc()
+                    self.metrics.webhooks.labels(self.name, outcome).inc()
                 except DeliveryFailed as error:
                     error.tries = attempt.num
-                    self._metrics.webhook_failures.labels(self.name, error.kind).inc()
+                    self.metrics.webhook_failures.labels(self.name, error.kind).inc()
                     raise
 
     async def _is_outdated(self, event: SummaryCreated | SummaryDeleted) -> bool:
@@ -153,7 +149,7 @@ class Deliveries:
             return False
         while True:
             try:
-                stored = (await self._versions([event.episode_id])).get(event.episode_id)
+                stored = (await self.versions([event.episode_id])).get(event.episode_id)
             except StoreUnavailable as error:
                 log.warning("webhook_waits", stage=WEBHOOKS, endpoint=self.name, error_type=error.error_type)
                 await asyncio.sleep(STORE_SECONDS)
