@@ -93,7 +93,7 @@ def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool,
             found = writing.check_lines(writing.bounded_lines(lines, writing.MOST_LINE_BYTES))
             lines.seek(0)
             if found.invalid and not skip_invalid:
-                raise writing.LinesInvalid(found.first_invalid, found.invalid)
+                raise writing.LinesInvalid(first=found.first_invalid, found=found.invalid)
             total = found.messages
         with counting(show_progress and total is not None) as show:
 

@@ -39,10 +39,8 @@ class InvalidLine(NamedTuple):
 class LinesInvalid(AfterwordError):
     """{found} invalid lines"""
 
-    def __init__(self, first: list[InvalidLine], found: int) -> None:
-        super().__init__(found=found)
-        self.first = first
-        self.found = found
+    first: list[InvalidLine]
+    found: int
 
 
 @dataclass
@@ -121,7 +119,7 @@ async def produce(
                 yield parsed
                 progress(produced)
             elif not skip_invalid:
-                raise LinesInvalid(produced.first_invalid, produced.invalid)
+                raise LinesInvalid(first=produced.first_invalid, found=produced.invalid)
         for conversation_id, tenant_id in produced.conversation_ids.items() if flush else ():
             produced.flushes += 1
             yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="end of the lines")

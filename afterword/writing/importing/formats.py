@@ -71,7 +71,7 @@ def conversations(records: Iterator[Any]) -> Iterator[Any]:
     It is held in memory and therefore limited to `MOST_CHARACTERS`.
     """
     joined: list[Any] = []
-    weight = 0
+    number = weight = 0
     for record in records:
         if _role(record) is None or _listed(record) is not None:
             yield record
@@ -81,12 +81,13 @@ def conversations(records: Iterator[Any]) -> Iterator[Any]:
         except orjson.JSONEncodeError:
             yield Malformed(UNENCODABLE)
             continue
+        number += 1
         if weight <= MOST_CHARACTERS:
             joined.append(record)
         else:
             joined.clear()
     if weight > MOST_CHARACTERS:
-        yield TOO_LARGE
+        yield TOO_LARGE._replace(messages=number)
     elif joined:
         yield {"messages": joined}
 
@@ -373,7 +374,7 @@ def read_history(
             if not isinstance(record, Malformed):
                 yield from FORMATS[form](where, record, options)
             elif record is not BLANK:
-                yield Rejected(where, record.reason)
+                yield Rejected(where, record.reason, record.messages)
 
 
 def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:

@@ -31,9 +31,10 @@ NUMBER_ENDS = re.compile(r"[-+.eE0-9]*\Z")
 
 
 class Malformed(NamedTuple):
-    """Stands for an unreadable record, with the reason."""
+    """Stands for an unreadable record, with the reason and the number of its messages if that is known."""
 
     reason: str
+    messages: int = 1
 
 
 BLANK = Malformed("a blank line")
