@@ -215,7 +215,7 @@ def rebuild(yes: Yes = False) -> None:
 
     Conversations continue after their last episode. Messages are read again; those in an episode are skipped.
     """
-    from afterword.operating.state import rebuild_state as run
+    from afterword.operating.rebuild import rebuild_state as run
 
     settings = start_command()
     if not yes:

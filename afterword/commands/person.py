@@ -124,7 +124,7 @@ def verify(
     The receipt does not name the user, so give --user and either --tenant or --no-tenant again.
     """
     from afterword.operating.erasing.receipt import Receipt
-    from afterword.operating.erasing.verifying import verify as look_again
+    from afterword.operating.erasing.receipt import verify as look_again
     from afterword.schemas.base import rfc3339
 
     whose = user, tenant_of(tenant, no_tenant)
@@ -155,7 +155,7 @@ def export(user: RequiredUser, tenant: Tenant = None, no_tenant: NoTenant = Fals
 
     --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others.
     """
-    from afterword.operating.export import export as lines_of
+    from afterword.operating.copying import export as lines_of
 
     whose = user, tenant_of(tenant, no_tenant)
 

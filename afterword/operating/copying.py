@@ -1,19 +1,37 @@
-"""Copies everything from an SQLite file into the configured stores, for a deployment that moves to servers."""
+"""Copies what is stored: everything from an SQLite file to servers, and a person's data as JSON Lines."""
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from afterword.operating.erasing.person import Person, conversation_pages
+from afterword.schemas.base import rfc3339
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Settings, Sqlite
-from afterword.streams.stores.episodes import StoredEpisode, all_episodes, scope_of
-from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.episodes import (
+    EpisodeQueries,
+    StoredEpisode,
+    all_episodes,
+    scope_of,
+)
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import Stores, open_stores
+from afterword.version import running_version
 
 PAGE_MESSAGES = 200
 """Number of messages read at a time. A message has up to 1 MB."""
+COUNTED = {
+    "conversation": "conversations",
+    "message": "messages",
+    "episode": "episodes",
+    "rolling_summary": "rolling_summaries",
+}
+ExportLine = dict[str, Any]
 
 
 @dataclass
@@ -26,10 +44,7 @@ class Copied:
     keys: int = 0
 
 
-CopyProgress = Callable[[Copied], None]
-
-
-async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) -> Copied:
+async def copy_stores(settings: Settings, file: Path, progress: Callable[[Copied], None]) -> Copied:
     """Copy everything. It can be repeated, even after an interruption. The search index is not copied; rebuild it.
 
     Raises: ConfigurationError, StoreUnavailable.
@@ -61,7 +76,7 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
         return done
 
 
-async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:
+async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress: Callable[[Copied], None]) -> None:
     scopes = set[str]()
     async for episode in all_episodes(source.episodes):
         await target.episodes.put(episode, None)
@@ -79,3 +94,58 @@ async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress:
                 done.conversations += 1
         done.episodes += 1
         progress(done)
+
+
+async def export_lines(
+    episodes: EpisodeQueries, messages: MessageArchive, user_id: str, tenant_id: str | None
+) -> AsyncGenerator[ExportLine, None]:
+    """Yield a header line, the data of a user and tenant, conversation by conversation, and a last line with counts.
+
+    The counts show that a file is complete. `tenant_id` is None for no tenant. Raises: StoreUnavailable.
+    """
+    whose, person = {"user_id": user_id, "tenant_id": tenant_id}, Person(user_id, tenant_id)
+    yield {"type": "export", **whose, "exported_at": rfc3339(datetime.now(UTC)), "version": running_version()}
+    counts = Counter[str]()
+    async for page in conversation_pages(episodes, messages, person):
+        for conversation in page:
+            counts["conversation"] += 1
+            selection = Selection(conversation, tenant_id, user_id=user_id)
+            async with aclosing(messages.newest(selection)) as found:
+                async for archived in found:
+                    counts["message"] += 1
+                    yield {"type": "message", **archived.message.model_dump(mode="json")}
+            async for line in _episode_lines(episodes, conversation, person):
+                counts[line["type"]] += 1
+                yield line
+    yield {"type": "end", **{name: counts[kind] for kind, name in COUNTED.items()}}
+
+
+async def _episode_lines(episodes: EpisodeQueries, conversation: str, person: Person) -> AsyncIterator[ExportLine]:
+    """Yield the episodes that the person took part in, then the rolling summaries that cover them."""
+    scopes: dict[str, int] = {}
+    async for stored in all_episodes(episodes, conversation):
+        if isinstance(stored, StoredEpisode) and person.took_part_in(stored):
+            scope = scope_of(stored.summary)
+            scopes[scope] = min(stored.ordinal, scopes.get(scope, stored.ordinal))
+            yield {"type": "episode", **stored.summary.model_dump(mode="json")}
+    for scope, ordinal in scopes.items():
+        for row in await episodes.rows(scope, ordinal):
+            if row.content:
+                yield {
+                    "type": "rolling_summary",
+                    "conversation_id": conversation,
+                    "content": row.content,
+                    "first_ordinal": row.first_ordinal,
+                    "last_ordinal": row.last_ordinal,
+                    "updated_at": rfc3339(row.updated_at),
+                }
+
+
+async def export(settings: Settings, user_id: str, tenant_id: str | None) -> AsyncGenerator[ExportLine, None]:
+    """Yield the lines of an export. Raises: StoreUnavailable, ConfigurationError."""
+    async with (
+        open_stores(settings) as stores,
+        aclosing(export_lines(stores.episodes, stores.messages, user_id, tenant_id)) as lines,
+    ):
+        async for line in lines:
+            yield line

@@ -1,19 +1,270 @@
-"""Rebuilds the search index from the stored episodes and the archived messages."""
+"""Rebuilds what is derived: the segmenter's state after its changelogs were lost or damaged, and the search index.
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+Each conversation continues after the last episode that `episode.closed` or the store has of it: the next episode gets
+the next ordinal, and messages that are read again are recognized as already being in an episode. Opening a partition's
+producer fences its segmenter, which then reads the state again.
+"""
 
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import IllegalOperation, ProducerFenced
+from aiokafka.partitioner import DefaultPartitioner
+
+from afterword.operating.topics import read_with
+from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
 from afterword.schemas.ids import message_key
-from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, living
+from afterword.streams.errors import AfterwordError, BrokerUnavailable
+from afterword.streams.kafka.clients import admin_client, broker_errors, client_options, require_topics
+from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
+from afterword.streams.segmenter.state import (
+    CONVERSATIONS,
+    MESSAGES,
+    NOBODY,
+    TABLES,
+    Scope,
+    State,
+    encode_state,
+    record_key,
+    scope_key,
+)
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes, living
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.embedders import Embedder, embed_messages, make_embedder
+from faust_eos.changelog import Bookmark, new_lineage
+from faust_eos.database import RowChange
+from faust_eos.options import Options
+from faust_eos.protocol import Clients
+from faust_eos.transaction import TransactionalProducer, transactional_id
 
+OPTIONS = Options(transaction_timeout_seconds=300)
+ASKED_AT_ONCE = 1000
+"""Number of messages per query to the archive."""
 PAGE_EPISODES = 100
 """Number of episodes held in memory at a time. Their messages are loaded one episode after another."""
+
+
+class MessagesGrown(AfterwordError):
+    """{topic} has {found} partitions, but the segmenter has read it with {before}, so nothing was changed. See
+    docs/how-to/scale.md"""
+
+
+class SegmenterCameBack(AfterwordError):
+    """a segmenter took over partition {partition} meanwhile, so nothing was changed there: stop the segmenters first"""
+
+
+class RebuiltPartition(NamedTuple):
+    """A partition whose state was rebuilt, or left unchanged because it has state."""
+
+    partition: int
+    conversations: int
+    source: int
+    """Offset on `messages` from which the segmenter continues."""
+    left: bool = False
+
+
+class Last(NamedTuple):
+    """The last episode of a scope.
+
+    It may have been deleted; even then, its ordinal must not be reused, nor its messages accepted again.
+    """
+
+    ordinal: int
+    tenant_id: str | None
+    message: str
+    """The `message_key` of its last core message."""
+    offset: int
+    """Offset of that message."""
+    partition: int | None = None
+    """Partition of that message, if `episode.closed` has the episode."""
+
+
+class ResumeState(NamedTuple):
+    """A scope's initial state in one partition."""
+
+    partition: int
+    scope: Scope
+    state: State
+
+
+@dataclass
+class ResumePoints:
+    """Collects episodes, then the messages that they end with. `agents` is true if `scope = agent`."""
+
+    agents: bool = False
+    last: dict[Scope, Last] = field(default_factory=dict)
+    partitions: dict[str, set[int]] = field(default_factory=dict)
+    """The known partitions of each conversation."""
+    _wanted: dict[str, Last] = field(default_factory=dict)
+    """Last episodes by the key of their last message."""
+    _found: dict[str, Position] = field(default_factory=dict)
+    """Positions of these messages: at the episode's offset, or else that of the first record."""
+
+    def take_episode(self, record: ConsumerRecord) -> None:
+        """Add a record of `episode.closed`. Invalid ones are ignored."""
+        try:
+            episode = decode_episode(record.key, record.value)
+        except InvalidRecord:
+            return
+        message = message_key(episode.conversation_id, episode.messages[-1].id, episode.tenant_id)
+        source = episode.source
+        last = Last(episode.ordinal, episode.tenant_id, message, source.last_offset, source.partition)
+        self.add(episode.conversation_id, episode.agent_id, last)
+
+    def add(self, conversation_id: str, agent_id: str | None, last: Last) -> None:
+        """Add an episode. `agent_id` is the scope's."""
+        scope = Scope(conversation_id, agent_id or NOBODY if self.agents else None)
+        if scope not in self.last or self.last[scope].ordinal < last.ordinal:
+            self.last[scope] = last
+            self.partitions.setdefault(conversation_id, set())
+
+    def expect(self) -> None:
+        """From here on, look for the last messages."""
+        self._wanted = {last.message: last for last in self.last.values()}
+
+    def take_message(self, record: ConsumerRecord) -> None:
+        """Record the position of a message if a last episode ends with it."""
+        try:
+            event = decode_input(record.key, record.value, record.headers, record.timestamp)
+        except InvalidRecord:
+            return
+        known = self.partitions.get(event.conversation_id)
+        if known is None or not isinstance(event, MessageCreated):
+            return
+        known.add(record.partition)
+        name = message_key(event.conversation_id, event.id, event.tenant_id)
+        last = self._wanted.get(name)
+        if last and (name not in self._found or last.offset == record.offset):
+            self._found[name] = position_of(record)
+
+    def resume_states(self) -> Iterable[ResumeState]:
+        """Yield each scope's initial state in each partition that has its conversation."""
+        roots = set()
+        for scope, last in self.last.items():
+            found = self._found.get(last.message)
+            for partition in self.partitions[scope.conversation_id]:
+                taken_to = found.offset + 1 if found and found.partition == partition else 0
+                state = State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
+                yield ResumeState(partition, scope, state)
+                if self.agents and (partition, scope.conversation_id) not in roots:
+                    roots.add((partition, scope.conversation_id))
+                    yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
+
+
+async def resume_points(log: Log, settings: Settings) -> ResumePoints:
+    """Read the last episodes from the topics and the stores. Raises: TopicStalled, StoreUnavailable."""
+    kafka, episodes = settings.kafka, settings.episodes
+    found = ResumePoints(agents=episodes.scope == "agent")
+    await log.read(kafka.episodes_topic, found.take_episode)
+    async with open_stores(settings) as stores:
+        async for one in all_episodes(stores.episodes):
+            event = one.event
+            message = message_key(event.conversation_id, one.core_ids[-1], event.tenant_id)
+            last = Last(one.ordinal, event.tenant_id, message, one.last_offset)
+            found.add(event.conversation_id, event.agent_id, last)
+        found.expect()
+        await log.read(kafka.messages_topic, found.take_message)
+        await _place(found, stores.messages, list(range(len(await log.ends(kafka.messages_topic)))))
+    return found
+
+
+async def _place(found: ResumePoints, archive: MessageArchive, partitions: Sequence[int]) -> None:
+    """Find the partitions of conversations that have no record left on `messages`.
+
+    A conversation goes to the partition of its last message or, if that is unknown, to the one that Kafka's partitioner
+    chooses.
+    """
+    choose = DefaultPartitioner()
+    placeless = {s.conversation_id: last for s, last in found.last.items() if not found.partitions[s.conversation_id]}
+    names = list(placeless)
+    for start in range(0, len(names), ASKED_AT_ONCE):
+        page = names[start : start + ASKED_AT_ONCE]
+        archived = await archive.get_many([placeless[name].message for name in page])
+        for name in page:
+            where = placeless[name].partition
+            if where is None and (message := archived.get(placeless[name].message)):
+                where = message.partition
+            found.partitions[name].add(
+                int(choose(record_key(name), partitions, partitions)) if where is None else where
+            )
+
+
+async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
+    """Rebuild the state of all partitions with empty changelogs, in one transaction each.
+
+    The segmenter then reads `messages` again from the first record and skips what is already in an episode. Raises:
+    SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing; MessagesGrown if it has read fewer partitions.
+    """
+    kafka = settings.kafka
+    changelogs = map(kafka.changelog, TABLES)
+    await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic), *changelogs)
+    with broker_errors(kafka.bootstrap_servers):
+        async with open_log(kafka) as log:
+            starts = (await log.extent([kafka.messages_topic])).first
+            resume_states: dict[int, list[ResumeState]] = defaultdict(list)
+            for row in (await resume_points(log, settings)).resume_states():
+                resume_states[row.partition].append(row)
+            async with admin_client(kafka) as admin:
+                before = await read_with(admin, kafka.segmenter_id, kafka.messages_topic)
+            if before is not None and before < len(starts):
+                raise MessagesGrown(topic=kafka.messages_topic, found=len(starts), before=before)
+            return [
+                await _rebuilt(log, kafka, source, start, len(starts), resume_states[source.partition])
+                for source, start in sorted(starts.items())
+            ]
+
+
+async def _rebuilt(
+    log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, resume_states: Sequence[ResumeState]
+) -> RebuiltPartition:
+    """Write a partition's rows in one transaction, as the segmenter does, to continue with the record at `start`."""
+    left = RebuiltPartition(source.partition, 0, start, left=True)
+    if await _has_state(log, kafka, source.partition):  # so its segmenter is not fenced needlessly
+        return left
+    changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
+    states: list[RowChange] = [(scope_key(row.scope), encode_state(row.state)) for row in resume_states]
+    rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
+    bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
+    async with owned(kafka, source.partition) as producer:
+        if await _has_state(log, kafka, source.partition):  # another rebuild was faster
+            return left
+        await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
+    return RebuiltPartition(source.partition, len({row.scope.conversation_id for row in resume_states}), start)
+
+
+async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
+    """Return whether a changelog has anything committed. The remains of a killed rebuild do not count."""
+    for table in TABLES:
+        where = TopicPartition(kafka.changelog(table), partition)
+        async with log.reader(where.topic) as consumer:
+            end = (await consumer.end_offsets([where]))[where]  # excludes open transactions
+        async with aclosing(log.records_of(where, end)) as records:
+            if await anext(records, None) is not None:
+                return True
+    return False
+
+
+@asynccontextmanager
+async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProducer]:
+    """Take ownership of a partition, as its segmenter would. Raises: SegmenterCameBack, BrokerUnavailable."""
+    name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
+    producer = TransactionalProducer(name, Clients(client_options(kafka)), OPTIONS)
+    try:
+        await producer.open()
+        yield producer
+    except (ProducerFenced, IllegalOperation):  # aiokafka raises one or the other, depending on where it was fenced
+        raise SegmenterCameBack(partition=partition) from None
+    except TimeoutError:
+        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem="no answer in time") from None
+    finally:
+        await producer.close()
 
 
 @dataclass
@@ -28,15 +279,12 @@ class IndexCounts:
     """Indexed episodes with messages that are not in the archive and cannot be searched for."""
 
 
-IndexProgress = Callable[[IndexCounts], None]
-
-
 async def index_episodes(
     episodes: EpisodeQueries,
     messages: MessageArchive,
     index: EpisodeIndex,
     embedder: Embedder | None,
-    progress: IndexProgress,
+    progress: Callable[[IndexCounts], None],
     *,
     everything: bool = False,
 ) -> IndexCounts:
@@ -76,7 +324,7 @@ async def _write(
     return len(found) == len(set(keys))
 
 
-async def rebuild_index(settings: Settings, progress: IndexProgress, everything: bool) -> IndexCounts:
+async def rebuild_index(settings: Settings, progress: Callable[[IndexCounts], None], everything: bool) -> IndexCounts:
     """Rebuild the index of these settings. Raises: StoreUnavailable, ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))

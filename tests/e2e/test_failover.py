@@ -9,7 +9,7 @@ from aiokafka.admin import RecordsToDelete
 
 from afterword.embedded import EmbeddedStack
 from afterword.local.dev import ROLES
-from afterword.operating.state import rebuild_state
+from afterword.operating.rebuild import rebuild_state
 from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.kafka.clients import admin_client, client_options, running_producer, send_copy
 from afterword.streams.kafka.log_reader import open_log

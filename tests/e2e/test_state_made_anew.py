@@ -11,7 +11,7 @@ from aiokafka.admin import RecordsToDelete
 
 from afterword.local.dev import ROLES
 from afterword.operating.dlq import Filters, open_queue
-from afterword.operating.state import rebuild_state
+from afterword.operating.rebuild import rebuild_state
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import EpisodeClosed
 from afterword.streams.kafka.clients import admin_client, running_producer

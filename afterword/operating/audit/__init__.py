@@ -1,6 +1,5 @@
 """Audits the delivery promise: every message is in one episode, and every episode is stored once and announced."""
 
-from afterword.operating.audit.judge import Finding, Report
-from afterword.operating.audit.reading import run
+from afterword.operating.audit.judge import Finding, Report, run
 
 __all__ = ["Finding", "Report", "run"]

@@ -1,13 +1,30 @@
-"""Judges what was read: derives the tables that the queries share, runs the queries of every finding, and reports."""
+"""Judges what was read: derives the tables that the queries share, runs the query of every finding, and reports.
 
+Names that begin with a colon are fields of `Circumstances`. `evidence.py` defines the SQL function `named`.
+"""
+
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from afterword.operating.audit.evidence import INDEXES, Evidence
-from afterword.operating.audit.expected import derive_expected
-from afterword.operating.audit.findings import FINDINGS
+from afterword.operating.audit.evidence import (
+    CLOCKS_APART_MS,
+    INDEXES,
+    Evidence,
+    open_evidence,
+    read_deployment,
+    scope_name,
+    until_finished,
+)
+from afterword.streams.errors import TopicMissing
+from afterword.streams.kafka.clients import broker_errors
+from afterword.streams.kafka.log_reader import ReadProgress, open_log
+from afterword.streams.segmenter.conversation import activated, deactivated, recipients
+from afterword.streams.settings import Settings
 from afterword.streams.text.visible import shown
 
 EXAMPLES_NAMED = 10
@@ -232,7 +249,189 @@ WHERE EXISTS (
     AND (a.partition, a.offset) NOT IN dead_episode
 );
 """
+QUERIES: Final = """
+-- lost: consumed, but neither in an episode nor pending nor dead-lettered
+SELECT named(conversation, partition, offset) FROM copy WHERE fate = 'lost'
+UNION ALL
+SELECT 'an invalid record, partition ' || partition || ', offset ' || offset || ', without a dead letter'
+FROM invalid_fate WHERE fate = 'lost'
 
+-- duplicated: in more than one episode of the same conversation or agent, or in one and still pending
+SELECT name || ', in ' || episodes FROM surplus WHERE name IS NOT NULL
+UNION ALL
+SELECT named(conversation, partition, offset) || ', in ' || episode_id || ' and pending' FROM copy
+WHERE episode_id IS NOT NULL AND is_pending AND :quiet
+
+-- out_of_order: episodes whose messages are not in log order
+SELECT DISTINCT episode_id FROM (
+    SELECT episode_id, offset <= MAX(offset) OVER (
+        PARTITION BY copy_scope ORDER BY ordinal, episode_id, place, n
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS is_late
+    FROM copy AS c
+    -- What is left of a truncated topic may be a repeat of what the episode has from a record that is gone.
+    WHERE episode_id IS NOT NULL AND NOT (:messages_truncated AND (
+        offset NOT BETWEEN first_offset AND last_offset
+        OR first_offset < (SELECT MIN(offset) FROM message WHERE message.partition = c.partition)
+    ))
+)
+WHERE is_late
+
+-- altered: content in the episode differs from what was produced
+SELECT named(conversation, partition, offset) || ', in ' || episode_id FROM copy
+WHERE episode_id IS NOT NULL AND NOT truncated AND placed_content <> content AND NOT EXISTS (
+    SELECT 1 FROM changed WHERE changed.id = copy.id AND changed.content = copy.placed_content
+)
+
+-- unknown_message: in an episode, but never produced
+SELECT 'in ' || episodes FROM surplus
+WHERE NOT :messages_truncated AND NOT EXISTS (SELECT 1 FROM standing WHERE message = surplus.message)
+
+-- excluded_message: in an episode, although skipped or dead-lettered
+SELECT 'in ' || episodes FROM surplus
+WHERE EXISTS (SELECT 1 FROM standing WHERE message = surplus.message)
+AND NOT EXISTS (SELECT 1 FROM copy WHERE message = surplus.message)
+
+-- wrong_agent: in an episode of an agent it was not addressed to
+SELECT 'in ' || episodes FROM surplus
+WHERE name IS NULL AND EXISTS (SELECT 1 FROM copy WHERE message = surplus.message)
+
+-- state_unreadable: a row of the segmenter's state is damaged, and its conversation in quarantine
+SELECT COALESCE(conversation, 'no conversation') || ', partition ' || partition || ': ' || problem FROM damage
+
+-- two_partitions: conversations with messages in several partitions, because producers use different partitioners
+SELECT conversation || ', partitions ' || GROUP_CONCAT(partition, ', ') FROM (
+    SELECT DISTINCT conversation, partition FROM copy WHERE offset < consumed_to ORDER BY 1, 2
+)
+GROUP BY conversation HAVING COUNT(*) > 1
+
+-- not_archived: before the archiver's offset, but not archived
+SELECT named(conversation, partition, offset) FROM standing
+WHERE offset < archived_to AND NOT may_have_expired AND message NOT IN (SELECT message FROM document)
+
+-- archived_differently: archived content differs from what was produced
+-- The content must be that of the record it was archived from, or of any record of the message if that record is gone.
+SELECT named(s.conversation, s.partition, s.offset) FROM standing AS s JOIN document AS d ON d.message = s.message
+WHERE s.is_first AND d.content IS NOT NULL AND d.changed < 0
+AND NOT (s.partition = d.partition AND s.offset = d.offset AND s.content = d.content) AND CASE
+    WHEN EXISTS (
+        SELECT 1 FROM standing AS o
+        WHERE o.message = d.message AND o.partition = d.partition AND o.offset = d.offset
+    ) THEN NOT EXISTS (
+        SELECT 1 FROM standing AS o WHERE o.message = d.message
+        AND o.partition = d.partition AND o.offset = d.offset AND o.content = d.content
+    )
+    ELSE NOT :messages_truncated AND NOT EXISTS (
+        SELECT 1 FROM standing AS o WHERE o.message = d.message AND o.content = d.content
+    )
+END
+
+-- ordinal_gap: ordinals are not 1, 2, 3 …
+SELECT scope || ' has ' || MIN(ordinal) || ' to ' || MAX(ordinal) || ' in ' || COUNT(*) || ' episodes'
+FROM latest GROUP BY scope
+HAVING MAX(ordinal) - MIN(ordinal) + 1 <> COUNT(*) OR COUNT(DISTINCT ordinal) <> COUNT(*)
+OR NOT :episodes_truncated AND MIN(ordinal) <> 1
+
+-- committed_twice: the same revision of an episode was committed more than once
+SELECT episode_id || ' revision ' || revision || ': ' || COUNT(*) || ' times'
+FROM closed GROUP BY episode_id, revision HAVING COUNT(*) > 1
+
+-- fingerprint_wrong: fingerprint does not match the messages
+SELECT episode_id || ' at partition ' || partition || ', offset ' || offset FROM closed
+WHERE fingerprint <> recomputed
+
+-- not_stored: summarized, but not stored
+SELECT name FROM summarized WHERE episode_id NOT IN (SELECT episode_id FROM stored_episode)
+
+-- stored_differently: stored with another fingerprint than was closed
+SELECT name FROM summarized AS e JOIN stored_episode AS s ON s.episode_id = e.episode_id
+WHERE s.fingerprint <> e.fingerprint
+
+-- label_wrong: archived core messages do not have the episode's id
+-- A message of several episodes carries the id of the episode that was stored last.
+SELECT e.episode_id || ': ' || COUNT(*) || ' of ' || (SELECT COUNT(*) FROM core WHERE episode = e.number) || ' messages'
+FROM summarized AS e JOIN core AS c ON c.episode = e.number
+LEFT JOIN document AS d ON d.message = c.message
+WHERE d.episode_id IS NOT e.episode_id
+AND NOT (d.message IS NULL AND 0 < c.sent_ms AND c.sent_ms < :messages_before_ms)
+AND NOT EXISTS (SELECT 1 FROM placed WHERE message = c.message AND placed.episode_id = d.episode_id)
+AND c.message NOT IN (SELECT message FROM excluded)
+GROUP BY e.number
+
+-- not_indexed: summarized, but not in the search index
+SELECT name FROM summarized
+WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
+AND NOT (0 < ended_ms AND ended_ms < :episodes_before_ms)
+
+-- not_announced: before the summarizer's offset, but without a summary.created
+SELECT name FROM latest WHERE state = 'not_announced'
+
+-- announced_differently: events with the same id, but different contents
+SELECT event_id || ': ' || COUNT(DISTINCT event) || ' contents'
+FROM announced GROUP BY event_id HAVING COUNT(DISTINCT event) > 1
+
+-- announced_wrongly: summary.created does not match its episode
+SELECT event_id || ': not the id of its episode' FROM announced WHERE event_id <> episode_id || ':' || revision
+UNION ALL
+SELECT event_id || ': there is no such closed episode' FROM announced
+WHERE :quiet AND NOT :episodes_truncated AND episode_id NOT IN (SELECT episode_id FROM closed)
+UNION ALL
+SELECT * FROM (
+    SELECT event_id || ': message_ids are not those of the episode' FROM announced AS a
+    JOIN closed AS c ON c.episode_id = a.episode_id
+    GROUP BY a.rowid
+    HAVING NOT MAX(a.message_ids = c.message_ids OR EXISTS (
+        SELECT 1 FROM core WHERE core.episode = c.rowid AND core.message IN (SELECT message FROM excluded)
+    ))
+)
+
+-- not_current: announced, but missing or outdated in the compacted topic of episodes
+SELECT a.episode_id || ' revision ' || MAX(a.revision) FROM announced AS a
+LEFT JOIN current AS c ON c.kind = 'episode' AND c.name = a.episode_id
+WHERE :has_current AND a.episode_id NOT IN (SELECT episode_id FROM deleted_episode)
+GROUP BY a.episode_id HAVING COALESCE(MAX(c.revision), 0) < MAX(a.revision)
+
+-- resurrected: deleted, but stored, indexed, current or in a stored episode
+SELECT name || ', in the compacted topic of episodes' FROM current
+WHERE kind = 'episode' AND NOT is_gone AND name IN (SELECT episode_id FROM announced_deletion)
+UNION ALL
+SELECT name || ', in the compacted topic of conversations' FROM current AS c
+WHERE NOT :episodes_truncated AND kind = 'conversation' AND NOT is_gone
+AND EXISTS (SELECT 1 FROM latest WHERE scope = c.name)
+AND NOT EXISTS (
+    SELECT 1 FROM latest WHERE scope = c.name AND episode_id NOT IN (SELECT episode_id FROM announced_deletion)
+)
+UNION ALL
+SELECT name || ', in the archive' FROM archived_change WHERE is_deleted
+UNION ALL
+SELECT * FROM (SELECT DISTINCT name || ', in ' || episode_id FROM amended_episode WHERE is_excluded)
+UNION ALL
+SELECT episode_id || ', in the index' FROM latest WHERE is_gone AND episode_id IN (SELECT episode_id FROM indexed)
+
+-- fact_without_source: a fact is stored, but not a message that it names as its source
+SELECT episode_id FROM stored_episode WHERE sourceless
+
+-- stale: stored without its latest edit
+SELECT name || ', in the archive' FROM archived_change AS a
+WHERE NOT is_deleted AND archived_content <> COALESCE((
+    SELECT content FROM changed
+    WHERE changed.id = a.id AND content IS NOT NULL AND changed.offset < a.archived_to
+    ORDER BY partition DESC, offset DESC LIMIT 1
+), content)
+-- The archiver may have handled more since its offset was read.
+AND NOT EXISTS (
+    SELECT 1 FROM changed
+    WHERE changed.id = a.id AND changed.content = a.archived_content AND changed.offset >= a.archived_to
+)
+UNION ALL
+SELECT * FROM (
+    SELECT DISTINCT name || ', in ' || episode_id FROM amended_episode AS a
+    WHERE NOT is_excluded AND NOT EXISTS (
+        SELECT 1 FROM stored_change AS c
+        WHERE c.episode_id = a.episode_id AND c.message = a.message AND c.offset >= a.change_offset
+    )
+)
+"""
 COUNTS: Final = {
     "messages": {
         "flushes": "SELECT COUNT(*) FROM flush",
@@ -276,6 +475,19 @@ SELECT fate, COUNT(*) FROM (
 )
 GROUP BY fate
 """
+
+
+class FindingKind(NamedTuple):
+    """A way to break the promise. Each row that its query yields is a violation."""
+
+    meaning: str
+    query: str
+
+
+FINDINGS: Final[Mapping[str, FindingKind]] = {
+    name: FindingKind(meaning, query)
+    for name, meaning, query in re.findall(r"^-- (\w+): (.*)\n((?:.+\n)+)", QUERIES, re.MULTILINE)
+}
 
 
 @dataclass
@@ -329,6 +541,27 @@ class Report:
             yield "clean: nothing is lost, duplicated or conflicting"
 
 
+async def run(settings: Settings, wait_seconds: float = 0, progress: ReadProgress = lambda *_: None) -> Report:
+    """Audit a deployment.
+
+    `wait_seconds` limits the wait until the workers have finished what is on their topics; 0 judges at once. The
+    report's `missing` says what was left by then. Pending messages are not waited for. `progress` is called with what
+    is being done, how much of it is done, and the total.
+
+    Raises: BrokerUnavailable, StoreUnavailable, TopicStalled, NoRoom.
+    """
+    with broker_errors(settings.kafka.bootstrap_servers), open_evidence() as evidence:
+        async with open_log(settings.kafka) as log:
+            topics = await log.topics()
+            if settings.kafka.messages_topic not in topics:
+                raise TopicMissing(topic=settings.kafka.messages_topic)
+            missing = await until_finished(log, settings.kafka, wait_seconds, progress) if wait_seconds else None
+            await read_deployment(settings, log, topics, evidence, progress)
+        report = judge(evidence)
+    report.missing = missing
+    return report
+
+
 def judge(evidence: Evidence) -> Report:
     """Run the queries of every finding. Work in progress is counted, but is not a finding."""
     evidence.run_all(INDEXES + STANDING)
@@ -344,3 +577,122 @@ def judge(evidence: Evidence) -> Report:
         if found := list(evidence.rows(limited)):
             report.findings[name] = Finding(found[0][1], [example for example, _ in found])
     return report
+
+
+class Event(NamedTuple):
+    """A message, or a flush or a conversation's deletion, because these change the active agents."""
+
+    kind: str
+    id: int
+    conversation: str
+    message: bytes
+    partition: int
+    offset: int
+    record_ms: int
+    agent: str | None
+
+
+def derive_expected(evidence: Evidence) -> None:
+    """Find the scopes of every message that the segmenter accepts: the conversation, or each of its agents.
+
+    A repeat is not accepted. Both depend on the order of a conversation's messages.
+    """
+    events = evidence.rows("""
+        SELECT 'message', id, conversation, message, partition, offset, record_ms, agent FROM standing
+        WHERE NOT is_dead AND NOT skipped
+        UNION ALL
+        SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent FROM flush
+        WHERE agent IS NOT NULL AND (partition, offset) NOT IN dead_message
+        UNION ALL
+        SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL FROM change
+        WHERE message IS NULL AND (partition, offset) NOT IN dead_message
+        ORDER BY 3, 5, 6
+    """)
+    for conversation, found in groupby(map(Event._make, events), key=attrgetter("conversation")):
+        for sent, scope in _with_scopes(evidence, list(_accepted(evidence, found)), conversation):
+            evidence.add("expected", sent.id, scope)
+
+
+def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Event, bool]]:
+    """Yield a conversation's events, leaving out messages that repeat one within the segmenter's dedupe window.
+
+    Each comes with whether it follows a silence after which the segmenter may have forgotten the conversation, by the
+    records' timestamps. Clocks may be an hour apart, and repeats do not end a silence. A message that may have been
+    forgotten is not repeated by one that is pending, or in an episode that begins after it.
+    """
+    found_again = """
+        SELECT EXISTS (SELECT 1 FROM place WHERE id = :id AND (first_offset IS NULL OR first_offset > :after))
+    """
+    circumstances = evidence.circumstances
+    forget_ms = circumstances.forget_after_ms
+    long_ms, last_ms = max(forget_ms - CLOCKS_APART_MS, forget_ms // 2), 0
+    accepted: dict[bytes, tuple[int, int]] = {}  # each message's number and offset
+    number = forgotten = 0  # messages with a number below `forgotten` may have been forgotten
+    for sent in events:
+        if sent.kind != "message":
+            yield sent, False
+            continue
+        is_after_silence = bool(long_ms and last_ms) and (sent.record_ms <= 0 or sent.record_ms - last_ms >= long_ms)
+        if is_after_silence:
+            forgotten = number
+        earlier, after = accepted.get(sent.message, (-1, -1))
+        if earlier >= max(0, number - circumstances.dedupe_window) and (
+            earlier >= forgotten or not evidence.value(found_again, id=sent.id, after=after)
+        ):
+            continue
+        last_ms = max(last_ms, sent.record_ms)
+        accepted[sent.message] = number, sent.offset
+        number += 1
+        yield sent, is_after_silence
+
+
+def _with_scopes(
+    evidence: Evidence, accepted: Sequence[tuple[Event, bool]], conversation: str
+) -> Iterator[tuple[Event, str]]:
+    """Yield a conversation's accepted messages, each with a scope that it belongs to.
+
+    Agents that were active before the oldest record or before a long silence are unknown. In that case a message
+    belongs to the scopes in which it is found.
+    """
+    circumstances, everyones = evidence.circumstances, scope_name(conversation)
+    if circumstances.max_agents is None:
+        yield from ((sent, everyones) for sent, _ in accepted if sent.kind == "message")
+        return
+    if circumstances.messages_truncated or any(is_after_silence for _, is_after_silence in accepted):
+        scopes = """
+            SELECT scope FROM appearance WHERE message = :message
+            UNION SELECT scope FROM place WHERE id = :id AND NOT handed_over
+        """
+        for sent, _ in accepted:
+            if sent.kind == "message":
+                found = [scope for (scope,) in evidence.rows(scopes, id=sent.id, message=sent.message)]
+                yield from ((sent, scope) for scope in found or [everyones])
+        return
+    yield from _by_agent(evidence, [event for event, _ in accepted], conversation, circumstances.max_agents)
+
+
+def _by_agent(
+    evidence: Evidence, accepted: Iterable[Event], conversation: str, max_agents: int
+) -> Iterator[tuple[Event, str]]:
+    everyones = scope_name(conversation)
+    stays_nobodys = "SELECT EXISTS (SELECT 1 FROM place WHERE id = :id AND scope = :everyones AND NOT handed_over)"
+    active: list[str] = []
+    waiting: list[Event] = []
+    for event in accepted:
+        if event.kind == "flush":
+            active = deactivated(active, event.agent or "")
+        elif event.kind == "deletion":
+            active = []
+            yield from ((waited, everyones) for waited in waiting)
+            waiting = []
+        elif event.agent is None and not active:
+            waiting.append(event)
+        else:
+            if not active:  # what waited goes to this agent, unless its episode was closed before
+                for waited in waiting:
+                    is_nobodys = evidence.value(stays_nobodys, id=waited.id, everyones=everyones)
+                    yield waited, everyones if is_nobodys else scope_name(conversation, event.agent)
+                waiting = []
+            yield from ((event, scope_name(conversation, agent)) for agent in recipients(active, event.agent))
+            active, _ = activated(active, event.agent, max_agents)
+    yield from ((waited, everyones) for waited in waiting)

@@ -2,7 +2,7 @@
 
 Deletions go through `messages`, so the log orders them with live traffic. Every step can be repeated, so an interrupted
 erasure starts again from the beginning. Only the request and the conversations found so far are stored, because nothing
-else names them once they are deleted.
+else names them once they are deleted. `ErasureRunner` carries out erasures in a server.
 """
 
 import asyncio
@@ -15,29 +15,40 @@ from functools import partial
 from typing import Self
 from uuid import uuid4
 
+import structlog
+
 from afterword.operating.dlq import DeadLetterQueue, open_queue
-from afterword.operating.erasing.person import Person, TheirDeadLetters, person_of
+from afterword.operating.erasing.person import (
+    Person,
+    TheirDeadLetters,
+    conversation_pages,
+    deleted_but_indexed,
+    person_of,
+)
 from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
-from afterword.operating.export import conversations_of, took_part
 from afterword.operating.topics import read_configs, wanted_topics
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import message_key
-from afterword.streams.errors import AfterwordError
+from afterword.streams.errors import AfterwordError, StoreUnavailable, snake_case
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import position_of
 from afterword.streams.settings import Settings, load_settings
-from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
-from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, all_episodes
+from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures
+from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.writing.producer import Producer
 
 WAIT_SECONDS = 600.0
-PAGE = 20
-"""Number of conversations looked up at once. Other work waits for MongoDB meanwhile."""
-FIRST_POLL_SECONDS = 0.02
-LONGEST_POLL_SECONDS = 1.0
+POLL_SECONDS = 0.2
+AT_A_TIME = 4
+"""Number of erasures that one server carries out at once."""
+ATTEMPT_SECONDS = 300.0
+"""After this time another erasure gets its turn."""
+RETRY_SECONDS = 30.0
+
+log = structlog.get_logger(__name__)
 
 
 class NotErased(AfterwordError):
@@ -84,11 +95,9 @@ class Run:
 
     async def until_none(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
         """Wait until nothing is left. Raises: NotErased."""
-        wait = FIRST_POLL_SECONDS
         while left := await count():
             await self.check(what, left)
-            await asyncio.sleep(wait)
-            wait = min(1.5 * wait, LONGEST_POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 class Eraser:
@@ -184,7 +193,7 @@ class Eraser:
         return receipt
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
-        async for names in conversation_pages(self._stores, person):
+        async for names in conversation_pages(self._stores.episodes, self._stores.messages, person):
             found = [await self._found_in(name, person) for name in names]
             yield [one for one in found if one.messages or one.episodes]
 
@@ -195,7 +204,7 @@ class Eraser:
         taken_part, users = 0, set[str]()
         async for episode in all_episodes(self._stores.episodes, name):
             if isinstance(episode, StoredEpisode):
-                taken_part += took_part(episode, person.user_id, person.tenant_id)
+                taken_part += person.took_part_in(episode)
                 users.update(episode.users)
         # other people's messages may have expired while their episodes have not
         return ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
@@ -299,23 +308,87 @@ def _counts(found: Mapping[str, ErasedConversation], dead_letters: int) -> dict[
     }
 
 
-async def conversation_pages(stores: Stores, person: Person) -> AsyncIterator[list[str]]:
-    """Yield pages of the conversations in which the person may have taken part. Raises: StoreUnavailable."""
-    if person.conversation_id is not None:
-        yield [person.conversation_id]
-        return
-    whose = person.user_id, person.tenant_id
-    async for page in conversations_of(stores.episodes, stores.messages, *whose, PAGE):
-        yield page
-
-
-async def deleted_but_indexed(stores: Stores, conversation_id: str) -> int:
-    """Count a conversation's deleted episodes that are still in the index. Raises: StoreUnavailable."""
-    every = all_episodes(stores.episodes, conversation_id)
-    deleted = [one.event.episode_id async for one in every if isinstance(one, DeletedEpisode)]
-    return len(await stores.index.revisions(deleted)) if deleted else 0
-
-
 def new_erasure(person: Person, asked_by: str | None) -> Erasure:
     """Build the record of a request."""
     return Erasure(str(uuid4()), *person, asked_at=utc_milliseconds(datetime.now(UTC)), asked_by=asked_by)
+
+
+@dataclass(frozen=True)
+class ErasureRunner:
+    """Accepts requests and carries them out while it runs, including those that were in progress when it started.
+
+    `prepare` makes the database ready. `open_eraser` builds an eraser, and entering that connects to Kafka.
+    """
+
+    erasures: Erasures
+    prepare: Callable[[], Awaitable[None]]
+    open_eraser: Callable[[], AbstractAsyncContextManager[Eraser]]
+    _asked: asyncio.Queue[Erasure] = field(default_factory=asyncio.Queue)
+    _turns: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, AT_A_TIME))
+
+    async def ask(self, person: Person, asked_by: str | None) -> Erasure:
+        """Store and return a request, or return the person's request in progress. Raises: StoreUnavailable."""
+        await self.prepare()
+        erasure = await self.erasures.begin(new_erasure(person, asked_by))
+        self._asked.put_nowait(erasure)
+        return erasure
+
+    async def find(self, erasure_id: str) -> Erasure | None:
+        """Return an erasure by its id. Raises: StoreUnavailable."""
+        return await self.erasures.find(erasure_id)
+
+    async def run(self) -> None:
+        """Carry out requests until cancelled."""
+        tasks: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._resume())
+            while True:
+                erasure = await self._asked.get()
+                tasks = {erasure_id: task for erasure_id, task in tasks.items() if not task.done()}
+                if erasure.erasure_id not in tasks:
+                    tasks[erasure.erasure_id] = group.create_task(self._carry_out(erasure))
+
+    async def _resume(self) -> None:
+        """Resume what was in progress when a server stopped."""
+        while True:
+            try:
+                for erasure in await self.erasures.under_way():
+                    self._asked.put_nowait(erasure)
+            except StoreUnavailable as error:
+                log.warning("erasures_not_read", stage="serve", error_type=error.error_type)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def _carry_out(self, erasure: Erasure) -> None:
+        about = {"stage": "serve", "erasure_id": erasure.erasure_id}
+        while True:
+            async with self._turns:
+                log.info("erasure_started", **about)
+                [error] = await asyncio.gather(self._attempt(erasure), return_exceptions=True)
+            if error is None:
+                log.info("erasure_ended", **about)
+                return
+            problem = error.error_type if isinstance(error, AfterwordError) else snake_case(type(error))
+            # the texts of other errors may name servers
+            detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""
+            log.warning("erasure_postponed", error_type=problem, **about)
+            try:
+                await self.erasures.report(replace(erasure, problem=problem, detail=detail))
+            except StoreUnavailable as unavailable:
+                log.warning("erasure_not_reported", stage="serve", error_type=unavailable.error_type)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _attempt(self, erasure: Erasure) -> None:
+        known = await self.erasures.find(erasure.erasure_id)
+        if known is None or known.receipt is not None:  # another server finished it first
+            return
+        assert erasure.user_id is not None  # noqa: S101 – it is in progress
+        person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
+
+        async def report(stage: str, left: int) -> None:
+            await self.erasures.report(replace(erasure, is_running=True, stage=stage, left=left))
+
+        await self.erasures.report(replace(erasure, is_running=True, stage=None))
+        async with self.open_eraser() as eraser:
+            await eraser.erase(*person, asked_by=erasure.asked_by, timeout_seconds=ATTEMPT_SECONDS, progress=report)

@@ -1,8 +1,8 @@
-"""Decides which records, dead letters and conversations are a person's, without I/O."""
+"""Decides which conversations, records and dead letters are a person's."""
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,7 +15,12 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.ingest.sources import Expression, Source, context, id_of
 from afterword.streams.stores.arguments import require
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.opening import Stores
 
+PAGE = 20
+"""Number of conversations looked up at once. Other work waits for MongoDB meanwhile."""
 FRAME_BYTES = 5
 """A zero byte and a schema's id, which precede a value that was written with a schema registry."""
 
@@ -31,6 +36,9 @@ class Person(NamedTuple):
     def digest(self, salt: str) -> str:
         """Return a hexadecimal SHA-256 that lets anyone who knows user and tenant check that a receipt is theirs."""
         return hashlib.sha256(orjson.dumps([salt, self.user_id, self.tenant_id])).hexdigest()
+
+    def took_part_in(self, episode: StoredEpisode) -> bool:
+        return episode.summary.tenant_id == self.tenant_id and self.user_id in episode.users
 
 
 def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> Person:
@@ -160,3 +168,25 @@ class TheirDeadLetters:
             or self.person.user_id in dead_letter.users
             or holds(dead_letter.value, self.person)
         )
+
+
+async def conversation_pages(
+    episodes: EpisodeQueries, messages: MessageArchive, person: Person
+) -> AsyncIterator[list[str]]:
+    """Yield pages of the conversations in which the person may have taken part, by id. Raises: StoreUnavailable."""
+    if person.conversation_id is not None:
+        yield [person.conversation_id]
+        return
+    page = [""]
+    while page:
+        wanted = person.user_id, person.tenant_id, page[-1] or None, PAGE
+        found = {*await messages.conversations_of(*wanted), *await episodes.conversations_of(*wanted)}
+        if page := sorted(found, key=str.encode)[:PAGE]:
+            yield page
+
+
+async def deleted_but_indexed(stores: Stores, conversation_id: str) -> int:
+    """Count a conversation's deleted episodes that are still in the index. Raises: StoreUnavailable."""
+    every = all_episodes(stores.episodes, conversation_id)
+    deleted = [one.event.episode_id async for one in every if isinstance(one, DeletedEpisode)]
+    return len(await stores.index.revisions(deleted)) if deleted else 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from afterword.operating.export import export_lines
+from afterword.operating.copying import export_lines
 from afterword.reading.memory import Memory
 from afterword.reading.profile import Profile
 from afterword.schemas import (

@@ -8,7 +8,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import NewPartitions
 
-from afterword.operating.state import MessagesGrown, SegmenterCameBack, owned, rebuild_state, resume_points
+from afterword.operating.rebuild import MessagesGrown, SegmenterCameBack, owned, rebuild_state, resume_points
 from afterword.operating.topics import ensure_topics
 from afterword.schemas.ids import episode_id
 from afterword.streams.kafka.clients import admin_client, client_options

@@ -8,7 +8,7 @@ import orjson
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.operating.state import rebuild_state
+from afterword.operating.rebuild import rebuild_state
 from afterword.operating.topics import ensure_topics
 from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.segmenter.state import TABLES

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.state import Last, ResumePoints, ResumeState
+from afterword.operating.rebuild import Last, ResumePoints, ResumeState
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key

@@ -3,8 +3,7 @@
 import pytest
 
 from afterword.operating.audit.evidence import open_evidence
-from afterword.operating.audit.findings import FINDINGS
-from afterword.operating.audit.judge import judge
+from afterword.operating.audit.judge import FINDINGS, judge
 
 
 @pytest.mark.parametrize("finding", FINDINGS)

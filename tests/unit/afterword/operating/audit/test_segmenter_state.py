@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from afterword.operating.audit import evidence
-from afterword.operating.audit.reading import SegmenterState
+from afterword.operating.audit.evidence import SegmenterState
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says
