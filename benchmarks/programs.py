@@ -90,10 +90,9 @@ def counter() -> None:
     """Run a counter per key on our engine, written as in its README."""
     from afterword.streams import logs
     from afterword.streams.settings import Logs
-    from faust_eos.app import App
+    from faust_eos.app import App, run
     from faust_eos.batch import Batches, Tick
     from faust_eos.options import Options
-    from faust_eos.worker import run
 
     to = bench()
     app = App(to.group, brokers=to.bootstrap, engine=Options(), datadir=to.state)

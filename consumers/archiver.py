@@ -28,11 +28,10 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.text.tokens import packed
-from faust_eos.app import App
+from faust_eos.app import PARTITIONS, App, run
 from faust_eos.batch import Batches, Output, failing_batch, size_of
 from faust_eos.errors import place_of
 from faust_eos.health import HealthServer, Readiness
-from faust_eos.worker import PARTITIONS, run
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
     from afterword.streams.redaction.redactor import RecordRedaction

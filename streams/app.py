@@ -10,12 +10,10 @@ from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos.app import App
+from faust_eos.app import PARTITIONS, App, run
 from faust_eos.health import HealthServer, Readiness
-from faust_eos.memory import allocate_sparingly
 from faust_eos.metrics import EngineMetrics
-from faust_eos.options import Options
-from faust_eos.worker import PARTITIONS, run
+from faust_eos.options import Options, allocate_sparingly
 
 LEAST_IN_FLIGHT = 16
 """Minimum of `max_in_flight`, in episodes per partition."""

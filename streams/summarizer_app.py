@@ -27,12 +27,11 @@ from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, redo_headers
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos.app import App
+from faust_eos.app import PARTITIONS, App, crash_with, run
 from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
-from faust_eos.memory import allocate_sparingly
-from faust_eos.worker import PARTITIONS, crash_with, run
+from faust_eos.options import allocate_sparingly
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
 MOST_ASKED = 2

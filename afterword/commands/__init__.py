@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 
-from faust_eos.memory import COLLECTED_AT
+from faust_eos.options import COLLECTED_AT
 
 gc.set_threshold(*COLLECTED_AT)  # hardly any of the objects that imports make is garbage
 # pydantic would read the metadata of all installed distributions to find plugins

@@ -165,7 +165,7 @@ async def check_commits(settings: Settings) -> str:
 
 async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
     """Open a transactional producer as a worker does, with an id that no partition uses, so that it fences nobody."""
-    from faust_eos.protocol import Clients  # imported here because the engine is slow to load
+    from faust_eos.kafka import Clients  # imported here because the engine is slow to load
     from faust_eos.transaction import TransactionalProducer
 
     seconds = settings.kafka.request_timeout_seconds

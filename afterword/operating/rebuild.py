@@ -40,8 +40,8 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.embedders import Embedder, embed_messages, make_embedder
 from faust_eos.changelog import Bookmark, new_lineage
 from faust_eos.database import RowChange
+from faust_eos.kafka import Clients
 from faust_eos.options import Options
-from faust_eos.protocol import Clients
 from faust_eos.transaction import TransactionalProducer, transactional_id
 
 OPTIONS = Options(transaction_timeout_seconds=300)

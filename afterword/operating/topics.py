@@ -25,8 +25,7 @@ from afterword.streams.ingest.sources import Source, load_sources, our_topics, s
 from afterword.streams.kafka.clients import admin_client, broker_errors, require_topics
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Settings
-from faust_eos.protocol import committed_offsets
-from faust_eos.sources import least_partitions
+from faust_eos.kafka import committed_offsets, least_partitions
 
 POLL_SECONDS = 0.05
 CONFIGS_SECONDS = 20.0

@@ -53,7 +53,7 @@ from afterword.streams.text.tokens import count_tokens
 from afterword.streams.tls import verifying_context
 from afterword.version import running_version
 from afterword.writing.producer import Producer
-from faust_eos.memory import allocate_sparingly, return_freed_memory, spare_the_collector
+from faust_eos.options import allocate_sparingly, return_freed_memory, spare_the_collector
 
 ROLE = "server"
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]", "::1"]

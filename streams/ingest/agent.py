@@ -37,11 +37,10 @@ from afterword.streams.kafka.log_reader import Log, TopicStalled
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos.app import App
+from faust_eos.app import PARTITIONS, App, run
 from faust_eos.batch import Batch, Batches, Output, failing_batch, size_of
 from faust_eos.errors import AgentFailed, place_of
 from faust_eos.health import HealthServer, Readiness
-from faust_eos.worker import PARTITIONS, run
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.redactor import RecordRedaction

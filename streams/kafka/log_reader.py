@@ -18,10 +18,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import (
-    GroupCoordinatorNotAvailableError,
     KafkaError,
     LeaderNotAvailableError,
-    NotCoordinatorForGroupError,
     for_code,
 )
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
@@ -31,8 +29,8 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import admin_client, client_options, start_client
 from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.settings import Kafka
-from faust_eos.progress import Progress, ProgressDamaged
-from faust_eos.protocol import committed_offsets
+from faust_eos.kafka import committed_offsets
+from faust_eos.window import Progress
 
 Take = Callable[[ConsumerRecord], None]
 
@@ -46,8 +44,6 @@ STALLED_SECONDS = 60.0
 FEW = 100
 """If a group lags by no more than this, its records are counted one by one: there may be only transaction markers
 left."""
-COORDINATOR_SECONDS = 20.0
-"""A new cluster creates its offsets topic on the first request."""
 
 
 class TopicStalled(AfterwordError):
@@ -101,16 +97,8 @@ class Log:
         return {partition: found.offset for partition, found in (await self._committed(group_id, topic)).items()}
 
     async def _committed(self, group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
-        deadline = time.monotonic() + COORDINATOR_SECONDS
-        while True:
-            try:
-                found = await committed_offsets(self._admin, group_id)
-            except (GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return {tp.partition: o for tp, o in found.items() if tp.topic == topic}
+        found = await committed_offsets(self._admin, group_id)
+        return {where.partition: offset for where, offset in found.items() if where.topic == topic}
 
     async def unread(
         self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]
@@ -266,13 +254,8 @@ async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
 
 
 def _progress(found: OffsetAndMetadata | None) -> Progress:
-    """Return what a group has finished. A tool other than the engine may have committed the metadata."""
-    if found is None:
-        return Progress(0)
-    try:
-        return Progress.read(found.offset, found.metadata)
-    except ProgressDamaged:
-        return Progress(found.offset)
+    """Return what a group has finished."""
+    return Progress(0) if found is None else Progress.read(*found)
 
 
 async def batches(

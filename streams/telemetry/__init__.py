@@ -4,6 +4,6 @@ Nothing is global: a worker's composition root makes one `Metrics` and one trace
 `worker.py` contains the parts that only workers need, and loads the engine.
 """
 
-from afterword.streams.telemetry.metrics import Metrics
+from afterword.streams.telemetry import Metrics
 
 __all__ = ["Metrics"]

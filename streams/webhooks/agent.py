@@ -27,14 +27,13 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
-from faust_eos.app import App
+from faust_eos.app import PARTITIONS, App, run_together
 from faust_eos.at_least_once import AtLeastOnce, mark_working
 from faust_eos.batch import Output
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.options import wall_clock_ms
-from faust_eos.worker import PARTITIONS, run_together
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 600.0
 """Wait before the first retry of an event, which doubles with each retry up to the longest wait."""

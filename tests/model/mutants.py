@@ -37,7 +37,7 @@ STORE_TESTS = "tests/contract/stores/test_episode_stores.py"
 ENGINE = "distributions/engine/faust_eos"
 CHANGELOG_TESTS = "distributions/engine/tests/test_changelog.py"
 OWNERS_TESTS = "tests/model/test_owners.py"
-SOURCES, TRANSACTION, CHANGELOG = f"{ENGINE}/sources.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
+SOURCES, TRANSACTION, CHANGELOG = f"{ENGINE}/kafka.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = f"{ENGINE}/exactly_once.py", f"{ENGINE}/at_least_once.py", f"{ENGINE}/window.py"
 RECONCILER, CONVERSATIONS = "streams/summarizer/reconciler.py", "streams/summarizer/conversations.py"
 STORES = "streams/stores/sqlite.py"
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "deletions do not get into the changelog",
         SEGMENTER,
-        f"{ENGINE}/store.py",
+        f"{ENGINE}/drivers.py",
         "        return list(batch.tables.get(self.table_name, {}).items())\n",
         "        return [row for row in batch.tables.get(self.table_name, {}).items() if row[1] is not None]\n",
     ),

@@ -51,7 +51,7 @@ from distributions.engine.tests.simulation.process import Process
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, run_in_batch
 from faust_eos.batch import Output, current_batch
 from faust_eos.options import Options
-from faust_eos.progress import Progress
+from faust_eos.window import Progress
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_closed_episode, an_episode_message

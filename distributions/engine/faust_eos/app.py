@@ -1,8 +1,13 @@
-"""A Faust app on the engine."""
+"""A Faust app on the engine, and the process that runs it: it starts, is watched, and drains on SIGTERM."""
 
+import asyncio
+import os
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +18,27 @@ from prometheus_client import CollectorRegistry
 
 from faust_eos.batch import take_batch
 from faust_eos.database import private_directory
-from faust_eos.errors import StoreFailed
+from faust_eos.drivers import Table, TableManager, Transport
+from faust_eos.errors import Stalled, StoreFailed
 from faust_eos.failures import Breaker
-from faust_eos.metrics import EngineMetrics
-from faust_eos.options import LIFE_CYCLE, Options
-from faust_eos.store import Table, TableManager
-from faust_eos.watchdog import stalls_before
+from faust_eos.health import Readiness, Watchdog, remember_stall, stalls_before
+from faust_eos.kafka import watch_sources
+from faust_eos.metrics import EngineMetrics, measure_regularly
+from faust_eos.options import LIFE_CYCLE, Options, return_freed_memory, spare_the_collector
 
 log = structlog.get_logger()
 
-SCHEME = "eos"
 MAX_POLL_INTERVAL_SECONDS = 14 * 86400.0
 """Two weeks, which is practically never. A partition whose agent is slow, or that holds a record back, fetches nothing
 although its worker is alive. The watchdog ends workers that make no progress much sooner."""
 PLAINTEXT = {"security_protocol": "PLAINTEXT"}
+PARTITIONS = "partitions"
+"""Readiness condition: the worker is in its group and each of its partitions is recovered."""
+WATCH_SECONDS = 0.2
+START_SECONDS = 60.0
+"""Generous, because connecting has its own timeout."""
+STOP_SECONDS = 4.0
+"""Time after the drain to leave the group and close connections, whether or not the broker answers."""
 
 
 class App(faust.App):
@@ -59,7 +71,7 @@ class App(faust.App):
         self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)
         super().__init__(
             app_id,
-            broker=[f"{SCHEME}://{broker.strip()}" for broker in brokers.split(",")],
+            broker=[f"kafka://{broker.strip()}" for broker in brokers.split(",")],
             datadir=datadir,
             Table=Table,
             TableManager=TableManager,
@@ -72,6 +84,12 @@ class App(faust.App):
             web_enabled=False,
             **options,
         )
+
+    def _new_transport(self) -> Transport:
+        return Transport(self.conf.broker_consumer, self)
+
+    def _new_producer_transport(self) -> Transport:
+        return Transport(self.conf.broker_producer, self)
 
     async def on_first_start(self) -> None:
         """Create the data directory and its parents, because Faust creates only the last one, and remove old state.
@@ -112,3 +130,146 @@ def remove_old_state(directory: Path, topics: Collection[str], before: float) ->
         if max((file.stat().st_mtime for file in path.iterdir()), default=0.0) < before:
             shutil.rmtree(path)
             log.info("old_state_removed", stage="state", path=str(path))
+
+
+async def run(app: App, readiness: Readiness | None = None) -> None:
+    """Run until SIGTERM or SIGINT, then drain and return. Raises: whatever made the app crash.
+
+    If the stop takes longer than `drain_seconds` and `STOP_SECONDS` together, the process exits; the next owner does
+    whatever was not committed. After a signal, this time also covers whatever the process closes after this returns.
+    """
+    await run_together({PARTITIONS: app}, readiness or Readiness(PARTITIONS))
+
+
+async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
+    """Run several apps as `run` does, each given with its readiness condition; one that crashes stops the others.
+
+    Raises: whatever made the first one crash.
+    """
+    stop, ended = asyncio.Event(), asyncio.Event()
+    names = ", ".join(app.conf.id for app in apps.values())
+    timer = StopTimer(names, max(app.engine.drain_seconds for app in apps.values()))
+    loop = asyncio.get_running_loop()
+
+    def asked_to_stop() -> None:
+        stop.set()
+        ended.set()
+        timer.begin(code=0)
+
+    def agents_wait() -> bool:
+        """Return whether the agents have reported that they wait for a dependency."""
+        return bool(readiness.reasons.keys() - apps.keys())
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop)
+    runs = [_run_until(ended, app, condition, readiness, agents_wait, timer) for condition, app in apps.items()]
+    try:
+        found = await asyncio.gather(*runs, return_exceptions=True)
+    finally:
+        if not stop.is_set():
+            timer.cancel()
+    for error in found:
+        if error is not None:
+            raise error
+    log.info("app_stopped", app=names)
+
+
+async def _run_until(
+    ended: asyncio.Event,
+    app: App,
+    condition: str,
+    readiness: Readiness,
+    agents_wait: Callable[[], bool],
+    timer: "StopTimer",
+) -> None:
+    """Run until the event is set, and set it if the app crashes. Raises: whatever made it crash."""
+    try:
+        async with running(app):
+            spare_the_collector()
+            return_freed_memory()
+            watches = (_show(app, condition, readiness), _guard(app, agents_wait), measure_regularly(app))
+            watchers = [asyncio.create_task(watch) for watch in (*watches, watch_sources(app))]
+            watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
+            try:
+                await app.wait_first(ended)
+            finally:
+                for watcher in watchers:
+                    watcher.cancel()
+                readiness.not_ready(condition, "stopping")
+                log.info("drain_started", app=app.conf.id)
+                timer.begin(code=int(app.crashed))
+    finally:
+        ended.set()
+
+
+@asynccontextmanager
+async def running(app: Any) -> AsyncIterator[App]:
+    """Start the app, and stop it at the end of the block. Raises: whatever made it crash."""
+    try:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await app.start()
+        except TimeoutError:
+            raise Stalled(what="the worker does not start", seconds=START_SECONDS) from None
+        yield app
+    finally:
+        await app.stop()
+    if app.crashed:
+        raise app.crash_reason
+
+
+class StopTimer:
+    """Exits the process if its stop takes too long; a thread, because Faust's services swallow cancellation on stop."""
+
+    def __init__(self, name: str, drain_seconds: float) -> None:
+        self._name = name
+        self._seconds = drain_seconds + STOP_SECONDS
+        self._timer: threading.Timer | None = None
+
+    def begin(self, code: int) -> None:
+        """Start the timer, once. `code` is the exit code if it runs out."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._seconds, self._leave, [code])
+            self._timer.daemon = True
+            self._timer.start()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _leave(self, code: int) -> None:
+        log.error("stop_timed_out", app=self._name, stage="stop", error_type="stop_timed_out")
+        os._exit(code)
+
+
+async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
+    """Crash the app if one of its watchers fails: a worker must not continue without its watchdog."""
+    done, _ = await asyncio.wait(watchers, return_when=asyncio.FIRST_EXCEPTION)
+    for watcher in done:
+        if not watcher.cancelled() and (error := watcher.exception()) is not None:
+            log.error("watcher_failed", app=app.conf.id, stage="engine", error_type=type(error).__name__)
+            await app.crash(error)
+
+
+async def _show(app: Any, condition: str, readiness: Readiness) -> None:
+    while True:
+        if app.consumer.ready:
+            readiness.ready(condition)
+        else:
+            readiness.not_ready(condition, "recovering")
+        await asyncio.sleep(WATCH_SECONDS)
+
+
+async def _guard(app: App, agents_wait: Callable[[], bool]) -> None:
+    """Crash the app if it makes no progress."""
+    try:
+        await Watchdog(app, agents_wait).run()
+    except Stalled as error:
+        app.engine_metrics.stalled()
+        log.error("worker_stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
+        try:
+            await asyncio.to_thread(remember_stall, app.stalls_file)
+        except OSError as unwritten:
+            failure = type(unwritten).__name__
+            log.warning("stall_not_remembered", app=app.conf.id, stage="watchdog", error_type=failure)
+        await app.crash(error)

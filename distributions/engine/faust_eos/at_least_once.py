@@ -18,9 +18,9 @@ from aiokafka.structs import OffsetAndMetadata
 
 from faust_eos.batch import NOT_DONE, Batch, EngineMessage, RawSchema, bound, size_of
 from faust_eos.errors import FATAL, TRANSIENT, restart_seconds
+from faust_eos.health import Mark
+from faust_eos.kafka import check_order, readable, report_expired
 from faust_eos.metrics import Work
-from faust_eos.progress import Progress, ProgressDamaged, reach
-from faust_eos.sources import check_order, readable, report_expired
 from faust_eos.transaction import (
     Slices,
     TransactionalProducer,
@@ -28,8 +28,7 @@ from faust_eos.transaction import (
     require_outputs,
     transactional_id,
 )
-from faust_eos.watchdog import Mark
-from faust_eos.window import Window
+from faust_eos.window import Progress, Window, reach
 
 log = structlog.get_logger()
 
@@ -340,11 +339,9 @@ class AtLeastOncePartition:
         async with asyncio.timeout(self._options.commit_timeout_seconds):
             found = await self._clients.committed(self._consumer.kafka, self._app.conf.id, self._source)
         if found is not None:
-            try:
-                self._committed = Progress.read(*found)
-            except ProgressDamaged as error:  # the records in the damaged progress are handled again
-                log.error("progress_refused", partition=self._where, stage="engine", problem=str(error))
-                self._committed = Progress(found.offset)
+            self._committed = Progress.read(*found)
+            if found.metadata and not self._committed.beyond:
+                log.error("progress_refused", partition=self._where, stage="engine", offset=found.offset)
             self._window.learn(self._committed)
         self._known.set()
         self._something_sent.set()

@@ -19,8 +19,7 @@ from faust_eos.errors import (
     ChangelogReplaced,
     ChangelogTruncated,
 )
-from faust_eos.protocol import Clients, started
-from faust_eos.sources import check_source
+from faust_eos.kafka import Clients, check_source, started
 
 log = structlog.get_logger()
 

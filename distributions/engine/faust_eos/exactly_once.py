@@ -29,11 +29,10 @@ from faust_eos.errors import (
     restart_seconds,
 )
 from faust_eos.failures import FAILURES, Isolation
+from faust_eos.health import Mark
+from faust_eos.kafka import Clients, check_order, check_partitions, readable
 from faust_eos.metrics import Work
-from faust_eos.protocol import Clients
-from faust_eos.sources import check_order, check_partitions, readable
 from faust_eos.transaction import Slices, TransactionalProducer, in_time, require_outputs, transactional_id
-from faust_eos.watchdog import Mark
 
 log = structlog.get_logger()
 

@@ -18,9 +18,8 @@ from faust_eos.batch import Output
 from faust_eos.changelog import BOOKMARK_KEY, Bookmark, changelog_key
 from faust_eos.database import RowChange
 from faust_eos.errors import TRANSIENT, OutputMissing
+from faust_eos.kafka import Clients, encode_partitions, started
 from faust_eos.options import Options
-from faust_eos.protocol import Clients, started
-from faust_eos.sources import encode_partitions
 
 log = structlog.get_logger()
 

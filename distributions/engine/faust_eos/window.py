@@ -1,16 +1,72 @@
-"""The window of a partition, which decides, without I/O, which record may be handed over next.
+"""The window of a partition, which decides, without I/O, which record may be handed over next, and its progress.
 
 It reaches from the first unfinished record to the next one to read. Records with the same key are handed over one after
 the other; while one of them is being handled, the others wait, and records with other keys overtake them. Only a few
 waiting records are kept in memory. For the rest the window keeps the offset, and they are read again when their turn
 comes.
+
+The group's committed offset is that of the first unfinished record. The commit's metadata encodes the offsets that are
+finished beyond it as a bitmap, as in Confluent's parallel consumer.
 """
 
+import base64
+import zlib
 from collections import OrderedDict, deque
 from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from faust_eos.progress import Progress
+PREFIX = "eos1."
+CHECKSUM_CHARACTERS = 8
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Every record below `offset` is finished, the one at `offset` is not, and those at `beyond` are."""
+
+    offset: int
+    beyond: frozenset[int] = frozenset()
+
+    def covers(self, offset: int) -> bool:
+        """Return whether the record at this offset is finished."""
+        return offset < self.offset or offset in self.beyond
+
+    def metadata(self) -> str:
+        """Encode `beyond`. If it is empty, so is the result, as in a plain commit.
+
+        Its length depends on how far the last finished offset is from `offset`, not on how many are finished: see
+        `reach`.
+        """
+        if not self.beyond:
+            return ""
+        bitmap = bytearray((max(self.beyond) - self.offset - 1) // 8 + 1)
+        for offset in self.beyond:
+            bitmap[(offset - self.offset - 1) // 8] |= 1 << (offset - self.offset - 1) % 8
+        # a tool that moves the group's offset may leave the metadata as it was, so the checksum includes the offset
+        checksum = zlib.crc32(bitmap, zlib.crc32(str(self.offset).encode()))
+        return f"{PREFIX}{checksum:08x}" + base64.urlsafe_b64encode(bitmap).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, offset: int, metadata: str) -> "Progress":
+        """Decode what was committed.
+
+        Metadata that another tool has written or changed, or has kept for another offset, counts as empty. At worst,
+        records are handled again.
+        """
+        text = metadata[len(PREFIX) + CHECKSUM_CHARACTERS :]
+        try:
+            bitmap = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except ValueError:
+            return cls(offset)
+        bits = (8 * at + bit for at, byte in enumerate(bitmap) for bit in range(8) if byte >> bit & 1)
+        found = cls(offset, frozenset(offset + 1 + bit for bit in bits))
+        return found if found.metadata() == metadata else cls(offset)
+
+
+def reach(characters: int) -> int:
+    """Return how far beyond the committed offset a finished one may be, given the length of the metadata."""
+    return (characters - len(PREFIX) - CHECKSUM_CHARACTERS) * 6 // 8 * 8
+
 
 R = TypeVar("R")
 
@@ -18,7 +74,7 @@ R = TypeVar("R")
 class Window(Generic[R]):
     """The unfinished records of one partition, at most `most` of them in memory.
 
-    A record may be handed over only up to `width` beyond the first unfinished one (see `progress.reach`). So all
+    A record may be handed over only up to `width` beyond the first unfinished one (see `reach`). So all
     finished offsets always fit into a commit, and no finished record has to wait for its commit.
     """
 

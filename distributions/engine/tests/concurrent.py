@@ -15,7 +15,7 @@ from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from faust_eos.batch import Output
 from faust_eos.options import Options
-from faust_eos.progress import Progress
+from faust_eos.window import Progress
 
 SOURCE = TopicPartition("in", 0)
 HEARTBEAT_SECONDS = 0.5

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from distributions.engine.tests.concurrent import Broker, Worker
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from faust_eos.at_least_once import ConcurrentMessage, mark_idle, mark_working
-from faust_eos.progress import Progress, reach
-from faust_eos.watchdog import Watch
+from faust_eos.health import Watch
+from faust_eos.window import Progress, reach
 
 LIMIT, LOOK = 120.0, 5.0
 METADATA_BYTES = 19

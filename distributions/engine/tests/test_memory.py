@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faust_eos.memory import return_freed_memory
+from faust_eos.options import return_freed_memory
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")

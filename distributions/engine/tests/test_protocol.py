@@ -10,7 +10,7 @@ from aiokafka.errors import GroupAuthorizationFailedError
 from aiokafka.structs import OffsetAndMetadata
 
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
-from faust_eos.protocol import UNSTABLE_OFFSET_COMMIT, Clients, OffsetFetch, committed_offsets
+from faust_eos.kafka import UNSTABLE_OFFSET_COMMIT, Clients, OffsetFetch, committed_offsets
 
 SOURCE = TopicPartition("in", 0)
 LOADING, REFUSED = 14, 30

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import IllegalStateError
 
-from faust_eos.transport import HANDOVER_SECONDS, KeptPositions, RebalanceListener, assignor_of_its_own
+from faust_eos.drivers import HANDOVER_SECONDS, KeptPositions, RebalanceListener, assignor_of_its_own
 
 DRAIN_SECONDS = 10.0
 A, B, C = (TopicPartition("in", number) for number in range(3))

@@ -16,9 +16,9 @@ from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
 from faust_eos.batch import Output, Tick
 from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.health import Watch
 from faust_eos.options import Options
 from faust_eos.transaction import transactional_id
-from faust_eos.watchdog import Watch
 
 APP, SOURCE, OUT = "app", TopicPartition("in", 0), TopicPartition("out", 0)
 TIMERS = "timers"

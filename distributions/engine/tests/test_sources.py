@@ -8,7 +8,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import SourceRecreated
-from faust_eos.sources import check_order, check_source
+from faust_eos.kafka import check_order, check_source
 
 SOURCE = TopicPartition("orders", 3)
 

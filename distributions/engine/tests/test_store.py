@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from faust_eos.app import App
 from faust_eos.batch import Batch, _current
 from faust_eos.database import Database, DatabasePosition
+from faust_eos.drivers import Store
 from faust_eos.errors import BatchClosed, NotInAgent
 from faust_eos.options import Options
-from faust_eos.store import Store
 
 KEYS = [b"a", b"b", b"\0", b""]
 Agent = Callable[[Callable[[], Any]], Awaitable[Batch]]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion
 
-from faust_eos.protocol import Admin, MetadataRequest_v10, MetadataResponse_v10, TopicIdsRequest, ids_in
+from faust_eos.kafka import Admin, MetadataRequest_v10, MetadataResponse_v10, TopicIdsRequest, ids_in
 
 ORDERS_ID = bytes(range(248, 256)) + bytes(range(8))
 ONE = struct.pack(">i", 1)

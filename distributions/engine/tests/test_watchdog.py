@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from faust_eos.app import App
+from faust_eos.health import BROKER, GROUP, Mark, Watch, remember_stall, stalls_before
 from faust_eos.metrics import EngineMetrics
 from faust_eos.options import Options
-from faust_eos.watchdog import BROKER, GROUP, Mark, Watch, remember_stall, stalls_before
 
 LIMIT, HANDLING, GAP = 10.0, 30.0, 5.0
 WORK = "nothing is committed of messages-0"

@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faust_eos.progress import Progress
-from faust_eos.window import Window
+from faust_eos.window import Progress, Window
 
 MOST, WIDTH = 4, 40
 

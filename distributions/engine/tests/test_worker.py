@@ -3,7 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
-from faust_eos.worker import crash_with
+from faust_eos.app import crash_with
 
 
 class Crashing:

@@ -11,9 +11,9 @@ from afterword.streams import logs
 from afterword.streams.app import segmenter_app
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.telemetry import Metrics
+from faust_eos.app import PARTITIONS, run
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.options import wall_clock_ms
-from faust_eos.worker import PARTITIONS, run
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from faust_eos.progress import PREFIX, Progress
+from faust_eos.window import PREFIX, Progress
 
 LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 5.0

@@ -16,9 +16,8 @@ from afterword.operating.topics import TopicReport, await_topics, check_topics, 
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.kafka.clients import client_options
 from afterword.streams.settings import Settings
+from faust_eos.kafka import Clients, encode_partitions
 from faust_eos.options import Options
-from faust_eos.protocol import Clients
-from faust_eos.sources import encode_partitions
 from faust_eos.transaction import TransactionalProducer
 from tests.stack import Stack
 

@@ -30,10 +30,9 @@ from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, S
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.sqlite import SqliteMessages
 from afterword.streams.telemetry import Metrics
-from faust_eos.app import App
+from faust_eos.app import STOP_SECONDS, App, running
 from faust_eos.errors import AgentFailed
 from faust_eos.health import Readiness
-from faust_eos.worker import STOP_SECONDS, running
 from tests.doubles.stores import MemoryMessages
 from tests.integration.engine.test_watchdog import own_broker
 

@@ -15,7 +15,7 @@ from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
 from afterword.embedded.process import until_ready
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Kafka
-from faust_eos.protocol import committed_offsets
+from faust_eos.kafka import committed_offsets
 from tests.processes import alive, until
 
 

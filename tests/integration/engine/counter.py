@@ -16,11 +16,10 @@ import orjson
 
 from afterword.streams import logs
 from afterword.streams.settings import Logs
-from faust_eos.app import App
+from faust_eos.app import App, run
 from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.batch import Batches, Output, Tick, failing_batch
 from faust_eos.options import Options
-from faust_eos.worker import run
 
 VARIABLE = "COUNTER"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}

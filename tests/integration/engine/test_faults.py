@@ -15,8 +15,8 @@ from afterword.embedded.process import until_ready
 from afterword.embedded.stack import Broker, has_brokers
 from faust_eos.batch import Output
 from faust_eos.changelog import Bookmark
+from faust_eos.kafka import Clients
 from faust_eos.options import Options
-from faust_eos.protocol import Clients
 from faust_eos.transaction import TransactionalProducer
 from tests.integration.engine.lab import Lab, laboratory, until
 from tests.stack import Stack, chosen_jars

@@ -11,7 +11,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 
 from afterword.embedded.process import Process
-from faust_eos.transport import assignor_of_its_own
+from faust_eos.drivers import assignor_of_its_own
 from tests.integration.engine.lab import Lab, laboratory, said, until
 from tests.stack import Stack
 

@@ -10,7 +10,7 @@ import pytest
 
 from afterword.embedded.java import Java
 from afterword.embedded.stack import Broker
-from faust_eos.watchdog import stalls_before
+from faust_eos.health import stalls_before
 from tests.integration.engine.lab import Lab, laboratory
 from tests.integration.engine.test_faults import progress, start
 from tests.stack import Stack, chosen_jars

@@ -22,8 +22,8 @@ from afterword.streams.kafka.clients import admin_client, running_consumer, runn
 from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
+from faust_eos.app import PARTITIONS, running
 from faust_eos.health import Readiness
-from faust_eos.worker import PARTITIONS, running
 from tests.e2e.deployment import environment_of
 from tests.protobuf_schemas import descriptor, message
 from tests.schema_registry import Registry, framed

@@ -17,12 +17,12 @@ from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, d
 from afterword.streams.settings import Episodes
 from faust_eos.batch import Batch, _current
 from faust_eos.database import IdleSince
-from faust_eos.store import Store
+from faust_eos.drivers import Store
 
 NOON = 1_767_268_800_000
 SECOND = 1000
 EPISODES, DEAD_LETTERS = "episode.closed", "messages.dlq"
-STORES = {name: Store("eos://local", None, None, table_name=name) for name in TABLES}
+STORES = {name: Store("", None, None, table_name=name) for name in TABLES}
 RUNNER = asyncio.Runner()
 """One loop for all batches, each of which makes a future."""
 atexit.register(RUNNER.close)

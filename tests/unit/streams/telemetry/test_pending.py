@@ -2,8 +2,7 @@
 
 import pytest
 
-from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import oldest_pending_seconds
+from afterword.streams.telemetry import Metrics, oldest_pending_seconds
 from faust_eos.metrics import PartitionStatus
 
 NOW_MS = 1_000_000

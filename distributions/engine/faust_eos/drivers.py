@@ -1,6 +1,7 @@
-"""The engine as Faust sees it: a transport with the scheme `eos://`, including its consumer and its producer.
+"""The engine as Faust sees it: the app's transport with its consumer and its producer, and its tables.
 
-Faust handles group membership and the callbacks into the app; fetching and committing belong to the partitions.
+Faust handles group membership and the callbacks into the app; fetching, committing and the state belong to the
+partitions.
 """
 
 import asyncio
@@ -15,7 +16,10 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from faust import Table as FaustTable
 from faust import current_event
+from faust.stores.base import Store as FaustStore
+from faust.tables import TableManager as FaustTableManager
 from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
@@ -23,10 +27,10 @@ from faust.types.tuples import TP, RecordMetadata
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from faust_eos.batch import Batch, Batches, Output, current_batch
 from faust_eos.database import STATE_MEMORY_BYTES, Database, DeadlineOf, NoDatabase, StateMemory
-from faust_eos.errors import AgentFailed, described
+from faust_eos.errors import AgentFailed, NotInAgent, described
 from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.kafka import Clients
 from faust_eos.options import LIFE_CYCLE
-from faust_eos.protocol import Clients
 
 log = structlog.get_logger()
 
@@ -251,7 +255,7 @@ class Conductor(base.Conductor):
 
 
 class Transport(driver.Transport):
-    """Registered under the entry point `faust.transports`; tables need `faust.stores` too."""
+    """What `App` uses in place of the transport that Faust would choose by the brokers' URL."""
 
     Consumer: Any = Consumer
     Producer: Any = EngineProducer
@@ -363,3 +367,104 @@ class RebalanceListener(ConsumerRebalanceListener):
         if issubclass(consumer.assignor, StickyPartitionAssignor):
             consumer.assignor.on_generation_assignment(self._generation)  # aiokafka itself never calls this
         return before != NO_GENERATION and self._generation == before + 1
+
+
+class Store(FaustStore):
+    """The agent's view of a table: the changes of its batch on top of the partition's database. All of it is bytes."""
+
+    logger = LIFE_CYCLE
+
+    def __getitem__(self, key: Any) -> Any:
+        batch = self._batch()
+        changed = batch.tables[self.table_name]
+        value = changed[key] if key in changed else batch.database.get(self.table_name, key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        batch = self._batch()
+        if batch.accepts(f"table {self.table_name}"):
+            batch.tables[self.table_name][key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        batch = self._batch()
+        if batch.accepts(f"table {self.table_name}"):
+            changed = batch.tables[self.table_name]
+            if batch.database.get(self.table_name, key) is None:
+                del changed[key]  # created and deleted in one batch: no change
+            else:
+                changed[key] = None
+
+    __contains__ = Mapping.__contains__  # Faust's uses a dictionary that this kind of store does not have
+
+    def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
+        """Return the batch's changes to this table."""
+        return list(batch.tables.get(self.table_name, {}).items())
+
+    def _batch(self) -> Batch:
+        batch = current_batch()
+        if batch is None or batch.database is None:  # the batch of an at-least-once record has no tables
+            raise NotInAgent(table=self.table_name)
+        return batch
+
+    def reset_state(self) -> None:
+        """Do nothing: the state belongs to the partitions, which reset it themselves."""
+
+    def _unsupported(self, *_: Any, **__: Any) -> Any:
+        """Not supported: rows are not listed, and each partition recovers its own. Raises: NotImplementedError."""
+        raise NotImplementedError
+
+    __iter__ = __len__ = keys = values = items = update = clear = _unsupported
+    apply_changelog_batch = backup_partition = restore_backup = _unsupported
+
+
+class Table(FaustTable):
+    """A Faust table of bytes without windows; keep a deadline in the row instead.
+
+    `deadline` reads the deadline from a row's encoded value; when it has passed, the agent gets a `Tick`.
+    """
+
+    logger = LIFE_CYCLE
+
+    def __init__(self, app: Any, *, deadline: DeadlineOf | None = None, **kwargs: Any) -> None:
+        self.deadline = deadline
+        super().__init__(app, **kwargs)
+
+    def _new_store(self) -> Store:
+        return Store("", self.app, self)
+
+    def _unused(self, *_: Any) -> None:
+        """Do nothing: the batch has the change, which its commit sends to the changelog."""
+
+    on_key_set = on_key_del = _unused
+
+    def using_window(self, *_: Any, **__: Any) -> Any:
+        """Not supported. Raises: NotImplementedError."""
+        raise NotImplementedError("windows are not supported: keep the deadline in the row")
+
+
+class TableManager(FaustTableManager):
+    """Starts the tables without subscribing to their changelogs, because partitions recover themselves."""
+
+    logger = LIFE_CYCLE
+
+    async def on_start(self) -> None:
+        for table in self.values():
+            await table.maybe_start()
+        self._tables_registered.set()
+
+    async def on_stop(self) -> None:
+        for table in self.values():
+            await table.stop()
+
+    async def wait_until_recovery_completed(self) -> bool:
+        return False
+
+    async def on_rebalance(self, *_: Any, **__: Any) -> None:
+        """Do nothing: each partition recovers by itself when it is assigned."""
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        """Do nothing: each partition closes its own state."""
