@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from aiokafka.errors import KafkaError
 
-from faust_eos.batch import Batches, Output, current_batch
+from faust_eos.batch import Batches, Output, Reject, current_batch
 from faust_eos.errors import AgentFailed, EngineError, EverythingFails, place_of
 from faust_eos.options import Options
 from faust_eos.transaction import Slices
@@ -18,14 +18,11 @@ log = structlog.get_logger()
 
 SKIP_SECONDS = 600.0
 """A due key on which the agent fails is skipped for this long."""
-SKIPPED = 10_000
-"""Maximum number of keys that are skipped at a time."""
 
 TableKey = tuple[str, bytes]
 """Table name and key."""
 FAILURES = 20
 """The breaker opens after this many keys have failed in a row."""
-WINDOW_SECONDS = 600.0
 HOLD_SECONDS = 10.0
 """A failed record waits this long for others to succeed or fail."""
 
@@ -40,8 +37,7 @@ class Breaker:
 
     def __init__(self, failures: int = FAILURES) -> None:
         self._most = failures
-        self._failed: dict[bytes | None, float] = {}
-        """The time at which a record of each key last failed, in seconds of the monotonic clock."""
+        self._failed: set[bytes | None] = set()
         self._decided = asyncio.Event()
 
     @property
@@ -55,9 +51,7 @@ class Breaker:
         return len(self._failed) >= self._most
 
     def failed(self, key: bytes | None) -> None:
-        now = time.monotonic()
-        self._failed[key] = now
-        self._failed = {key: at for key, at in self._failed.items() if now - at <= WINDOW_SECONDS}
+        self._failed.add(key)
         if self.is_open:
             self._decided.set()
 
@@ -101,22 +95,22 @@ class Isolation:
 
         Raises: EverythingFails; `failure` itself if the schema makes no dead letters.
         """
+        reject, cause = self._blame(record.key, failure)
+        return reject(record, cause)
+
+    def _blame(self, key: bytes | None, failure: AgentFailed) -> tuple[Reject, Exception]:
         if self._reject is None or not isinstance(failure.cause, Exception):
             raise failure
-        self.breaker.failed(record.key)
+        self.breaker.failed(key)
         self.breaker.check(self._where, failure.cause)
-        return self._reject(record, failure.cause)
+        return self._reject, failure.cause
 
     def skip(self, row: TableKey, failure: AgentFailed) -> None:
         """Skip a key for a while.
 
-        Raises: EverythingFails; `failure` itself if the schema makes no dead letters or too many keys are skipped
-        already.
+        Raises: EverythingFails; `failure` itself if the schema makes no dead letters.
         """
-        if self._reject is None or not isinstance(failure.cause, Exception) or len(self._skipped) >= SKIPPED:
-            raise failure
-        self.breaker.failed(row[1])
-        self.breaker.check(self._where, failure.cause)
+        self._blame(row[1], failure)
         self._skipped[row] = time.monotonic() + SKIP_SECONDS
         log.error(
             "deadline_passed_over",

@@ -37,10 +37,8 @@ RETRY_BACKOFF_MS = 10
 Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 """Key, value, timestamp in milliseconds, headers."""
 LEAST_BYTES = 64 * 1024
-GROW_AFTER = 8
-"""After this many commits the slices are doubled. The number itself doubles each time that larger slices time out
-again."""
-LONGEST_GROWTH = 1024
+GROW_AFTER = 32
+"""After this many commits, reduced slices are doubled."""
 
 
 def transactional_id(app_id: str, source: TopicPartition) -> str:
@@ -71,9 +69,7 @@ class Slices:
         self._start = most
         """Size of the first slice after a record failed alone: small, because more such records may follow."""
         self._good = 0
-        self._grow_after = GROW_AFTER
-        self._has_grown = False
-        """True if slices have grown since the last commit that timed out."""
+        """Number of commits since the sizes last changed."""
 
     def take(self, sizes: Iterable[int]) -> int:
         """Return how many of the next records make a slice, at least one. `sizes` yields their bytes."""
@@ -93,10 +89,8 @@ class Slices:
         self._suspects = max(0, self._suspects - number)
         self._start = min(self._limits[0], 2 * self._start)
         self._good += 1
-        if not self._is_reduced:
-            self._grow_after, self._has_grown = GROW_AFTER, False
-        elif self._good >= self._grow_after:
-            self._good, self._has_grown = 0, True
+        if self._good == GROW_AFTER:
+            self._good = 0
             sizes = zip(self._limits, (self.most, self._most_bytes, self.most_written), strict=True)
             self.most, self._most_bytes, self.most_written = (min(limit, 2 * size) for limit, size in sizes)
 
@@ -109,16 +103,10 @@ class Slices:
 
     def timed_out(self, number: int, read: int, written: int) -> None:
         """Note that the commit of a slice timed out. `read` and `written` are its bytes."""
-        if self._has_grown:
-            self._grow_after = min(LONGEST_GROWTH, 2 * self._grow_after)
-        self._good, self._has_grown = 0, False
+        self._good = 0
         self.most = max(1, min(self.most, number) // 2)
         self._most_bytes = max(LEAST_BYTES, min(self._most_bytes, read) // 2)
         self.most_written = max(LEAST_BYTES, min(self.most_written, written) // 2)
-
-    @property
-    def _is_reduced(self) -> bool:
-        return (self.most, self._most_bytes, self.most_written) != self._limits
 
 
 @asynccontextmanager
