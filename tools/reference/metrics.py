@@ -6,7 +6,7 @@ from tools.reference.markdown import NOTHING, table
 HEADING = """\
 # Metrics
 
-Made by `make docs` from `streams/telemetry/metrics.py` and `distributions/engine/faust_eos/metrics.py`; do not edit it
+Made by `make docs` from `streams/telemetry/__init__.py` and `distributions/engine/faust_eos/metrics.py`; do not edit it
 by hand.
 
 Each worker serves its metrics at `/metrics` on its health port, in Prometheus' text format; see
