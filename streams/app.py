@@ -25,9 +25,8 @@ def engine_options(settings: Settings, **others: Any) -> Options:
     return Options(
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
-        max_in_flight=in_flight(settings.llm),
         tidy_after_ms=settings.episodes.forget_after_ms,
-        **others,
+        **{"max_in_flight": in_flight(settings.llm)} | others,
     )
 
 

@@ -194,7 +194,7 @@ async def endpoint_app(
     """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
     kafka, webhooks, given = settings.kafka, settings.webhooks, settings.webhooks.endpoints[name]
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
-    app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"))
+    app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"), max_in_flight=IN_FLIGHT)
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(kafka, name, metrics)
@@ -202,7 +202,7 @@ async def endpoint_app(
         endpoint, undelivered, attempts, webhooks.retry_seconds, episodes.versions, metrics, given.since
     )
     topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
-    schema = AtLeastOnce(order=lambda record: (record.key,), max_in_flight=IN_FLIGHT)
+    schema = AtLeastOnce(order=lambda record: (record.key,))
     sources = {f"{name} {kind}": (topics[kind], schema) for kind in dict.fromkeys(given.types)}
     # both topics share the lanes, so that a deletion waits for a summary that is being delivered; a record is idle
     # until its turn comes, and between two tries

@@ -20,7 +20,7 @@ from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import RUNNING_IN, Process
 from faust_eos.app import App
-from faust_eos.batch import Tick, current_batch, take_batch
+from faust_eos.batch import Batches, Tick, current_batch, take_batch
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.options import Options
 from tests.unit.segmenter.chat import NOON, Sent
@@ -112,7 +112,7 @@ class Worker(Process):
         return MemoryDatabase(Path(where), deadlines, disk=self.disk, tidy_after_ms=tidy_after_ms, clock=self.clock)
 
     def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
-        return ExactlyOncePartition(self, source)
+        return ExactlyOncePartition(self, source, Batches())
 
     async def agent(self) -> None:
         await the_app(self.world.limits.scope).agents["segmenter"].fun(self._values())

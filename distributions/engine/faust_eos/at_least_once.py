@@ -48,19 +48,12 @@ class AtLeastOnce(RawSchema):
     """The schema of a source whose records are handled one by one, many at a time, without tables.
 
     The agent reads `stream.noack()` and calls `event.ack()` when a record is done; an event's value is the raw aiokafka
-    record. `max_in_flight` overrides the engine's option for this topic. Records with the same `order` key are handed
-    over one after the other and do not block those with other keys. By default, records are unordered.
+    record. Records with the same `order` key are handed over one after the other and do not block those with other
+    keys. By default, records are unordered.
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        max_in_flight: int | None = None,
-        order: Order = lambda _: None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, order: Order = lambda _: None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.max_in_flight = max_in_flight
         self.order = order
 
 
@@ -99,8 +92,7 @@ class AtLeastOncePartition:
 
     session = None
 
-    def __init__(self, consumer: Any, source: TopicPartition, schema: AtLeastOnce | None = None) -> None:
-        schema = schema or AtLeastOnce()
+    def __init__(self, consumer: Any, source: TopicPartition, schema: AtLeastOnce) -> None:
         self._consumer = consumer
         self._app = consumer.app
         self._options = consumer.app.engine
@@ -108,7 +100,7 @@ class AtLeastOncePartition:
         self._order = schema.order
         self._source = source
         self._where = f"{source.topic}-{source.partition}"
-        most = int(schema.max_in_flight or self._options.max_in_flight)
+        most = self._options.max_in_flight
         self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
         most_bytes = self._options.max_written_bytes
         self._slices = Slices(2 * most, most_bytes, most_bytes)

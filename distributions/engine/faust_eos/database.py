@@ -58,9 +58,6 @@ class IdleSince(int):
     Real deadlines come first, and such a row is not counted as scheduled.
     """
 
-    def __repr__(self) -> str:
-        return f"IdleSince({int(self)})"
-
 
 @dataclass(frozen=True)
 class DatabasePosition:

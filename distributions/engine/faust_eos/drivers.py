@@ -159,10 +159,6 @@ class Consumer(base.Consumer):
         )
 
     @property
-    def joined(self) -> bool:
-        return self.in_group.is_set()
-
-    @property
     def works_on(self) -> bool:
         """True if partitions keep working during a rebalance instead of being released before it."""
         return not any(isinstance(partition, AtLeastOncePartition) for partition in self.partitions.values())

@@ -52,7 +52,7 @@ class ExactlyOncePartition:
     Opening a partition fences earlier owners, replays the changelogs, and seeks to the source offset that they hold.
     """
 
-    def __init__(self, consumer: Any, source: TopicPartition, schema: Batches | None = None) -> None:
+    def __init__(self, consumer: Any, source: TopicPartition, schema: Batches) -> None:
         self._consumer = consumer
         self._app = consumer.app
         self._options = consumer.app.engine

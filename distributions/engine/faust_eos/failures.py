@@ -76,13 +76,13 @@ class Breaker:
 class Isolation:
     """The failures of one partition: slice sizes, rejected records and skipped rows. It outlives the sessions."""
 
-    def __init__(self, where: str, options: Options, breaker: Breaker, schema: Batches | None) -> None:
+    def __init__(self, where: str, options: Options, breaker: Breaker, schema: Batches) -> None:
         self.slices = Slices(options.max_batch, options.max_batch_bytes, options.max_written_bytes)
         self.ticks = Slices(options.tick_keys, options.max_batch_bytes, options.max_written_bytes)
         self.breaker = breaker
         self._where = where
-        self._reject = schema.reject if schema else None
-        self._stops: tuple[type[Exception], ...] = (EngineError, *(schema.stops if schema else ()))
+        self._reject = schema.reject
+        self._stops: tuple[type[Exception], ...] = (EngineError, *schema.stops)
         self._skipped: dict[TableKey, float] = {}
         """Until when each row is skipped, in seconds of the monotonic clock."""
 

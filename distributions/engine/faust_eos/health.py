@@ -183,7 +183,7 @@ class Watchdog:
                 self._ends |= await consumer.ends(partitions)
         except (KafkaError, OSError, TimeoutError):
             found[BROKER] = Mark()
-        if not consumer.joined:
+        if not consumer.in_group.is_set():
             found[GROUP] = Mark()
         for source, partition in partitions.items():
             # a partition that is being released has nothing to do

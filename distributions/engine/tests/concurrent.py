@@ -187,7 +187,7 @@ class Worker:
         self.errors: list[BaseException] = []
         self._agent = agent or self.answer
         self._tasks: set[asyncio.Task[None]] = set()
-        self.partition = AtLeastOncePartition(self, SOURCE, schema)
+        self.partition = AtLeastOncePartition(self, SOURCE, schema or AtLeastOnce())
 
     def clients(self) -> Broker:
         return self.broker

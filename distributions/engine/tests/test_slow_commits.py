@@ -14,7 +14,7 @@ from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
-from faust_eos.batch import Output, Tick
+from faust_eos.batch import Batches, Output, Tick
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.health import Watch
 from faust_eos.options import Options
@@ -48,7 +48,7 @@ class Reminder(Process):
         return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
 
     def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
-        return ExactlyOncePartition(self, source)
+        return ExactlyOncePartition(self, source, Batches())
 
     async def agent(self) -> None:
         async for event in self.events():
