@@ -29,7 +29,6 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer import fetcher
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
-from aiokafka.record.util import decode_varint
 
 from afterword.schemas.headers import Replacement
 from afterword.streams.tasks import Turn
@@ -209,9 +208,7 @@ def _framed(data: bytes) -> Iterator[bytes]:
 
 
 def _snappy(block: bytes) -> bytes:
-    number, _ = decode_varint(block)
-    size = (number << 1) ^ (number >> 63)  # the length at the start of a block is not zigzag-encoded
-    if size > _SNAPPY_RATIO * len(block):
+    if cramjam.snappy.decompress_raw_len(block) > _SNAPPY_RATIO * len(block):
         raise ValueError("a snappy block claims an impossible length")
     return bytes(cramjam.snappy.decompress_raw(block))
 

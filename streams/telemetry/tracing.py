@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -30,9 +30,6 @@ from opentelemetry.trace import (
 from afterword.schemas.headers import Headers, KafkaRecord, header
 from afterword.streams.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 TRACEPARENT = "traceparent"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -48,15 +45,20 @@ large."""
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
 
-def tracing_from(environment: Mapping[str, str], role: str, version: str) -> "TracerProvider | None":
-    """Export to the endpoint in the standard variables; None if there is none, or if they turn tracing off.
+@asynccontextmanager
+async def tracer_from(
+    environment: Mapping[str, str], role: str, version: str, export_seconds: float = COMMANDS_EXPORT_SECONDS
+) -> AsyncIterator[Tracer]:
+    """Make a process's tracer, and export its last spans within `export_seconds` at the end.
 
+    It exports to the endpoint in the standard variables, and does nothing if there is none or if they turn tracing off.
     Raises: ConfigurationError for any protocol but HTTP.
     """
     is_off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     is_off |= environment.get("OTEL_TRACES_EXPORTER") == "none"
     if is_off or not any(environment.get(name) for name in ENDPOINTS):
-        return None
+        yield NoOpTracer()
+        return
     named = next((name for name in PROTOCOLS if environment.get(name)), None)
     if named and environment[named] != PROTOCOL:
         raise ConfigurationError(setting=named, problem=f"only {PROTOCOL} is supported")
@@ -69,32 +71,14 @@ def tracing_from(environment: Mapping[str, str], role: str, version: str) -> "Tr
     ours = Resource.create({"service.name": f"afterword-{role}", "service.version": version})
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider
-
-
-def tracer_of(provider: "TracerProvider") -> Tracer:
-    return provider.get_tracer("afterword", schema_url=SCHEMA_URL)
-
-
-@asynccontextmanager
-async def tracer_from(
-    environment: Mapping[str, str], role: str, version: str, export_seconds: float = COMMANDS_EXPORT_SECONDS
-) -> AsyncIterator[Tracer]:
-    """Make a process's tracer, and export its last spans at the end. Raises: ConfigurationError."""
-    provider = tracing_from(environment, role, version)
     try:
-        yield tracer_of(provider) if provider else NoOpTracer()
+        yield provider.get_tracer("afterword", schema_url=SCHEMA_URL)
     finally:
-        if provider:
-            await close_provider(provider, export_seconds)
-
-
-async def close_provider(provider: "TracerProvider", seconds: float = LAST_EXPORT_SECONDS) -> None:
-    """Export the last spans within `seconds`: an unavailable collector must not delay the end of the process."""
-    # a daemon thread, because the event loop waits for its own threads
-    sending = threading.Thread(target=provider.shutdown, daemon=True)
-    sending.start()
-    await asyncio.to_thread(sending.join, seconds)
+        # An unavailable collector must not delay the end of the process. A daemon thread, because the event loop waits
+        # for its own threads
+        sending = threading.Thread(target=provider.shutdown, daemon=True)
+        sending.start()
+        await asyncio.to_thread(sending.join, export_seconds)
 
 
 def trace_in(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:

@@ -8,8 +8,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 
-from afterword.streams.telemetry.tracing import tracer_of
-
 
 @pytest.fixture
 def spans() -> InMemorySpanExporter:
@@ -20,7 +18,7 @@ def spans() -> InMemorySpanExporter:
 def tracer(spans: InMemorySpanExporter) -> Tracer:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    return tracer_of(provider)
+    return provider.get_tracer("afterword")
 
 
 @pytest.fixture

@@ -218,28 +218,24 @@ async def running(app: Any) -> AsyncIterator[App]:
         raise app.crash_reason
 
 
-class StopTimer:
+class StopTimer(threading.Timer):
     """Exits the process if its stop takes too long; a thread, because Faust's services swallow cancellation on stop."""
 
-    def __init__(self, name: str, drain_seconds: float) -> None:
-        self._name = name
-        self._seconds = drain_seconds + STOP_SECONDS
-        self._timer: threading.Timer | None = None
+    def __init__(self, apps: str, drain_seconds: float) -> None:
+        super().__init__(drain_seconds + STOP_SECONDS, self._leave)
+        self.daemon = True
+        self._apps = apps
+        self._code = 0
 
     def begin(self, code: int) -> None:
         """Start the timer, once. `code` is the exit code if it runs out."""
-        if self._timer is None:
-            self._timer = threading.Timer(self._seconds, self._leave, [code])
-            self._timer.daemon = True
-            self._timer.start()
+        if self.ident is None:
+            self._code = code
+            self.start()
 
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _leave(self, code: int) -> None:
-        log.error("stop_timed_out", app=self._name, stage="stop", error_type="stop_timed_out")
-        os._exit(code)
+    def _leave(self) -> None:
+        log.error("stop_timed_out", app=self._apps, stage="stop", error_type="stop_timed_out")
+        os._exit(self._code)
 
 
 async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:

@@ -16,11 +16,9 @@ from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.telemetry.tracing import (
     LAST_EXPORT_SECONDS,
     MAX_LINKS,
-    close_provider,
     trace_in,
     traceparent,
-    tracer_of,
-    tracing_from,
+    tracer_from,
 )
 from tests.summarizer_world import World, a_handler, a_step_runner
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
@@ -162,17 +160,19 @@ async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemoryS
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
     ],
 )
-def test_it_is_off_unless_an_endpoint_is_set(environment: dict[str, str]) -> None:
-    assert tracing_from(environment, "segmenter", "1.2.3") is None
+async def test_it_is_off_unless_an_endpoint_is_set(environment: dict[str, str]) -> None:
+    async with tracer_from(environment, "segmenter", "1.2.3") as tracer:
+        assert isinstance(tracer, NoOpTracer)
 
 
 async def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    provider = tracing_from(os.environ, "segmenter", "1.2.3")
-    assert provider is not None
-    tracer_of(provider).start_span("one").end()
-    async with asyncio.timeout(2 * LAST_EXPORT_SECONDS + 5):
-        await close_provider(provider)
+    async with (
+        asyncio.timeout(2 * LAST_EXPORT_SECONDS + 5),
+        tracer_from(os.environ, "segmenter", "1.2.3", LAST_EXPORT_SECONDS) as tracer,
+    ):
+        assert not isinstance(tracer, NoOpTracer)
+        tracer.start_span("one").end()
 
 
 async def test_without_a_tracer_no_trace_is_continued() -> None:
