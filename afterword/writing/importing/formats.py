@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from io import BufferedReader
 from operator import itemgetter
@@ -271,23 +271,22 @@ def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportO
 
 
 def _elsewhere(
-    where: str, others: Collection[str], branch: Sequence[str], parents: Mapping[str, str]
+    where: str, others: Set[str], branch: Sequence[str], parents: Mapping[str, str]
 ) -> Iterator[ImportOutcome]:
-    """Account for the messages that are not in the branch. Those whose parents do not lead to it may be lost parts."""
-    joined = dict.fromkeys(branch, True)
-    for name in others:
-        way, node = list[str](), name
-        while node in parents and node not in joined:
-            joined[node] = False  # so that a circle ends here
-            way.append(node)
-            node = parents[node]
-        joined.update(dict.fromkeys(way, joined.get(node, False)))
-    left_out = sum(joined.get(name, False) for name in others)
-    if left_out:
-        yield LeftOut("on another branch (regenerated answers and replaced messages)", left_out)
-    if left_out < len(others):
+    """Account for the messages outside the branch. Those that do not descend from it may be lost parts of it."""
+    children: dict[str, list[str]] = {}
+    for name, parent in parents.items():
+        children.setdefault(parent, []).append(name)
+    connected, waiting = set(branch), [*branch]
+    while waiting:
+        below = children.pop(waiting.pop(), [])
+        connected.update(below)
+        waiting += below
+    if others & connected:
+        yield LeftOut("on another branch (regenerated answers and replaced messages)", len(others & connected))
+    if others - connected:
         problem = "no chain of parents connects these messages and the current one"
-        yield Rejected(where, problem, len(others) - left_out)
+        yield Rejected(where, problem, len(others - connected))
 
 
 def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
