@@ -5,9 +5,17 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from hypothesis import strategies as st
+
 from afterword.schemas import MessageCreated
 from afterword.writing.importing.formats import read_history
 from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 def read_all(format_: str, files: dict[str, Any], options: ImportOptions) -> list[ImportOutcome]:

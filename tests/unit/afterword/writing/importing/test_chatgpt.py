@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
+from tests.unit.afterword.writing.importing.histories import json_values, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")
 
@@ -250,13 +250,6 @@ def test_a_large_export_has_several_files():
         "conversations-001.json": [chain(said("user", "b"), id="2")],
     }
     assert [m.content for m in messages_of(read_all("chatgpt", files, ANN))] == ["a", "b"]
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 @given(

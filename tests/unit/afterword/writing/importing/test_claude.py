@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
-from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
+from tests.unit.afterword.writing.importing.histories import json_values, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")
 
@@ -83,13 +83,6 @@ def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reas
 def test_rejected_messages_are_named_by_their_place():
     outcomes = read(conversation(said("human", json.loads("[" * 99 + "]" * 99)), said("boss", text("secret"))))
     assert [reason.split(": ")[1] for reason in reasons(outcomes)] == ["message 1", "message 2"]
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
 
 
 @given(
