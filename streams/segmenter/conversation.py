@@ -181,21 +181,12 @@ class ScopeLog:
         cut = close_all(state, reason)
         return self._emit(state, emitted(state, cut), [cut]) if cut else []
 
-    def forget(self, most: int) -> None:
-        """Remove the overlap and the ids of a log with nothing pending, which leaves only the stub.
-
-        At most `most` rows are deleted at once. If there are more, the overlap goes first, and the next call deletes
-        more.
-        """
+    def forget(self) -> None:
+        """Remove the overlap and the ids of a log with nothing pending, which leaves only the stub."""
         state = self.state
-        end = min(state.next_seq, state.window_first + most)
-        for seq in range(state.window_first, end):
+        for seq in range(state.window_first, state.next_seq):
             self._forget(seq)
-        if end < state.next_seq:
-            self._strip_to(state.next_seq)
-            self.state = state._replace(window_first=end, overlap_first=state.next_seq)
-        else:
-            self.state = state.stub
+        self.state = state.stub
 
     def _step(self, before: State, after: State) -> None:
         """Make `after` the state, and delete the rows that leave the window; over time, as many are deleted as were

@@ -62,9 +62,6 @@ if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redac
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
 
-FORGOTTEN_AT_ONCE = 1000
-"""Maximum number of messages whose rows are deleted at once when a conversation is forgotten: some 150 kB of
-tombstones."""
 REPORTED = 10_000
 """A worker remembers at most this many conversations whose damage it has reported."""
 
@@ -261,9 +258,10 @@ class Segmenter:
     ) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table) whose deadline has passed.
 
-        Scopes in which nothing has been pending for `episodes.forget_after_days` are forgotten. A scope with many rows
-        stays due until all rows are deleted. `topic` and `partition` are where the messages were read. A scope that
-        cannot be read stays as it is, and is no longer due. Raises: StateUnreadable.
+        Scopes in which nothing has been pending for `episodes.forget_after_days` are forgotten. `topic` and `partition`
+        are where the messages were read. A scope that cannot be read stays as it is, and is no longer due.
+
+        Raises: StateUnreadable.
         """
         batch = _Batch(self, now_ms, budget)
         for key in due:
@@ -333,7 +331,7 @@ class _Batch:
             # it was rebuilt, so nobody knows since when it has been silent; or one of its agents is not silent
             scope_log.state = state._replace(silent_ms=self._now_ms)
         else:
-            scope_log.forget(FORGOTTEN_AT_ONCE)
+            scope_log.forget()
 
     def _keep(self) -> None:
         self._states.keep()

@@ -25,9 +25,6 @@ MAX_PENDING_BYTES = 2_000_000
 MOST_GONE = 10_000
 """Maximum number of rows of one open episode when most of its messages were deleted; also how far an overlap may lie
 behind."""
-FORGOTTEN_AT_ONCE = 4
-"""Rows left over from a longer window that are deleted with each message, so that lowering the window does not put all
-of them into one transaction."""
 
 
 class EpisodeRules(NamedTuple):
@@ -288,13 +285,8 @@ def deadline(limits: Episodes, now_ms: int) -> int:
 
 
 def window_first(before: State, after: State, window: int) -> int:
-    """Return the first message whose row stays after a step, because it is in the window, pending or overlap.
-
-    Rows that the step itself emitted may go at once, but only a few of those left from a longer window go with it.
-    """
-    needed = min(after.next_seq - window, after.overlap_first)
-    emitted_now = after.overlap_first - before.overlap_first
-    return max(before.window_first, min(needed, before.window_first + emitted_now + FORGOTTEN_AT_ONCE))
+    """Return the first message whose row stays after a step, because it is in the window, pending or overlap."""
+    return max(before.window_first, min(after.next_seq - window, after.overlap_first))
 
 
 def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from afterword.streams.segmenter.processor import FORGOTTEN_AT_ONCE
 from afterword.streams.segmenter.state import (
     Scope,
     State,
@@ -20,7 +19,6 @@ from tests.unit.segmenter.chat import (
     delete,
     delete_conversation,
     edit,
-    episodes,
     flush,
     ids,
     limits,
@@ -111,34 +109,6 @@ def test_zero_days_are_never() -> None:
     before = dict(chat.conversations), dict(chat.messages)
     assert chat.wait(1000 * FORGET) == []
     assert (chat.conversations, chat.messages) == before
-
-
-def test_many_rows_go_in_parts_and_the_overlap_first() -> None:
-    number = FORGOTTEN_AT_ONCE + 10
-    chat = Chat(limits(overlap=2, dedupe_window=10 * number))
-    chat.process([*says(*map(str, range(number))), flush()])
-    rows = len(chat.messages)
-    chat.now_ms += FORGET * 1000
-    chat.tick([b"c"])
-    assert len(chat.messages) == rows - 2 * FORGOTTEN_AT_ONCE
-    assert all(len(row) <= 16 for row in chat.messages.values()), "the texts are gone"
-    assert chat.due() == [b"c"]
-    chat.tick([b"c"])
-    assert (chat.messages, state_of(chat).is_stub) == ({}, True)
-
-
-def test_one_that_speaks_while_it_is_being_forgotten_goes_on() -> None:
-    number = FORGOTTEN_AT_ONCE + 10
-    chat = Chat(limits(overlap=2, dedupe_window=10 * number))
-    chat.process([*says(*map(str, range(number))), flush()])
-    chat.now_ms += FORGET * 1000
-    chat.tick([b"c"])
-    outcome = chat.process([say("0"), say(str(number - 1)), flush()])
-    [episode] = episodes(outcome.outgoing)
-    assert (ids(episode), episode.ordinal, episode.overlap) == ("0", 3, ())
-    assert outcome.duplicates == 1, "the last ids are still known"
-    chat.wait(FORGET)
-    assert chat.messages == {}
 
 
 def test_a_row_that_does_not_say_since_when_it_is_silent_is_dated_first_and_forgotten_30_days_later() -> None:
