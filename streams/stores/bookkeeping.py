@@ -1,18 +1,37 @@
 """Small stores beside messages and episodes: erasures, budgets of LLM tokens, and keys of `afterword serve`."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Literal, Protocol
 
 import orjson
 from pydantic import TypeAdapter
 
 from afterword.schemas.ids import escape
 
+RecordKind = Literal["api_keys", "erasures", "erasure_receipts"]
+
 COUNTER_RETENTION = timedelta(days=7)
 """A counter is kept this long for inspection."""
+
+
+class Records(Protocol):
+    """Small records, each a JSON text under its kind and key. All methods raise StoreUnavailable."""
+
+    async def read(self, kind: RecordKind, key: str) -> str | None: ...
+
+    async def read_all(self, kind: RecordKind) -> dict[str, str]:
+        """Return all records of this kind by their keys."""
+        ...
+
+    async def replace(self, kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
+        """Store `after` in place of `before`, where None means that there is no record.
+
+        Returns False, having written nothing, if anything else is stored. At least one of the two is a record.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -74,36 +93,58 @@ class Erasure:
 
 
 ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
-REPORTED = ("is_running", "stage", "left", "problem", "detail")
-"""Fields that `Erasures.report` stores."""
 
 
-class Erasures(Protocol):
-    """The store of erasures. All methods raise StoreUnavailable."""
+class Erasures:
+    """The erasures: those under way by the digest of the request, and those that are done by their ids.
+
+    All methods raise StoreUnavailable.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
     async def begin(self, erasure: Erasure) -> Erasure:
         """Store the erasure unless one for the same person is under way; return the one under way."""
-        ...
+        await self._records.replace("erasures", erasure.key, None, ERASURE.dump_json(erasure).decode())
+        stored = await self._records.read("erasures", erasure.key)
+        return ERASURE.validate_json(stored) if stored else erasure
 
     async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
         """Add conversations; does nothing if the erasure is done."""
-        ...
+        await self._revise(erasure, lambda known: replace(known, conversations=(*known.conversations, *conversations)))
 
     async def report(self, erasure: Erasure) -> None:
         """Store what the erasure is waiting for and why it stopped; does nothing if it is done."""
-        ...
+        reported = {name: getattr(erasure, name) for name in ("is_running", "stage", "left", "problem", "detail")}
+        await self._revise(erasure, lambda known: replace(known, **reported))
 
     async def under_way(self) -> list[Erasure]:
         """Return all erasures that are not done."""
-        ...
+        return [ERASURE.validate_json(stored) for stored in (await self._records.read_all("erasures")).values()]
 
     async def find(self, erasure_id: str) -> Erasure | None:
         """Return the erasure with this id, whether under way or done."""
-        ...
+        if stored := await self._records.read("erasure_receipts", erasure_id):
+            return ERASURE.validate_json(stored)
+        return next((erasure for erasure in await self.under_way() if erasure.erasure_id == erasure_id), None)
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
         """Keep the receipt and forget whom it was about; repeating this does nothing."""
-        ...
+        done = ERASURE.dump_json(erasure.done(receipt)).decode()
+        await self._records.replace("erasure_receipts", erasure.erasure_id, None, done)
+        await self._revise(erasure, lambda _: None)
+
+    async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure | None]) -> None:
+        """Change the erasure, or remove it, unless it is done."""
+        while stored := await self._records.read("erasures", erasure.key):
+            known = ERASURE.validate_json(stored)
+            if known.erasure_id != erasure.erasure_id:  # a later request for the same person
+                return
+            after = revised(known)
+            text = None if after is None else ERASURE.dump_json(after).decode()
+            if await self._records.replace("erasures", erasure.key, stored, text):
+                return
 
 
 class Budgets(Protocol):
@@ -147,17 +188,28 @@ class ApiKey:
 KEY: TypeAdapter[ApiKey] = TypeAdapter(ApiKey)
 
 
-class ApiKeys(Protocol):
-    """The store of API keys. All methods raise StoreUnavailable."""
+class ApiKeys:
+    """The API keys, by their digests. All methods raise StoreUnavailable."""
 
-    async def put(self, key: ApiKey) -> None: ...
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
-    async def find(self, digest: str) -> ApiKey | None: ...
+    async def put(self, key: ApiKey) -> None:
+        """Store a key; does nothing if it is stored."""
+        await self._records.replace("api_keys", key.digest, None, KEY.dump_json(key).decode())
+
+    async def find(self, digest: str) -> ApiKey | None:
+        stored = await self._records.read("api_keys", digest)
+        return KEY.validate_json(stored) if stored else None
 
     async def list(self) -> list[ApiKey]:
         """Return all keys, the oldest first."""
-        ...
+        found = [KEY.validate_json(stored) for stored in (await self._records.read_all("api_keys")).values()]
+        return sorted(found, key=lambda key: key.created_at)
 
     async def remove(self, key_id: str) -> bool:
         """Remove a key; return False if there is none with this name."""
-        ...
+        for digest, stored in (await self._records.read_all("api_keys")).items():
+            if KEY.validate_json(stored).key_id == key_id:
+                return await self._records.replace("api_keys", digest, stored, None)
+        return False

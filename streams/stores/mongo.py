@@ -22,7 +22,7 @@ from afterword.schemas import Fact, MessageCreated
 from afterword.schemas.ids import row_id, scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
-from afterword.streams.stores.bookkeeping import ERASURE, KEY, REPORTED, ApiKey, ErasedConversation, Erasure
+from afterword.streams.stores.bookkeeping import RecordKind
 from afterword.streams.stores.episodes import (
     CONVERSATION,
     DELETED,
@@ -497,69 +497,25 @@ class MongoBudgets:
             await self._counters.update_one({"_id": key}, {"$inc": {"tokens": amount}})
 
 
-class MongoKeys:
-    """The ApiKeys of MongoDB: one document per key, whose `_id` is its digest."""
+class MongoRecords:
+    """The Records of MongoDB: one collection per kind."""
 
     def __init__(self, database: MongoDatabase) -> None:
-        self._keys = database["api_keys"]
+        self._database = database
 
-    async def put(self, key: ApiKey) -> None:
+    async def read(self, kind: RecordKind, key: str) -> str | None:
+        found = await _find(self._database[kind], key)
+        return found["record"] if found else None
+
+    async def read_all(self, kind: RecordKind) -> dict[str, str]:
+        return {found["_id"]: found["record"] async for found in _each(self._database[kind].find({}))}
+
+    async def replace(self, kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
+        known = None if before is None else {"record": before}
+        if after is not None:
+            return await _replaced(self._database[kind], {"_id": key, "record": after}, known)
         with mongo_errors():
-            await self._keys.replace_one({"_id": key.digest}, KEY.dump_python(key), upsert=True)
-
-    async def find(self, digest: str) -> ApiKey | None:
-        found = await _find(self._keys, digest)
-        return _read(KEY, found) if found else None
-
-    async def list(self) -> list[ApiKey]:
-        return [_read(KEY, document) async for document in _each(self._keys.find({}, sort=[("created_at", 1)]))]
-
-    async def remove(self, key_id: str) -> bool:
-        with mongo_errors():
-            return bool((await self._keys.delete_one({"key_id": {"$eq": key_id}})).deleted_count)
-
-
-class MongoErasures:
-    """The Erasures of MongoDB: one document per erasure under way, by its person's digest, and one per receipt."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._erasures = database["erasures"]
-        self._receipts = database["erasure_receipts"]
-
-    async def begin(self, erasure: Erasure) -> Erasure:
-        await _unless_duplicate(self._erasures.insert_one({"_id": erasure.key, **ERASURE.dump_python(erasure)}))
-        found = await _find(self._erasures, erasure.key)
-        return _read(ERASURE, found) if found else erasure
-
-    async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        await self._update(erasure, {"$push": {"conversations": {"$each": [vars(one) for one in conversations]}}})
-
-    async def report(self, erasure: Erasure) -> None:
-        await self._update(erasure, {"$set": {name: getattr(erasure, name) for name in REPORTED}})
-
-    async def under_way(self) -> list[Erasure]:
-        return [_read(ERASURE, document) async for document in _each(self._erasures.find({}))]
-
-    async def find(self, erasure_id: str) -> Erasure | None:
-        found = await _find(self._receipts, erasure_id)
-        if found is None:
-            with mongo_errors():
-                found = await self._erasures.find_one({"erasure_id": {"$eq": erasure_id}})
-        return _read(ERASURE, found) if found else None
-
-    async def end(self, erasure: Erasure, receipt: str) -> None:
-        done = {"_id": erasure.erasure_id, **ERASURE.dump_python(erasure.done(receipt))}
-        await _unless_duplicate(self._receipts.insert_one(done))
-        with mongo_errors():
-            await self._erasures.delete_one(_own_erasure(erasure))
-
-    async def _update(self, erasure: Erasure, change: Mapping[str, Any]) -> None:
-        with mongo_errors():
-            await self._erasures.update_one(_own_erasure(erasure), change)
-
-
-def _own_erasure(erasure: Erasure) -> dict[str, str]:
-    return {"_id": erasure.key, "erasure_id": erasure.erasure_id}
+            return bool((await self._database[kind].delete_one({"_id": key, "record": before})).deleted_count)
 
 
 @contextmanager
@@ -638,7 +594,7 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
     return True
 
 
-async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, int] | None) -> bool:
+async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, Any] | None) -> bool:
     """Replace the document with this version, or insert one if `version` is None; return False if that fails."""
     if version is None:
         return await _unless_duplicate(collection.insert_one(document))

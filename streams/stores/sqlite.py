@@ -26,15 +26,7 @@ from afterword.schemas.base import milliseconds, moment_at
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
-from afterword.streams.stores.bookkeeping import (
-    COUNTER_RETENTION,
-    ERASURE,
-    KEY,
-    REPORTED,
-    ApiKey,
-    ErasedConversation,
-    Erasure,
-)
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind
 from afterword.streams.stores.episodes import (
     CONVERSATION,
     DELETED,
@@ -126,8 +118,7 @@ CREATE TABLE conversations (
     updated_at INTEGER NOT NULL, document TEXT NOT NULL);
 CREATE INDEX conversations_of_user ON conversations (user_id, tenant_id, updated_at, scope) WHERE episode_count > 0;
 CREATE TABLE budgets (key TEXT PRIMARY KEY, tokens INTEGER NOT NULL, expires_at INTEGER NOT NULL);
-CREATE TABLE api_keys (digest TEXT PRIMARY KEY, key_id TEXT NOT NULL, document TEXT NOT NULL);
-CREATE TABLE erasures (key TEXT UNIQUE, id TEXT NOT NULL UNIQUE, document TEXT NOT NULL);
+CREATE TABLE records (kind TEXT, key TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, key));
 CREATE TABLE points (
     id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
     agent_id TEXT, conversation_id TEXT, ended_at INTEGER, model TEXT, signs BLOB, message_ids TEXT, packed BLOB);
@@ -698,77 +689,28 @@ class SqliteBudgets:
         await self._file.write(lambda connection: rows(connection, change, (amount, key)))
 
 
-class SqliteKeys:
-    """The ApiKeys of SQLite."""
+class SqliteRecords:
+    """The Records of SQLite."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    async def put(self, key: ApiKey) -> None:
-        put = "INSERT OR REPLACE INTO api_keys (digest, key_id, document) VALUES (?, ?, ?)"
-        values = key.digest, key.key_id, KEY.dump_json(key).decode()
-        await self._file.write(lambda connection: rows(connection, put, values))
+    async def read(self, kind: RecordKind, key: str) -> str | None:
+        found = await self._file.select("SELECT document FROM records WHERE kind = ? AND key = ?", kind, key)
+        return found[0][0] if found else None
 
-    async def find(self, digest: str) -> ApiKey | None:
-        found = await self._file.select("SELECT document FROM api_keys WHERE digest = ?", digest)
-        return KEY.validate_json(found[0][0]) if found else None
+    async def read_all(self, kind: RecordKind) -> dict[str, str]:
+        return dict(await self._file.select("SELECT key, document FROM records WHERE kind = ?", kind))
 
-    async def list(self) -> list[ApiKey]:
-        found = [KEY.validate_json(one) for (one,) in await self._file.select("SELECT document FROM api_keys")]
-        return sorted(found, key=lambda key: key.created_at)
-
-    async def remove(self, key_id: str) -> bool:
-        delete = "DELETE FROM api_keys WHERE key_id = ? RETURNING 1"
-        return bool(await self._file.write(lambda connection: rows(connection, delete, (key_id,))))
-
-
-class SqliteErasures:
-    """The Erasures of SQLite: one row per erasure under way, with its person's digest, and per receipt."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-
-    async def begin(self, erasure: Erasure) -> Erasure:
-        put = "INSERT OR IGNORE INTO erasures (key, id, document) VALUES (?, ?, ?)"
-
-        def begin(connection: apsw.Connection) -> Erasure:
-            rows(connection, put, (erasure.key, erasure.erasure_id, ERASURE.dump_json(erasure).decode()))
-            [(found,)] = rows(connection, "SELECT document FROM erasures WHERE key = ?", (erasure.key,))
-            return ERASURE.validate_json(found)
-
-        return await self._file.write(begin)
-
-    async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        await self._revise(erasure, lambda known: replace(known, conversations=(*known.conversations, *conversations)))
-
-    async def report(self, erasure: Erasure) -> None:
-        said = {name: getattr(erasure, name) for name in REPORTED}
-        await self._revise(erasure, lambda known: replace(known, **said))
-
-    async def under_way(self) -> list[Erasure]:
-        select = "SELECT document FROM erasures WHERE key IS NOT NULL"
-        return [ERASURE.validate_json(found) for (found,) in await self._file.select(select)]
-
-    async def find(self, erasure_id: str) -> Erasure | None:
-        found = await self._file.select("SELECT document FROM erasures WHERE id = ?", erasure_id)
-        return ERASURE.validate_json(found[0][0]) if found else None
-
-    async def end(self, erasure: Erasure, receipt: str) -> None:
-        change = "UPDATE erasures SET key = NULL, document = ? WHERE id = ? AND key IS NOT NULL"
-        values = ERASURE.dump_json(erasure.done(receipt)).decode(), erasure.erasure_id
-        await self._file.write(lambda connection: rows(connection, change, values))
+    async def replace(self, kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
+        own, known = {"kind": kind, "key": key}, None if before is None else {"document": before}
+        if after is not None:
+            row = own | {"document": after}
+            return await self._file.write(lambda connection: _replaced(connection, "records", own, row, known))
+        delete = "DELETE FROM records WHERE kind = ? AND key = ? AND document = ? RETURNING 1"
+        is_deleted = bool(await self._file.write(lambda connection: rows(connection, delete, (kind, key, before))))
         await self._file.empty_log()
-
-    async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure]) -> None:
-        """Change the erasure unless it is done."""
-        own = "key = ? AND id = ?", (erasure.key, erasure.erasure_id)
-
-        def write(connection: apsw.Connection) -> None:
-            for (found,) in rows(connection, f"SELECT document FROM erasures WHERE {own[0]}", own[1]):  # noqa: S608 – only our own names are inserted
-                document = ERASURE.dump_json(revised(ERASURE.validate_json(found))).decode()
-                rows(connection, f"UPDATE erasures SET document = ? WHERE {own[0]}", (document, *own[1]))  # noqa: S608 – only our own names are inserted
-
-        await self._file.write(write)
+        return is_deleted
 
 
 def _replaced(
@@ -776,7 +718,7 @@ def _replaced(
     table: str,
     key: Mapping[str, Any],
     row: Mapping[str, Any],
-    version: Mapping[str, int] | None,
+    version: Mapping[str, Any] | None,
 ) -> bool:
     """Replace the row with this version, or insert one if `version` is None; return False if that fails."""
     if version is None:

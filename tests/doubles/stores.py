@@ -6,16 +6,15 @@ Calls of a database in memory end at once, so that they can be made without a lo
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from afterword.streams.stores.bookkeeping import ApiKey, Erasure
+from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, Erasure, Erasures
 from afterword.streams.stores.episodes import Conversation, DeletedEpisode, Episode, RollingRow, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.stores.sqlite import (
     SqliteBudgets,
     SqliteEpisodes,
-    SqliteErasures,
     SqliteFile,
-    SqliteKeys,
     SqliteMessages,
+    SqliteRecords,
 )
 
 T = TypeVar("T")
@@ -122,9 +121,9 @@ class MemoryMessages(SqliteMessages):
             at_once(self.put_many([archived]))
 
 
-class MemoryKeys(SqliteKeys):
+class MemoryKeys(ApiKeys):
     def __init__(self) -> None:
-        super().__init__(SqliteFile(None))
+        super().__init__(SqliteRecords(SqliteFile(None)))
         self.looked_up = 0
 
     @property
@@ -136,10 +135,10 @@ class MemoryKeys(SqliteKeys):
         return await super().find(digest)
 
 
-class MemoryErasures(SqliteErasures):
+class MemoryErasures(Erasures):
     def __init__(self) -> None:
-        self.file = SqliteFile(None)
-        super().__init__(self.file)
+        self.records = SqliteRecords(SqliteFile(None))
+        super().__init__(self.records)
 
     @property
     def erasures(self) -> dict[str, Erasure]:
@@ -148,8 +147,7 @@ class MemoryErasures(SqliteErasures):
 
     @property
     def receipts(self) -> dict[str, Erasure | None]:
-        ids = at_once(self.file.select("SELECT id FROM erasures WHERE key IS NULL"))
-        return {name: at_once(self.find(name)) for (name,) in ids}
+        return {name: at_once(self.find(name)) for name in at_once(self.records.read_all("erasure_receipts"))}
 
 
 class MemoryBudgets(SqliteBudgets):

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from afterword.streams.settings import Mongo, Qdrant
 from afterword.streams.stores import mongo
-from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
+from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures, Records
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
@@ -17,18 +17,16 @@ from afterword.streams.stores.mongo import (
     MongoBudgets,
     MongoDatabase,
     MongoEpisodes,
-    MongoErasures,
-    MongoKeys,
     MongoMessages,
+    MongoRecords,
 )
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
 from afterword.streams.stores.sqlite import (
     SqliteBudgets,
     SqliteEpisodes,
-    SqliteErasures,
     SqliteFile,
-    SqliteKeys,
     SqliteMessages,
+    SqliteRecords,
 )
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from tests.qdrant_server import QdrantServer
@@ -75,13 +73,18 @@ def messages(backend: SqliteFile | MongoDatabase) -> MessageArchive:
 
 
 @pytest.fixture
-def erasures(backend: SqliteFile | MongoDatabase) -> Erasures:
-    return SqliteErasures(backend) if isinstance(backend, SqliteFile) else MongoErasures(backend)
+def records(backend: SqliteFile | MongoDatabase) -> Records:
+    return SqliteRecords(backend) if isinstance(backend, SqliteFile) else MongoRecords(backend)
 
 
 @pytest.fixture
-def keys(backend: SqliteFile | MongoDatabase) -> ApiKeys:
-    return SqliteKeys(backend) if isinstance(backend, SqliteFile) else MongoKeys(backend)
+def erasures(records: Records) -> Erasures:
+    return Erasures(records)
+
+
+@pytest.fixture
+def keys(records: Records) -> ApiKeys:
+    return ApiKeys(records)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import all_episodes
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
-from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages
+from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoRecords
 from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode
 
 ROW = a_row()
@@ -52,6 +52,10 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
     "count_episodes": lambda db: MongoEpisodes(db).count(),
     "all_episodes": lambda db: drained(all_episodes(MongoEpisodes(db))),
+    "read_record": lambda db: MongoRecords(db).read("erasures", "k"),
+    "read_records": lambda db: MongoRecords(db).read_all("erasures"),
+    "put_record": lambda db: MongoRecords(db).replace("erasures", "k", None, "{}"),
+    "remove_record": lambda db: MongoRecords(db).replace("erasures", "k", "{}", None),
     "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
     "correct": lambda db: MongoBudgets(db).correct("k", 1),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
