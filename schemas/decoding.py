@@ -101,7 +101,8 @@ def validate(model: type[M], data: bytes) -> M:
             return validate(model, whole)
         found = error.errors(include_input=False, include_context=False, include_url=False)
         kind = "invalid_json" if found[0]["type"] == "json_invalid" else "schema_violation"
-        named = "; ".join(f"{_where(e['loc'])}: {e['msg']}" for e in found[:MAX_ERRORS_NAMED])
+        # only the top-level field is named, because deeper keys may have been chosen by the producer
+        named = "; ".join(f"{next(iter(e['loc']), 'record')}: {e['msg']}" for e in found[:MAX_ERRORS_NAMED])
         raise InvalidRecord(kind, named) from None
 
 
@@ -159,8 +160,3 @@ def loads(value: bytes) -> Any:
         return orjson.loads(value)
     except orjson.JSONDecodeError:
         return orjson.loads(mended(value))
-
-
-def _where(location: tuple[int | str, ...]) -> str:
-    # only the top-level field name, because deeper keys may have been chosen by the producer
-    return str(location[0]) if location else "record"

@@ -5,8 +5,9 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import cached_property
+from types import UnionType
 from typing import TYPE_CHECKING, Self
 
 import structlog
@@ -25,11 +26,10 @@ from afterword.reading.context import (
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.reading.profile import profile as merged_profile
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import EPOCH, Model, Time
+from afterword.schemas.base import Model, Time, milliseconds, moment_at
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.streams.errors import AfterwordError, OwnerMissing
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
-from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeQueries,
@@ -337,7 +337,7 @@ class Memory:
         Raises: OwnerMissing.
         """
         require_within(0, MOST_FOUND_MESSAGES, message_ids=len(message_ids))
-        require_texts(message_ids=message_ids)
+        require_texts("message_ids", message_ids)
         known = await self._owned(conversation_id, None, _owner(user_id, tenant_id))
         if known is None:
             return []
@@ -648,14 +648,14 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
 
 
 def _cursor(moment: datetime, conversation_id: str) -> str:
-    return f"{(moment - EPOCH) // timedelta(milliseconds=1)} {conversation_id}"
+    return f"{milliseconds(moment)} {conversation_id}"
 
 
 def _from_cursor(cursor: str) -> tuple[datetime, str]:
-    milliseconds, _, conversation_id = cursor.partition(" ")
-    if not re.fullmatch(r"[0-9]{1,14}", milliseconds):
+    updated_at, _, conversation_id = cursor.partition(" ")
+    if not re.fullmatch(r"[0-9]{1,14}", updated_at):
         raise CursorInvalid(field="after")
-    return EPOCH + timedelta(milliseconds=int(milliseconds)), conversation_id
+    return moment_at(int(updated_at)), conversation_id
 
 
 def _entry(known: Conversation) -> ConversationEntry:
@@ -688,3 +688,28 @@ def _check_user(user_id: object) -> None:
 def _check_tenant(tenant_id: object) -> None:
     if tenant_id is not None and not isinstance(tenant_id, str):
         raise OwnerMissing(field="tenant_id")
+
+
+def require(kind: type | UnionType, **arguments: object) -> None:
+    """Refuse arguments of other types, such as `{"$ne": None}` for an id. Raises: TypeError, without the value."""
+    for name, value in arguments.items():
+        if not isinstance(value, kind):
+            wanted = kind.__name__ if isinstance(kind, type) else str(kind)
+            raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+
+
+def require_within(least: int, most: int | None = None, **arguments: int) -> None:
+    """Refuse numbers out of bounds, because MongoDB gives a limit of 0 or less its own meaning.
+
+    Raises: ValueError, or TypeError for anything but an int.
+    """
+    require(int, **arguments)
+    for name, value in arguments.items():
+        if value < least or (most is not None and value > most):
+            raise ValueError(f"{name} must be at least {least}" + (f" and at most {most}" if most else ""))
+
+
+def require_texts(name: str, values: Sequence[object]) -> None:
+    """Refuse anything but a sequence of strings; a single string is not one. Raises: TypeError, without the value."""
+    if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(one, str) for one in values):
+        raise TypeError(f"{name} must be a sequence of str")

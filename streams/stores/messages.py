@@ -216,10 +216,6 @@ class MessageArchive(Protocol):
         """Return messages like `get_many`, including deleted ones."""
         ...
 
-    async def changes(self, keys: Sequence[str]) -> dict[str, int]:
-        """Return the offset of each message's last edit or its deletion; NEVER for a message that has neither."""
-        ...
-
     async def expire(self, before: datetime, limit: int) -> int:
         """Remove messages that were sent before this time, the oldest first; return how many, at most `limit`."""
         ...

@@ -410,16 +410,10 @@ class MongoMessages(MessageArchive):
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         return {key: state_from(document) for key, document in (await self._documents(keys)).items()}
 
-    async def changes(self, keys: Sequence[str]) -> dict[str, int]:
-        return {key: found.get("offset", NEVER) for key, found in (await self._documents(keys, {"offset": 1})).items()}
-
-    async def _documents(
-        self, keys: Sequence[str], fields: Mapping[str, int] | None = None
-    ) -> dict[str, Mapping[str, Any]]:
-        """Read documents, or these fields of them, by their keys."""
+    async def _documents(self, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}
         for batch in batches(keys):
-            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, fields)):
+            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
                 found[document["_id"]] = document
         return found
 

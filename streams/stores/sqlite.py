@@ -535,10 +535,15 @@ class SqliteMessages(MessageArchive):
         return [key for (key,) in await self._file.select(select, *values)]
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
-        while page := await self._messages(selection, f"ORDER BY offset DESC LIMIT {PAGE_SIZE}"):
+        while page := await self._page(selection):
             for archived in page:
                 yield archived
             selection = replace(selection, before=page[-1].offset)
+
+    async def _page(self, selection: Selection) -> list[ArchivedMessage]:
+        wanted, values = _selected(selection)
+        found = await self._where(f"{wanted} ORDER BY offset DESC LIMIT {PAGE_SIZE}", *values)
+        return list(found.values())  # type: ignore[arg-type]  # a tombstone has no conversation
 
     async def count(self, selection: Selection) -> Counted:
         wanted, values = _selected(selection)
@@ -566,10 +571,6 @@ class SqliteMessages(MessageArchive):
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         return await self._where(f"key IN {LISTED}", _json(keys))
 
-    async def changes(self, keys: Sequence[str]) -> dict[str, int]:
-        select = f"SELECT key, changed FROM messages WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
-        return dict(await self._file.select(select, _json(keys)))
-
     async def expire(self, before: datetime, limit: int) -> int:
         older = "SELECT rowid FROM messages WHERE sent_at < ? ORDER BY sent_at LIMIT ?"
 
@@ -590,10 +591,6 @@ class SqliteMessages(MessageArchive):
                 yield StoredMessage._make(found)
             last = page[-1][0]
 
-    async def _messages(self, selection: Selection, order: str) -> list[ArchivedMessage]:
-        wanted, values = _selected(selection)
-        return list((await self._where(f"{wanted} {order}", *values)).values())  # type: ignore[arg-type]
-
     async def _where(self, wanted: str, *values: Any) -> dict[str, ArchivedMessage | DeletedMessage]:
         select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"  # noqa: S608 – only our own names are inserted
         return {found[0]: _message(found) for found in await self._file.select(select, *values)}
@@ -610,21 +607,6 @@ def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
     return ArchivedMessage(MessageCreated.model_validate(fields, strict=False), partition, offset, changed)
 
 
-def _message_row(archived: ArchivedMessage) -> dict[str, Any]:
-    message = archived.message
-    names = ("conversation_id", "tenant_id", "user_id", "agent_id", "role", "content")
-    return {
-        **{name: getattr(message, name) for name in names},
-        "sent_at": message.sent_at and milliseconds(message.sent_at),
-        "partition": archived.partition,
-        "offset": archived.offset,
-        "changed": archived.changed,
-        "skipped": message.skip_summarization,
-        "tokens": count_tokens(message.content),
-        "message": message.model_dump_json(exclude={"content"}),
-    }
-
-
 def _known(connection: apsw.Connection, key: str) -> Kept | None:
     select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"  # noqa: S608 – only our own names are inserted
     found = rows(connection, select, (key,))
@@ -637,7 +619,20 @@ def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
             connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – only our own names are inserted
         insert(connection, "messages", {"key": key, "deleted": True, "changed": kept.state.changed})
         return
-    row = {**_message_row(kept.state), "is_whole": kept.is_whole, "metadata_offset": kept.metadata_offset}
+    message = kept.state.message
+    names = ("conversation_id", "tenant_id", "user_id", "agent_id", "role", "content")
+    row = {
+        **{name: getattr(message, name) for name in names},
+        "sent_at": message.sent_at and milliseconds(message.sent_at),
+        "partition": kept.state.partition,
+        "offset": kept.state.offset,
+        "changed": kept.state.changed,
+        "metadata_offset": kept.metadata_offset,
+        "is_whole": kept.is_whole,
+        "skipped": message.skip_summarization,
+        "tokens": count_tokens(message.content),
+        "message": message.model_dump_json(exclude={"content"}),
+    }
     changed = ", ".join(f"{name} = excluded.{name}" for name in row)
     insert(connection, "messages", {"key": key, **row}, f"ON CONFLICT (key) DO UPDATE SET {changed}")
 

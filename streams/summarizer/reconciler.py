@@ -55,7 +55,7 @@ from afterword.streams.stores.episodes import (
     revisions_until,
 )
 from afterword.streams.stores.index import EpisodeIndex
-from afterword.streams.stores.messages import NEVER, ArchiveChange, ArchivedMessage, MessageArchive
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
 from afterword.streams.summarizer.conversations import Conversations, History, Scope, event_of
 from afterword.streams.summarizer.current import Current, MessageState, changed_at, current, of_event, of_stored
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
@@ -439,12 +439,12 @@ class Reconciler:
             return Current()
         known = {one.id: one for one in (*closed.messages, *closed.overlap)}
         keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in known}
-        changes = {keys[key]: at for key, at in (await self._messages.changes(list(keys))).items()}
-        others = [key for key, one in keys.items() if changes.get(one, NEVER) != changed_at(known[one])]
-        states = await self._messages.states(others) if others else {}
+        states = {keys[key]: state for key, state in (await self._messages.states(list(keys))).items()}
+        differing = {one: state for one, state in states.items() if state.changed != changed_at(known[one])}
         core_ids, overlap_ids, _ = identity(None, closed)
-        read = current(core_ids, overlap_ids, known, {keys[key]: state for key, state in states.items()})
-        return replace(read, archived=frozenset(one for one, at in changes.items() if at >= changed_at(known[one])))
+        read = current(core_ids, overlap_ids, known, differing)
+        kept = (one for one, state in states.items() if state.changed >= changed_at(known[one]))
+        return replace(read, archived=frozenset(kept))
 
     async def _current(self, scope: Scope, stored: Episode, task: Task) -> Current:
         """Return a stored episode's messages as they are now; none if it has expired.

@@ -14,7 +14,6 @@ from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.ingest.sources import Expression, Source, context, id_of
-from afterword.streams.stores.arguments import require
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores
@@ -46,8 +45,8 @@ def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None =
 
     Raises: TypeError; ValueError for an empty user id, which producers send when they know no user.
     """
-    require(str, user_id=user_id)
-    require(str | None, tenant_id=tenant_id, conversation_id=conversation_id)
+    if not isinstance(user_id, str) or not all(isinstance(one, str | None) for one in (tenant_id, conversation_id)):
+        raise TypeError("user_id must be str, tenant_id and conversation_id str or None")
     if not user_id:
         raise ValueError("user_id is empty, so it names nobody")
     return Person(user_id, tenant_id, conversation_id)

@@ -65,7 +65,6 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "conversations_of": lambda db: MongoMessages(db).conversations_of("u1", None, None, 1),
     "first": lambda db: MongoMessages(db).first("c1"),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
-    "changes": lambda db: MongoMessages(db).changes(["c1:m1"]),
     "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
 }
