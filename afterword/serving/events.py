@@ -271,14 +271,6 @@ class Feed:
                 found.append(event)
         return found
 
-    async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
-        """List the events among the last records of each partition. Raises: BrokerUnavailable, KafkaError,
-        StoreUnavailable.
-        """
-        here = self.offsets
-        at = self._beginning(wanted, {tp: max(0, end - records) for tp, end in here.items()}, here)
-        return await self._missed(wanted, at, here)
-
     async def _read(self) -> None:
         """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
         await require_topics(self._kafka, *self.topics)  # a missing topic would never get partitions

@@ -7,8 +7,9 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
@@ -91,11 +92,12 @@ def services_of(request: Request) -> Services:
     return found
 
 
-async def in_time(kafka: Kafka, seconds: float, work: Awaitable[T]) -> T:
-    """Limit the time of work that waits for Kafka. Raises: BrokerUnavailable."""
+@asynccontextmanager
+async def in_time(kafka: Kafka, seconds: float) -> AsyncIterator[None]:
+    """Limit the time of what waits for Kafka. Raises: BrokerUnavailable."""
     try:
         async with asyncio.timeout(seconds):
-            return await work
+            yield
     except TimeoutError:
         raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=f"no answer in {seconds:g} s") from None
 
@@ -114,8 +116,8 @@ class SharedRead(Generic[K, T]):
         """Read, unless the last result is still fresh. Raises: BrokerUnavailable, and what `read` raises."""
         async with self._reading:
             if key not in self._known or time.monotonic() - self._known[key][0] >= self._fresh_seconds:
-                found = await in_time(self._kafka, READ_SECONDS, self._read(key))
-                self._known[key] = time.monotonic(), found
+                async with in_time(self._kafka, READ_SECONDS):
+                    self._known[key] = time.monotonic(), await self._read(key)
             return self._known[key][1]
 
 

@@ -281,11 +281,8 @@ class Outbox:
         Raises: TopicMissing; BrokerUnavailable, also if there is no answer in time. In that case some records may still
         be written later, and a repeated message is dropped as a duplicate.
         """
-
-        async def acknowledged() -> list[WrittenAt]:
+        async with in_time(self._kafka, self._seconds):
             return await (await self.open()).send_all(records)
-
-        return await in_time(self._kafka, self._seconds, acknowledged())
 
     async def open(self) -> Producer:
         """Return the producer, connecting it first if necessary. Raises: BrokerUnavailable, TopicMissing."""

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import structlog
-from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Query, Request
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -22,7 +21,6 @@ from afterword.serving.page.rendering import PageRoute, fragment, html_page, see
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, only_value
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.requests import SharedRead, in_time, services_of
-from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
@@ -34,7 +32,6 @@ SHOWN_AT_ONCE = 40
 RECENT_RECORDS = 200
 """Number of past records per partition that are counted when a visitor arrives."""
 COUNTED_HOURS = 24
-RECENT_SECONDS = 8.0
 LAG_SECONDS = 4.0
 """The lag is read again once it is this old."""
 MOST_COUNTED = 5000
@@ -88,34 +85,22 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
 
 async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the latest events, then every second the totals and the events since. Totals begin 24 hours ago."""
-    totals, here = LiveTotals(), feed.offsets
-    past = await recent_events(feed, wanted)
-    since = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
-    totals.count(published for published in past if published.at >= since)
-    yield ServerSentEvent(_entries(past[-SHOWN_AT_ONCE:]), event="history")
-    async with aclosing(feed.follow(wanted, here)) as batches:
+    totals, events, part = LiveTotals(), list[Published](), "history"
+    counted_from = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
+    since = {where: max(0, offset - RECENT_RECORDS) for where, offset in feed.offsets.items()}
+    async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
-            totals.count(batch.events)
-            if batch.events:
-                yield ServerSentEvent(_entries(batch.events[-SHOWN_AT_ONCE:]), event="entries")
+            events += batch.events
+            if batch.position:  # of the past, there may be more
+                continue
+            totals.count(event for event in events if event.at >= counted_from)
+            if events or part == "history":
+                latest = sorted(events, key=lambda event: event.at, reverse=True)[:SHOWN_AT_ONCE]
+                yield ServerSentEvent(fragment("live_entries.html", entries=latest), event=part)
             yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
             if batch.events:  # a batch without events comes after TICK_SECONDS
                 await asyncio.sleep(TICK_SECONDS)
-
-
-async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
-    """List a visitor's latest events, oldest first. The list is empty if they cannot be read in time."""
-    try:
-        async with asyncio.timeout(RECENT_SECONDS):
-            found = await feed.recent(wanted, RECENT_RECORDS)
-    except (TimeoutError, KafkaError, BrokerUnavailable, StoreUnavailable) as error:
-        log.warning("recent_events_not_read", stage="serve", error_type=type(error).__name__)
-        return []
-    return sorted(found, key=lambda published: published.at)
-
-
-def _entries(events: Sequence[Published]) -> str:
-    return fragment("live_entries.html", entries=events[::-1])
+            events, part = [], "entries"
 
 
 async def read_lag(settings: Settings) -> dict[str, int | None]:
@@ -188,19 +173,14 @@ async def show_dead_letters(
     `done` and `count` are the outcome of the form that was just sent.
     """
     settings = services_of(request).settings
-
-    async def listed() -> list[DeadLetter]:
-        found: list[DeadLetter] = []
-        async with open_queue(settings) as queue:
-            for topic in await queue.topics():
-                async with aclosing(queue.unresolved(topic, Filters())) as letters:
-                    async for letter in letters:
-                        found.append(letter)
-                        if len(found) > LISTED:
-                            return found
-        return found
-
-    letters = await in_time(settings.kafka, WORK_SECONDS, listed())
+    letters: list[DeadLetter] = []
+    async with in_time(settings.kafka, WORK_SECONDS), open_queue(settings) as queue:
+        for topic in await queue.topics():
+            async with aclosing(queue.unresolved(topic, Filters())) as unresolved:
+                async for letter in unresolved:
+                    letters.append(letter)
+                    if len(letters) > LISTED:
+                        break
     given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "done": done}
     return html_page(request, "dead_letters.html", principal, listed=LISTED, count=count, **given)
 
@@ -211,15 +191,11 @@ async def show_dead_letter(
 ) -> HTMLResponse:
     """Show a dead letter: why it was rejected, its headers, and the beginning of its value."""
     settings = services_of(request).settings
-
-    async def read() -> DeadLetter:
-        async with open_queue(settings) as queue:
-            try:
-                return await queue.find(address)
-            except NoSuchDeadLetter:
-                raise NotFound(what="dead letter") from None
-
-    letter = await in_time(settings.kafka, WORK_SECONDS, read())
+    try:
+        async with in_time(settings.kafka, WORK_SECONDS), open_queue(settings) as queue:
+            letter = await queue.find(address)
+    except NoSuchDeadLetter:
+        raise NotFound(what="dead letter") from None
     value = letter.value or b""
     given: dict[str, Any] = {
         "letter": letter,
@@ -239,15 +215,10 @@ async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Su
         raise RequestInvalid(problems=[("action", "must be replay or discard")])
     settings = services_of(request).settings
     topics = {address.rsplit("/", 2)[0] for address in addresses}
-
-    async def resolve() -> int:
-        async with open_queue(settings) as queue:
-            done = [
-                await queue.resolve(topic, lambda letter: letter.address in addresses, action)
-                for topic in await queue.topics()
-                if topic in topics
-            ]
-        return sum(counts.resolved for counts in done)
-
-    count = await in_time(settings.kafka, WORK_SECONDS, resolve()) if addresses else 0
-    return see_other("/dead-letters", done=action, count=count)
+    async with in_time(settings.kafka, WORK_SECONDS), open_queue(settings) as queue:
+        done = [
+            await queue.resolve(topic, lambda letter: letter.address in addresses, action)
+            for topic in await queue.topics()
+            if topic in topics
+        ]
+    return see_other("/dead-letters", done=action, count=sum(counts.resolved for counts in done))

@@ -543,10 +543,9 @@ class OneToCome:
         self._past = past
         self._coming = coming
 
-    async def recent(self, *_: object) -> list[Published]:
-        return self._past
-
     async def follow(self, *_: object) -> AsyncIterator[Batch]:
+        for one in self._past:
+            yield Batch([one], "p")
         for events in ([], [self._coming], []):
             yield Batch(events)
 
