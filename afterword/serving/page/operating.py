@@ -90,13 +90,12 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
     since = {where: max(0, offset - RECENT_RECORDS) for where, offset in feed.offsets.items()}
     async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
-            events += batch.events
-            if batch.position:  # of the past, there may be more
+            totals.count(event for event in batch.events if event.at >= counted_from)
+            events = sorted([*events, *batch.events], key=lambda event: event.at)[-SHOWN_AT_ONCE:]
+            if batch.position:  # there may be more of the past
                 continue
-            totals.count(event for event in events if event.at >= counted_from)
             if events or part == "history":
-                latest = sorted(events, key=lambda event: event.at, reverse=True)[:SHOWN_AT_ONCE]
-                yield ServerSentEvent(fragment("live_entries.html", entries=latest), event=part)
+                yield ServerSentEvent(fragment("live_entries.html", entries=events[::-1]), event=part)
             yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
             if batch.events:  # a batch without events comes after TICK_SECONDS
                 await asyncio.sleep(TICK_SECONDS)
