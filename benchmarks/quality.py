@@ -33,7 +33,7 @@ from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.facts import kind_of
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import SourceTexts, assess
-from afterword.streams.summarizer.summarizer import make_summarizer, texts_of
+from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
 from afterword.streams.summarizer.timers import TRANSIENT
 from afterword.streams.telemetry import Metrics
@@ -192,7 +192,9 @@ Write = Callable[[SummaryRequest], Awaitable[Summary]]
 async def beginning(request: SummaryRequest) -> Summary:
     """Return the first 250 characters of an episode, about as many as a short summary has."""
     text = cut_at_word("\n".join(message.content for message in request.episode.messages), 250)
-    return Summary("-", "-", text, "-", Quality(source="fallback", reason="beginning"), "beginning", Usage())
+    return Summary(
+        "-", "-", text, quality=Quality(source="fallback", reason="beginning"), model="beginning", usage=Usage()
+    )
 
 
 def show_golden() -> None:
@@ -223,7 +225,7 @@ async def golden_row(name: str, write: Write, at_a_time: int = 1) -> dict[str, s
     async def texts(request: SummaryRequest) -> Sequence[str]:
         async with slots:
             try:
-                return texts_of(request, await write(request)).of_episode
+                return (await write(request)).of_episode
             except TRANSIENT:
                 raise
             except ProviderError:

@@ -28,7 +28,6 @@ from afterword.streams.summarizer.summarizer import (
     instructions,
     make_summarizer,
     source_of,
-    texts_of,
     usage_of,
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -140,8 +139,8 @@ async def summarize_again(
     trials: list[Trial] = []
 
     async def judged(request: SummaryRequest, made: Summary) -> TrialSummary:
-        source, texts = source_of(request, everything_asked), texts_of(request, made)
-        found = await asyncio.to_thread(assess, source, texts, settings.quality)
+        source = source_of(request, everything_asked)
+        found = await asyncio.to_thread(assess, source, made, settings.quality)
         return TrialSummary(
             made.model,
             made.prompt_version,
@@ -176,7 +175,7 @@ async def summarize_again(
             request = history.request(of_stored(stored, read), wants_rolling=False)
             names = ("title", "short_summary", "long_summary", "quality", "model", "usage", "prompt_version")
             same = {name: getattr(stored.summary, name) for name in names}
-            before = await judged(request, Summary(**same, rolling_summary=request.previous_rolling))
+            before = await judged(request, Summary(**same))
             trials.append(Trial(stored.summary.episode_id, before, await candidate(request)))
             progress(len(trials))
 

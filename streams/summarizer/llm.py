@@ -278,17 +278,103 @@ def read_ollama_reply(data: dict[str, Any]) -> Reply:
     )
 
 
-class Refusals:
-    """Asks a server, and omits from then on the optional fields that it refuses in every request."""
+def harmless(request: ChatRequest) -> ChatRequest:
+    """Make a question that no filter refuses, in the form of another one."""
+    return replace(request, messages=[{"role": "user", "content": "Answer with yes."}], max_tokens=HARMLESS_TOKENS)
 
-    def __init__(self, protocol: ChatProtocol) -> None:
+
+Question = Callable[[str | None], ChatRequest]
+"""Makes a question, given what was wrong with the previous answer."""
+Read = Callable[[str], T]
+"""Reads an answer's text. Raises: AnswerInvalid if it is unusable."""
+
+
+class LlmClient:
+    """Asks one LLM server, and omits from then on the optional fields that it refuses in every request."""
+
+    def __init__(
+        self,
+        protocol: ChatProtocol,
+        llm: Llm,
+        metrics: Metrics,
+        tracer: Tracer,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`close` is called when the client is closed."""
+        self.name = protocol.name
+        self.llm = llm
+        self.metrics = metrics
+        self.left_out: frozenset[str] = frozenset()
         self._protocol = protocol
-        self._of_prompts: dict[tuple[str | None, bool], PromptRefusals] = {}
+        self._calls = asyncio.Semaphore(llm.max_concurrency)
+        self._tracer = tracer
+        self._close = close
+        self._refusals: dict[tuple[str | None, bool], PromptRefusals] = {}
         """The key is the model, and whether JSON is requested."""
         self._learning = asyncio.Lock()
-        self.left_out: frozenset[str] = frozenset()
 
-    async def chat(self, request: ChatRequest) -> Reply:
+    async def check(self, schema: dict[str, Any] | None = None) -> None:
+        """Ask each model a short question, in the form of the real ones. Raises: ProviderError.
+
+        `schema` is the JSON schema that the model for summaries has to follow.
+        """
+        await self._chat(harmless(ChatRequest([], 0, schema)))
+        if self.llm.title_model:
+            await self._chat(harmless(ChatRequest([], 0, model=self.llm.title_model)))
+
+    async def close(self) -> None:
+        if self._close:
+            await self._close()
+
+    async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
+        """Return what `read` makes of the answer. Raises: ProviderError."""
+        deadline = asking.deadline
+        async with deadline.hold(self._calls):
+            model = request.model or self.llm.model
+            began = time.monotonic()
+            with self._observed(model) as span:
+                try:
+                    async with asyncio.timeout(deadline.left):
+                        reply = await self._chat(request)
+                except TimeoutError:
+                    raise ProviderUnavailable(problem=TIME_IS_UP) from None
+                took = time.monotonic() - began
+                usage = reply.usage
+                self.metrics.llm_requests.labels(reply.outcome).inc()
+                self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
+                self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
+                self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
+                span.set_attributes(
+                    {
+                        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+                        "gen_ai.usage.output_tokens": usage.completion_tokens,
+                        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+                        "afterword.outcome": reply.outcome,
+                    }
+                )
+        asking.used += reply.usage + Usage(seconds=took)
+        return read(reply.complete_text)
+
+    @contextmanager
+    def _observed(self, model: str | None) -> Iterator[Span]:
+        """Trace and time one call, and count its error."""
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
+        if model:
+            attributes["gen_ai.request.model"] = model
+        name = f"chat {model}" if model else "chat"
+        began, error_type = time.monotonic(), ""
+        with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
+            try:
+                yield span
+            except ProviderError as error:
+                error_type = error.error_type
+                self.metrics.llm_requests.labels(error_type).inc()
+                raise
+            finally:
+                seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
+                seconds.observe(time.monotonic() - began)
+
+    async def _chat(self, request: ChatRequest) -> Reply:
         """Ask once, and again without optional fields if that may help.
 
         Raises: ProviderError, which is a PromptRefused if the server refuses this request but answers others.
@@ -312,10 +398,10 @@ class Refusals:
 
     def _judge(self, request: ChatRequest) -> PromptRefusals:
         shape = request.model, request.schema is None
-        if shape not in self._of_prompts:
+        if shape not in self._refusals:
             question = harmless(request)
-            self._of_prompts[shape] = PromptRefusals(lambda: self._protocol.chat(self._accepted(question)))
-        return self._of_prompts[shape]
+            self._refusals[shape] = PromptRefusals(lambda: self._protocol.chat(self._accepted(question)))
+        return self._refusals[shape]
 
     async def _chat_without(self, request: ChatRequest, first: ProviderUnavailable, asked_at: float) -> Reply:
         """Omit the optional fields that an error names, or all of them if the server refuses every request."""
@@ -356,99 +442,6 @@ class Refusals:
                         log.warning("llm_field_left_out", stage="summarize", field=field, problem=error.problem)
                 except ProviderError:
                     pass
-
-
-def harmless(request: ChatRequest) -> ChatRequest:
-    """Make a question that no filter refuses, in the form of another one."""
-    return replace(request, messages=[{"role": "user", "content": "Answer with yes."}], max_tokens=HARMLESS_TOKENS)
-
-
-Question = Callable[[str | None], ChatRequest]
-"""Makes a question, given what was wrong with the previous answer."""
-Read = Callable[[str], T]
-"""Reads an answer's text. Raises: AnswerInvalid if it is unusable."""
-
-
-class LlmClient:
-    """Asks one LLM server."""
-
-    def __init__(
-        self,
-        protocol: ChatProtocol,
-        llm: Llm,
-        metrics: Metrics,
-        tracer: Tracer,
-        close: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`close` is called when the client is closed."""
-        self.name = protocol.name
-        self.llm = llm
-        self.refusals = Refusals(protocol)
-        self._calls = asyncio.Semaphore(llm.max_concurrency)
-        self.metrics = metrics
-        self._tracer = tracer
-        self._close = close
-
-    async def check(self, schema: dict[str, Any] | None = None) -> None:
-        """Ask each model a short question, in the form of the real ones. Raises: ProviderError.
-
-        `schema` is the JSON schema that the model for summaries has to follow.
-        """
-        await self.refusals.chat(harmless(ChatRequest([], 0, schema)))
-        if self.llm.title_model:
-            await self.refusals.chat(harmless(ChatRequest([], 0, model=self.llm.title_model)))
-
-    async def close(self) -> None:
-        if self._close:
-            await self._close()
-
-    async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
-        """Return what `read` makes of the answer. Raises: ProviderError."""
-        deadline = asking.deadline
-        async with deadline.hold(self._calls):
-            model = request.model or self.llm.model
-            began = time.monotonic()
-            with self._observed(model) as span:
-                try:
-                    async with asyncio.timeout(deadline.left):
-                        reply = await self.refusals.chat(request)
-                except TimeoutError:
-                    raise ProviderUnavailable(problem=TIME_IS_UP) from None
-                took = time.monotonic() - began
-                usage = reply.usage
-                self.metrics.llm_requests.labels(reply.outcome).inc()
-                self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
-                self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
-                self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
-                span.set_attributes(
-                    {
-                        "gen_ai.usage.input_tokens": usage.prompt_tokens,
-                        "gen_ai.usage.output_tokens": usage.completion_tokens,
-                        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-                        "afterword.outcome": reply.outcome,
-                    }
-                )
-        asking.used += reply.usage + Usage(seconds=took)
-        return read(reply.complete_text)
-
-    @contextmanager
-    def _observed(self, model: str | None) -> Iterator[Span]:
-        """Trace and time one call, and count its error."""
-        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
-        if model:
-            attributes["gen_ai.request.model"] = model
-        name = f"chat {model}" if model else "chat"
-        began, error_type = time.monotonic(), ""
-        with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
-            try:
-                yield span
-            except ProviderError as error:
-                error_type = error.error_type
-                self.metrics.llm_requests.labels(error_type).inc()
-                raise
-            finally:
-                seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
-                seconds.observe(time.monotonic() - began)
 
 
 @dataclass
@@ -495,7 +488,7 @@ class Asking:
         fails = isinstance(error, ProviderUnavailable) and error.has_response and not error.retry_after
         if not fails or isinstance(error, ProviderMisconfigured) or self.deadline.left <= 0:
             return False
-        return await self.client.refusals.concern_one_request(request, asked_at)
+        return await self.client.concern_one_request(request, asked_at)
 
 
 PROTOCOLS: Mapping[str, type[OpenAi | Ollama]] = {"openai": OpenAi, "ollama": Ollama}

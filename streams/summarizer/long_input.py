@@ -48,8 +48,8 @@ class Plan:
 
 def plan_of(request: SummaryRequest, room: SpareTokens, at_least: int = 1) -> Plan:
     """Cut a request to what the provider has room for. Every part has room for `at_least` messages, however long."""
-    request = _with(request, messages=_short_outputs(request.episode.messages))
-    request = _with(request, overlap=_short_outputs(request.episode.overlap))
+    episode = request.episode
+    request = _with(request, _short_outputs(episode.messages), _short_outputs(episode.overlap))
     if room(request) >= 0:
         return Plan((request,), truncated=False)
     return PlanBuilder(request, room, at_least).plan()

@@ -4,11 +4,12 @@ Everything in a request is masked before anything is made of it: plan, prompts a
 """
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from afterword.schemas import EpisodeMessage
 from afterword.streams.redaction.redactor import Redactor, replaced
 from afterword.streams.summarizer.answer import Limits
+from afterword.streams.summarizer.prompt import FIELDS
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 
 Placeholder = tuple[str, int]
@@ -62,28 +63,18 @@ class Masking:
     def summary(self, summary: Summary, request: SummaryRequest) -> Summary:
         """Return a masked request's summary with the originals, cut to its permitted lengths."""
         limits = Limits(request.rolling_tokens, request.max_summary_length)
-
-        def text(name: str) -> str:
-            masked: str = getattr(summary, name)
-            restored = self.restored(masked)
-            return masked if restored == masked else limits.cut(name, restored)
-
-        return replace(
-            summary,
-            title=text("title"),
-            short_summary=text("short_summary"),
-            long_summary=text("long_summary"),
-            rolling_summary=text("rolling_summary"),
-            facts=tuple(
-                fact.model_copy(
-                    update={
-                        "statement": self.restored(fact.statement),
-                        "about": fact.about and self.restored(fact.about),
-                    }
-                )
-                for fact in summary.facts
-            ),
+        masked: dict[str, str] = {name: getattr(summary, name) for name in FIELDS}
+        restored = {name: self.restored(text) for name, text in masked.items()}
+        texts: dict[str, Any] = {
+            name: limits.cut(name, text) for name, text in restored.items() if text != masked[name]
+        }
+        facts = tuple(
+            fact.model_copy(
+                update={"statement": self.restored(fact.statement), "about": fact.about and self.restored(fact.about)}
+            )
+            for fact in summary.facts
         )
+        return replace(summary, **texts, facts=facts)
 
     def _message(self, message: M) -> M:
         shown = {"content": self.masked(message.content), "author": message.author and self.masked(message.author)}

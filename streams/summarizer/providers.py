@@ -191,11 +191,8 @@ class LlmProvider:
         # in a thread, because it reads the messages; without facts of the LLM, people's own statements are used
         read = first_person if answer.facts is None else partial(grounded, answer.facts)
         facts = await asyncio.to_thread(read, request.episode.messages)
-        return Summary(
-            title=answer.title,
-            short_summary=answer.short_summary,
-            long_summary=answer.long_summary,
-            rolling_summary=answer.rolling_summary,
+        return Summary.of(
+            answer,
             quality=Quality(source="llm"),
             model=self._llm.model or self.name,
             usage=asking.used,
@@ -214,7 +211,7 @@ class LlmProvider:
     @property
     def left_out(self) -> frozenset[str]:
         """Optional fields of requests that the server turned out to refuse."""
-        return self._client.refusals.left_out
+        return self._client.left_out
 
     async def close(self) -> None:
         await self._client.close()
@@ -247,11 +244,8 @@ def extracted(request: SummaryRequest) -> Summary:
     said = [(message.role, message.content) for message in messages]
     paired = share_of_pairs((texts.short_summary, texts.long_summary), said)
     truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in messages)
-    return Summary(
-        title=texts.title,
-        short_summary=texts.short_summary,
-        long_summary=texts.long_summary,
-        rolling_summary=texts.rolling_summary,
+    return Summary.of(
+        texts,
         quality=Quality(source="fallback", reason=EXTRACTIVE, grounding=round(paired, DECIMALS), truncated=truncated),
         model=ExtractiveProvider.name,
         usage=Usage(),

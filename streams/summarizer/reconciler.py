@@ -49,6 +49,7 @@ from afterword.streams.stores.episodes import (
     DeletedEpisode,
     Episode,
     EpisodeStore,
+    Inputs,
     RollingRow,
     StoredEpisode,
     all_episodes,
@@ -62,7 +63,7 @@ from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
-from afterword.streams.summarizer.timers import TRANSIENT, Clock, next_attempt, now
+from afterword.streams.summarizer.timers import TRANSIENT, Clock, made_by, next_attempt, now
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.tokens import count_tokens
 
@@ -257,36 +258,24 @@ class Reconciler:
 
         If it may not ask for new texts, outdated ones are only removed.
         """
-        name = scope.episode_id(ordinal)
         while True:
-            history = None
-            if task.closed is not None:  # most closed episodes are new, so everything is read at once
-                stored, read, history = await asyncio.gather(
-                    self._lookup(name), self._closed(scope, task.closed), self._conversations.history(scope, ordinal)
-                )
-            elif stored := await self._lookup(name):
-                read = await self._current(scope, stored, task)
-            else:
+            stored, read, history = await self._read(scope, ordinal, task)
+            if stored is None and task.closed is None:
                 return None
-            made, written = await self._next(scope, stored, read, history, task, asks=asks)
-            if made is stored or await self._put(made, stored) or await self._lookup(name) == made:
+            made, written = stored, None
+            match decide(stored, read, task):
+                case Step.RENEW:
+                    made = self._renewed(existing(stored), task)
+                case Step.MAKE if not (read.core or read.expired):
+                    made = self._deleted(stored, read, task)
+                case Step.MAKE if asks:
+                    made, written = await self._made(scope, stored, read, history, task)
+                case Step.MAKE if has_texts(stored):
+                    made = self._emptied(stored, read, task)
+            made = existing(made)
+            if made is stored or await self._put(made, stored) or await self._lookup(made.event.episode_id) == made:
                 return Reconciled(made, read, history, written)
             # another writer was faster
-
-    async def _next(
-        self, scope: Scope, stored: Episode | None, read: Current, history: History | None, task: Task, *, asks: bool
-    ) -> tuple[Episode, str | None]:
-        """Return the episode as it should be stored, and what the LLM wrote for the row that a new one is put into."""
-        match decide(stored, read, task):
-            case Step.RENEW:
-                return self._renewed(existing(stored), task), None
-            case Step.MAKE if not (read.core or read.expired):
-                return self._deleted(stored, read, task), None
-            case Step.MAKE if asks:
-                return await self._made(scope, stored, read, history, task)
-            case Step.MAKE if has_texts(stored):
-                return self._emptied(stored, read, task), None
-        return existing(stored), None
 
     async def _made(
         self, scope: Scope, stored: Episode | None, read: Current, history: History | None, task: Task
@@ -313,17 +302,16 @@ class Reconciler:
         except (NotRedone, ProviderError) as error:  # any other request is repeated until it succeeds
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
             return self._postponed(existing(stored), error), None
-        made = replace(self._stored(stored, episode, answer, task), inputs=read.inputs)
+        made = self._stored(stored, episode, answer, read.inputs, task)
         return made, answer.rolling_summary if wants_row else None
 
     # -- revisions
 
     def _stored(
-        self, before: StoredEpisode | None, episode: EpisodeClosed, answer: Summary, task: Task
+        self, before: StoredEpisode | None, episode: EpisodeClosed, answer: Summary, inputs: Inputs, task: Task
     ) -> StoredEpisode:
         """Return the revision after `before` with these texts."""
-        made_at = self._clock()
-        is_due = is_replaceable(answer.quality)
+        made_at, is_due = self._clock(), bool(inputs) and is_replaceable(answer.quality)
         summary = SummaryCreated(
             **revision_after(before, episode.episode_id),
             reason=task.reason,
@@ -350,6 +338,7 @@ class Reconciler:
             first_offset=episode.source.first_offset,
             last_offset=last_offset,
             cause=task.cause,
+            inputs=inputs,
             participants=tuple(dict.fromkeys(one.user_id for one in (*episode.messages, *episode.overlap))),
             writers=tuple(dict.fromkeys(one.user_id for one in episode.messages)),
             earlier=revisions_until(before) if before else (),
@@ -359,8 +348,9 @@ class Reconciler:
     def _emptied(self, stored: StoredEpisode, read: Current, task: Task) -> Episode:
         """Return the next revision without texts, which is made from nothing."""
         quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
-        nothing = Summary("", "", "", "", quality, stored.summary.model, Usage(), stored.summary.prompt_version)
-        return replace(self._stored(stored, of_stored(stored, read), nothing, task), due_at=None)
+        maker = made_by(stored.summary)
+        nothing = Summary("", "", "", quality=quality, usage=Usage(), **maker._asdict())
+        return self._stored(stored, of_stored(stored, read), nothing, (), task)
 
     def _renewed(self, stored: Episode, task: Task) -> Episode:
         """Return the next revision with the same texts."""
@@ -432,6 +422,18 @@ class Reconciler:
         await self._messages.assign(closed.episode_id, kept, keys)
 
     # -- reading
+
+    async def _read(self, scope: Scope, ordinal: int, task: Task) -> tuple[Episode | None, Current, History | None]:
+        """Return an episode as it is stored, its messages as they are now, and what came before one that has just
+        closed.
+        """
+        name = scope.episode_id(ordinal)
+        if task.closed is not None:  # most closed episodes are new, so everything is read at once
+            return await asyncio.gather(
+                self._lookup(name), self._closed(scope, task.closed), self._conversations.history(scope, ordinal)
+            )
+        stored = await self._lookup(name)
+        return stored, await self._current(scope, stored, task) if stored else Current(), None
 
     async def _closed(self, scope: Scope, closed: EpisodeClosed) -> Current:
         """Return the messages of a newly closed episode as they are now; none if it has expired."""

@@ -31,7 +31,7 @@ from afterword.streams.summarizer.providers import (
 )
 from afterword.streams.summarizer.quality import LONG_SENTENCES, SHORT_SENTENCES, Problem, SourceTexts, assess
 from afterword.streams.summarizer.retrying import Deadline
-from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.sentences import first_sentences
@@ -66,9 +66,9 @@ class SummaryCheck:
             short_summary=first_sentences(made.short_summary, SHORT_SENTENCES),
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
-        source, texts = source_of(request, self._instructions), texts_of(request, summary)
+        source = source_of(request, self._instructions)
         # in a thread, so that other lanes continue: the first call loads models, and a huge source takes time
-        found = await asyncio.to_thread(assess, source, texts, self._quality)
+        found = await asyncio.to_thread(assess, source, summary, self._quality)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
         if not found.problems or not self._quality.enabled:
@@ -93,11 +93,6 @@ def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:
         instructions=instructions,
         sent_at=tuple(message.sent_at for message in (*request.episode.overlap, *messages)),
     )
-
-
-def texts_of(request: SummaryRequest, summary: Summary) -> Texts:
-    rolling = summary.rolling_summary if request.wants_rolling else ""
-    return Texts(summary.title, summary.short_summary, summary.long_summary, rolling)
 
 
 def _contents(messages: Iterable[EpisodeMessage]) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
+from typing import Any, Self
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
 from afterword.streams.summarizer.prompt import FIELDS
@@ -56,13 +57,18 @@ class SummaryRequest:
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of one summary."""
+    """The texts of one summary, which can be stored as they are: not empty, without control tokens, and within their
+    lengths.
+    """
 
     title: str
+    """Title of at most 60 characters."""
     short_summary: str
+    """1–2 sentences, at most 400 characters."""
     long_summary: str
+    """3–8 sentences, at most the request's `max_summary_length`."""
     rolling_summary: str = ""
-    """Empty if none was asked for."""
+    """The conversation up to this episode, at most the request's `rolling_tokens`; used only if `wants_rolling`."""
 
     @property
     def of_episode(self) -> tuple[str, str, str]:
@@ -73,18 +79,10 @@ class Texts:
         return (*self.of_episode, self.rolling_summary) if self.rolling_summary else self.of_episode
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Texts that can be stored as they are: not empty, without control tokens, and within their lengths."""
+@dataclass(frozen=True, kw_only=True)
+class Summary(Texts):
+    """Texts, how they were made, and the facts of the same messages."""
 
-    title: str
-    """Title of at most 60 characters."""
-    short_summary: str
-    """1–2 sentences, at most 400 characters."""
-    long_summary: str
-    """3–8 sentences, at most the request's `max_summary_length`."""
-    rolling_summary: str
-    """The conversation up to this episode, at most the request's `rolling_tokens`; used only if `wants_rolling`."""
     quality: Quality
     model: str
     usage: Usage
@@ -93,6 +91,11 @@ class Summary:
     """Version of the prompt; None if no LLM was asked."""
     facts: tuple[Fact, ...] = ()
     """What the messages say about people."""
+
+    @classmethod
+    def of(cls, texts: Texts, **made: Any) -> Self:
+        """Return a summary with these texts."""
+        return cls(texts.title, texts.short_summary, texts.long_summary, texts.rolling_summary, **made)
 
 
 def is_replaceable(quality: Quality) -> bool:

@@ -31,7 +31,7 @@ def a_request(ordinal: int = 1, tenant_id: str | None = "t1") -> SummaryRequest:
 
 def costing(tokens: int) -> Summary:
     usage = Usage(prompt_tokens=tokens - 1, completion_tokens=1)
-    return Summary("T", "S.", "L.", "R.", Quality(source="llm"), "m", usage)
+    return Summary("T", "S.", "L.", "R.", quality=Quality(source="llm"), model="m", usage=usage)
 
 
 class Clock:
