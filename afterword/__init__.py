@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
     from afterword.extras import ExtraMissing
-    from afterword.operating.erasing.eraser import Eraser
+    from afterword.operating.eraser import Eraser
     from afterword.reading.memory import Memory, hits_as_text
     from afterword.schemas import (
         ConversationDeleted,
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Eraser": "afterword.operating.erasing.eraser",
+    "Eraser": "afterword.operating.eraser",
     "ExtraMissing": "afterword.extras",
     "Memory": "afterword.reading.memory",
     "Producer": "afterword.writing.producer",

@@ -25,8 +25,8 @@ from afterword.streams.text.visible import many, shown
 from afterword.terminal import print_json
 
 if TYPE_CHECKING:
-    from afterword.operating.erasing.eraser import Eraser
-    from afterword.operating.erasing.receipt import Receipt
+    from afterword.operating.eraser import Eraser
+    from afterword.operating.receipt import Receipt
 
 Result = TypeVar("Result")
 
@@ -123,8 +123,8 @@ def verify(
 
     The receipt does not name the user, so give --user and either --tenant or --no-tenant again.
     """
-    from afterword.operating.erasing.receipt import Receipt
-    from afterword.operating.erasing.receipt import verify as look_again
+    from afterword.operating.receipt import Receipt
+    from afterword.operating.receipt import verify as look_again
     from afterword.schemas.base import rfc3339
 
     whose = user, tenant_of(tenant, no_tenant)
@@ -139,7 +139,7 @@ def verify(
 
 
 async def _with_eraser(work: "Callable[[Eraser], Awaitable[Result]]") -> Result:
-    from afterword.operating.erasing.eraser import Eraser
+    from afterword.operating.eraser import Eraser
 
     async with Eraser.from_settings(start_command()) as eraser:
         return await work(eraser)

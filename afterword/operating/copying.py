@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from afterword.operating.erasing.person import Person, conversation_pages
+from afterword.operating.person import Person, conversation_pages
 from afterword.schemas.base import rfc3339
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError

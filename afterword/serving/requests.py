@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from afterword.operating.erasing.eraser import ErasureRunner
+from afterword.operating.eraser import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.schemas.base import mended
 from afterword.serving.problems import RequestInvalid, problems_of

@@ -31,7 +31,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from afterword.operating.erasing.eraser import Eraser, ErasureRunner
+from afterword.operating.eraser import Eraser, ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.serving import events, reading, tools, writing
 from afterword.serving.events import Feed

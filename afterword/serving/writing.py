@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field
 
-from afterword.operating.erasing.person import Person
-from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.person import Person
+from afterword.operating.receipt import Receipt
 from afterword.reading.context import ANYONE, Owner
 from afterword.reading.memory import Memory
 from afterword.schemas import (

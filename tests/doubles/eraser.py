@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from afterword.operating.erasing.eraser import Report, new_erasure
-from afterword.operating.erasing.person import person_of
-from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.eraser import Report, new_erasure
+from afterword.operating.person import person_of
+from afterword.operating.receipt import Receipt
 from afterword.schemas.base import utc_milliseconds
 from tests.doubles.stores import MemoryErasures
 

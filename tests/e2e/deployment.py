@@ -16,8 +16,8 @@ from pydantic import BaseModel, SecretStr
 from afterword.embedded import Process
 from afterword.local.dev import start_worker
 from afterword.operating import audit
-from afterword.operating.audit.evidence import until_finished
-from afterword.operating.audit.judge import Report
+from afterword.operating.audit import Report
+from afterword.operating.evidence import until_finished
 from afterword.operating.topics import ensure_topics
 from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, decode_closed

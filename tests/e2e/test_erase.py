@@ -17,7 +17,7 @@ from aiohttp import web
 
 from afterword import Eraser, Memory, MessageCreated, Producer
 from afterword.local.dev import ROLES
-from afterword.operating.erasing.receipt import Receipt, verify
+from afterword.operating.receipt import Receipt, verify
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, environment_of

@@ -16,7 +16,7 @@ import pytest_asyncio
 from aiokafka.admin import NewTopic
 
 from afterword.local.dev import ROLES
-from afterword.operating.audit.judge import Report
+from afterword.operating.audit import Report
 from afterword.streams.ingest.sources import Source, parse_sources
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.kafka.log_reader import open_log

@@ -24,7 +24,7 @@ from rocksdict import Rdict
 from afterword import Eraser, MessageCreated, Producer
 from afterword.embedded import EmbeddedStack
 from afterword.local.dev import ROLES
-from afterword.operating.erasing.receipt import verify
+from afterword.operating.receipt import verify
 from afterword.operating.topics import UNBOUNDED, wanted_topics
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.settings import Settings, load_settings

@@ -15,7 +15,7 @@ import pytest
 
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
-from afterword.operating.erasing.receipt import Receipt, verify
+from afterword.operating.receipt import Receipt, verify
 from afterword.serving.principal import new_key
 from afterword.serving.server import HEADER_SECONDS
 from afterword.streams.kafka.clients import running_producer

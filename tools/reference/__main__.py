@@ -6,7 +6,7 @@ from pathlib import Path
 import typer.main
 
 from afterword.cli import app
-from afterword.operating.audit.judge import FINDINGS
+from afterword.operating.audit import FINDINGS
 from afterword.serving.server import routes_only
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from afterword.operating.audit.judge import FindingKind
+from afterword.operating.audit import FindingKind
 from tools.reference.markdown import table
 
 HEADING = """\
 # Audit findings
 
-Made by `make docs` from `afterword/operating/audit/judge.py`; do not edit it by hand.
+Made by `make docs` from `afterword/operating/audit.py`; do not edit it by hand.
 
 `afterword audit` reads topics, stores and state, and counts violations of the [promise](../specs/delivery.md). It
 prints the ids and positions of ten of each kind, never contents, and exits with 1 if it finds anything. With `--json`,

@@ -15,7 +15,7 @@ import httpx
 from aiokafka.errors import KafkaError
 
 from afterword.local.dev import ROLES
-from afterword.operating.audit.judge import Report
+from afterword.operating.audit import Report
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Kafka, Settings, load_settings

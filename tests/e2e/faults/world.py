@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword.embedded import EmbeddedStack, Process
-from afterword.operating.audit.judge import Report
+from afterword.operating.audit import Report
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.log_reader import open_log
 from tests.e2e.deployment import Deployment

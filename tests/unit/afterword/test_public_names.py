@@ -18,7 +18,7 @@ NAMES = {
     "ConversationDeleted": "afterword.schemas.messages",
     "ConversationFlush": "afterword.schemas.messages",
     "EpisodeClosed": "afterword.schemas.episodes",
-    "Eraser": "afterword.operating.erasing.eraser",
+    "Eraser": "afterword.operating.eraser",
     "ExtraMissing": "afterword.extras",
     "InvalidRecord": "afterword.schemas.decoding",
     "Memory": "afterword.reading.memory",

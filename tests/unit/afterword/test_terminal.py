@@ -8,7 +8,7 @@ import pytest
 from afterword.commands.common import report
 from afterword.commands.dlq import COLUMNS, _cells, _page
 from afterword.commands.reading import _print
-from afterword.operating.audit.judge import Finding, Report
+from afterword.operating.audit import Finding, Report
 from afterword.reading.context import Context
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.streams.errors import AfterwordError, StoreUnavailable

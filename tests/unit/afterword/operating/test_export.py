@@ -3,7 +3,7 @@
 from typing import Any
 
 from afterword.operating.copying import export_lines
-from afterword.operating.erasing.person import PAGE
+from afterword.operating.person import PAGE
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages, at_once

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from afterword.operating.erasing.eraser import ErasureRunner
+from afterword.operating.eraser import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.schemas.headers import ProducerRecord
 from afterword.serving.events import Feed

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from afterword.operating.erasing.eraser import ErasureRunner, NotErased
-from afterword.operating.erasing.person import Person
-from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.eraser import ErasureRunner, NotErased
+from afterword.operating.person import Person
+from afterword.operating.receipt import Receipt
 from afterword.reading.context import ANYONE
 from afterword.streams.errors import BrokerUnavailable
 from tests.doubles.eraser import ErasedCall
@@ -86,7 +86,7 @@ async def test_what_is_waited_for_is_shown() -> None:
 
 
 async def test_a_failed_attempt_is_shown_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("afterword.operating.erasing.eraser.RETRY_SECONDS", 1.0)
+    monkeypatch.setattr("afterword.operating.eraser.RETRY_SECONDS", 1.0)
     async with serving() as served:
         served.eraser.errors = [
             NotErased(seconds=300.0, left=2, what="records"),

@@ -17,7 +17,7 @@ from aiokafka import TopicPartition
 from pydantic import SecretStr
 from starlette.requests import Request
 
-from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.receipt import Receipt
 from afterword.reading.context import Owner
 from afterword.schemas import Usage
 from afterword.schemas.summaries import SUMMARY_CREATED

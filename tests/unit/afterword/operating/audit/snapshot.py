@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from afterword.operating.audit import Report, judge
-from afterword.operating.audit.evidence import Circumstances, open_evidence, scope_in, scope_name
+from afterword.operating.evidence import Circumstances, open_evidence, scope_in, scope_name
 from afterword.streams.kafka.log_reader import Position
 
 TableRow = tuple[Any, ...]
@@ -210,4 +210,4 @@ def judged(snapshot: Snapshot) -> Report:
         for table, *row in snapshot.rows():
             tables.add(table, *row)
         tables.circumstances = snapshot
-        return judge.judge(tables)
+        return judge(tables)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.operating.audit.evidence import Evidence, NoRoom, open_evidence
+from afterword.operating.evidence import Evidence, NoRoom, open_evidence
 
 
 def fill(evidence: Evidence) -> None:

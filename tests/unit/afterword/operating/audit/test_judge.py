@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.audit.evidence import digest, digest_of_message
-from afterword.operating.audit.judge import EXAMPLES_NAMED, FATES
+from afterword.operating.audit import EXAMPLES_NAMED, FATES
+from afterword.operating.evidence import digest, digest_of_message
 from afterword.streams.kafka.log_reader import Position
 from tests.unit.afterword.operating.audit.snapshot import (
     AgentFlush,

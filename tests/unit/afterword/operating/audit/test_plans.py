@@ -2,8 +2,8 @@
 
 import pytest
 
-from afterword.operating.audit.evidence import open_evidence
-from afterword.operating.audit.judge import FINDINGS, judge
+from afterword.operating.audit import FINDINGS, judge
+from afterword.operating.evidence import open_evidence
 
 
 @pytest.mark.parametrize("finding", FINDINGS)

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.audit import Report
-from afterword.operating.audit.evidence import Circumstances, SegmenterState, TopicReader, open_evidence
-from afterword.operating.audit.judge import judge
+from afterword.operating.audit import Report, judge
+from afterword.operating.evidence import Circumstances, SegmenterState, TopicReader, open_evidence
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import load_settings
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, delete, delete_conversation, flush, limits, say

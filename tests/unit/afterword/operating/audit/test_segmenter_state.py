@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from afterword.operating.audit import evidence
-from afterword.operating.audit.evidence import SegmenterState
+from afterword.operating import evidence
+from afterword.operating.evidence import SegmenterState
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says

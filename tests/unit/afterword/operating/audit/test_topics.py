@@ -2,7 +2,7 @@
 
 from aiokafka import ConsumerRecord
 
-from afterword.operating.audit.evidence import TopicReader, open_evidence
+from afterword.operating.evidence import TopicReader, open_evidence
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.dead_letters import ARCHIVE, dead_letter
 from afterword.schemas.episodes import EPISODE_REDO

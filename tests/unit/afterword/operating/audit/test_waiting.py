@@ -4,8 +4,8 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from afterword.operating.audit.evidence import until_finished
-from afterword.operating.audit.judge import Finding, Report
+from afterword.operating.audit import Finding, Report
+from afterword.operating.evidence import until_finished
 from afterword.streams.settings import Kafka
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from afterword.operating.dlq import DeadLetterCounts, Matching
-from afterword.operating.erasing.person import Person, TheirDeadLetters, holds, person_of
+from afterword.operating.person import Person, TheirDeadLetters, holds, person_of
 from afterword.schemas.dead_letters import (
     INGEST,
     MAX_BYTES,

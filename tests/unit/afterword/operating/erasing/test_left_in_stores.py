@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord
 
-from afterword.operating.erasing.person import person_of
-from afterword.operating.erasing.receipt import NEVER, Receipt, Records, TopicDate, left_in_stores
+from afterword.operating.person import person_of
+from afterword.operating.receipt import NEVER, Receipt, Records, TopicDate, left_in_stores
 from afterword.schemas.dead_letters import dead_letter
 from tests.doubles.index import MemoryIndex
 from tests.samples import NOON, a_stored_episode

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from afterword.operating.erasing.person import Person
-from afterword.operating.erasing.receipt import (
+from afterword.operating.person import Person
+from afterword.operating.receipt import (
     BROKER_SLACK,
     NEVER,
     Receipt,

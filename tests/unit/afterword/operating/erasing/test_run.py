@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from afterword.operating.erasing.eraser import NotErased, UserNotArchived
-from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.eraser import NotErased, UserNotArchived
+from afterword.operating.receipt import Receipt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time

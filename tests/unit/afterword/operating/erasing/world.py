@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from afterword.operating.dlq import DeadLetterCounts
-from afterword.operating.erasing.eraser import Eraser
-from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.eraser import Eraser
+from afterword.operating.receipt import Receipt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.streams.kafka.log_reader import Position

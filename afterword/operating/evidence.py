@@ -94,7 +94,7 @@ CREATE TABLE pending (partition, offset, scope, conversation_scope, handed_over)
 -- Rows that cannot be read. conversation: null if the key names none
 CREATE TABLE damage (conversation, partition, problem);
 
--- Derived: the scopes that each message belongs to, by its rowid; none if it repeats an earlier one (see judge.py)
+-- Derived: the scopes that each message belongs to, by its rowid; none if it repeats an earlier one (see audit.py)
 CREATE TABLE expected (message, scope, PRIMARY KEY (message, scope)) WITHOUT ROWID;
 
 -- On episode.closed. recomputed: the fingerprint of the messages that it carries; message_ids: the hash of their ids;

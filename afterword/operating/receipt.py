@@ -13,7 +13,7 @@ from aiokafka import ConsumerRecord
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from afterword.operating.dlq import resolved_offset
-from afterword.operating.erasing.person import (
+from afterword.operating.person import (
     Person,
     TheirDeadLetters,
     conversation_pages,

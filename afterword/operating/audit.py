@@ -1,6 +1,7 @@
-"""Judges what was read: derives the tables that the queries share, runs the query of every finding, and reports.
+"""Audits the delivery promise: every message is in one episode, and every episode is stored once and announced.
 
-Names that begin with a colon are fields of `Circumstances`. `evidence.py` defines the SQL function `named`.
+What `evidence.py` has read is in tables. From these, others are derived that the queries share, and each finding is a
+query. Names that begin with a colon are fields of `Circumstances`. The SQL function `named` is in `evidence.py` too.
 """
 
 import re
@@ -11,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from afterword.operating.audit.evidence import (
+from afterword.operating.evidence import (
     CLOCKS_APART_MS,
     INDEXES,
     Evidence,

@@ -18,14 +18,14 @@ from uuid import uuid4
 import structlog
 
 from afterword.operating.dlq import DeadLetterQueue, open_queue
-from afterword.operating.erasing.person import (
+from afterword.operating.person import (
     Person,
     TheirDeadLetters,
     conversation_pages,
     deleted_but_indexed,
     person_of,
 )
-from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
+from afterword.operating.receipt import Receipt, TopicDate, gone_by
 from afterword.operating.topics import read_configs, wanted_topics
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
