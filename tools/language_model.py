@@ -72,7 +72,7 @@ def ngrams_of(strings: NDArray[np.uint64], features: NDArray[Any]) -> tuple[NDAr
 
 
 def table(ngrams: NDArray[np.uint64], features: NDArray[Any]) -> Arrays:
-    """Put n-grams into a perfect hash table, and return the arguments of `NGramTable` by name."""
+    """Put n-grams into a perfect hash table, and return those arguments of `Identifier` by name."""
     for multiplier in itertools.count(FIRST_MULTIPLIER, 2):
         with suppress(NoTable):
             shifts, slots = displaced(*hashed(ngrams, np.uint64(multiplier)))

@@ -16,7 +16,7 @@ from phonenumbers import NumberParseException, PhoneMetadata, is_possible_number
 from stdnum import luhn, numdb
 from stdnum.iso7064 import mod_97_10
 
-from afterword.streams.redaction import API_KEY, CARD, EMAIL, IBAN, IP, PHONE, URL_SECRET
+from afterword.streams.redaction import API_KEY, CARD, EMAIL, IBAN, IP, URL_SECRET
 from afterword.streams.text.language import pattern
 
 Spans = Iterator[tuple[int, int]]
@@ -117,8 +117,8 @@ CHANGES_SHARE, CHANGES_SHARE_WITHOUT_DIGITS = 0.25, 0.4
 CHANGES_SHARE_OF_PARTS = 0.42
 """The same for a word of several parts, as in base64url. Names of models have up to 0.38."""
 _HEX_AFTER_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9]*_(?:[0-9a-f]{32,}|[0-9A-F]{32,})")
-_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
+_PRIVATE_KEY = re.compile(r"(?s)-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END.*?(?:-----|\Z)|\Z)")
+"""Up to its last line, or to the end of the text without one."""
 _LABELLED_KEY = re.compile(
     r"(?:(?:api|access|secret|private|signing|encryption|auth|account|subscription|consumer)[ _-]?key|token|secret"
     r"|\bkey(?=\s[\"'`]?[0-9a-f-]{32})|api[ _-]?schlüssel|zugangsschlüssel"
@@ -258,31 +258,18 @@ def _is_secret(name: str, value: str) -> bool:
 
 def api_keys(text: str) -> Spans:
     """Find keys of known services, tokens of any others, private keys, and whatever is called a key or a token."""
-    if _PEM_BEGIN not in text and not _LONG_WORD.search(text) and not _LABELS.search(text):
+    if "-----BEGIN" not in text and not _LONG_WORD.search(text) and not _LABELS.search(text):
         return
-    yield from (found.span() for found in _KNOWN_KEY.finditer(text))
+    yield from (found.span() for whole in (_KNOWN_KEY, _PRIVATE_KEY) for found in whole.finditer(text))
     for found in _TOKEN.finditer(text):
         token = found[0].rstrip(".:/-=~")
         if is_token(token):
             yield found.start(), found.start() + len(token)
-    yield from _private_keys(text)
     for labelled in (_LABELLED_KEY, _PASSWORD, _BEARER):
         for found in labelled.finditer(text):
             value = found[1].rstrip(".")
             if is_random(value):
                 yield found.start(1), found.start(1) + len(value)
-
-
-def _private_keys(text: str) -> Spans:
-    end = 0
-    for found in _PEM.finditer(text):
-        if found.start() < end:
-            continue
-        end = text.find(_PEM_END, found.end())
-        end = len(text) if end < 0 else end
-        line = text.find("-----", end + len(_PEM_END))
-        end = len(text) if line < 0 else line + len("-----")
-        yield found.start(), end
 
 
 def is_token(word: str) -> bool:
@@ -313,26 +300,6 @@ def is_token(word: str) -> bool:
 def is_random(text: str) -> bool:
     """Return whether a text is more like a key than a word: it has both letters and digits."""
     return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
-
-
-_FOUR_DIGITS = re.compile(r"\d(?:\D{0,3}\d){3}")
-
-
-def has_numbers(text: str) -> bool:
-    """Return whether a text may have an entity of NUMERIC. For most texts, which have none, this is the only cost."""
-    return bool(_FOUR_DIGITS.search(text)) or text.count(":") > 1
-
-
-NUMERIC = frozenset({IBAN, CARD, IP, PHONE})
-DETECTORS: dict[str, Callable[[str], Spans]] = {
-    URL_SECRET: url_secrets,
-    API_KEY: api_keys,
-    EMAIL: emails,
-    IBAN: ibans,
-    CARD: cards,
-    IP: ips,
-}
-"""Detectors in order of precedence where they disagree; telephone numbers come after them."""
 
 
 LEAST_DIGITS, MOST_DIGITS = 7, 15
@@ -487,3 +454,14 @@ def is_national(of: Country, written: Written) -> bool:
     else:
         looks_so = written.text.startswith("(") or (not of.trunk and digits.startswith("0"))
     return bool(of.number.fullmatch(digits)) and (looks_so or leaning(written.before) > 0)
+
+
+DETECTORS: dict[str, Callable[[str], Spans]] = {
+    URL_SECRET: url_secrets,
+    API_KEY: api_keys,
+    EMAIL: emails,
+    IBAN: ibans,
+    CARD: cards,
+    IP: ips,
+}
+"""Detectors in order of precedence where they disagree; telephone numbers come after them."""

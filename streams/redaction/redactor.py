@@ -7,6 +7,7 @@ import html
 import re
 import unicodedata
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,7 +26,7 @@ from afterword.schemas.decoding import loads
 from afterword.schemas.headers import RESERVED_PREFIX, Headers
 from afterword.schemas.messages import METADATA_MAX_DEPTH
 from afterword.streams.redaction import ENTITIES, PHONE, REDACTED, OwnPattern, Span
-from afterword.streams.redaction.detecting import DETECTORS, NUMERIC, Phones, has_numbers
+from afterword.streams.redaction.detecting import DETECTORS, Phones
 from afterword.streams.text.visible import IGNORABLE
 
 PASSES = 4
@@ -176,10 +177,8 @@ class Redactor:
     def _by_kind(self, text: str) -> Iterator[list[Span]]:
         for own in self._own:
             yield list(own.spans(text))
-        numbers = has_numbers(text)
         for name, find in self._detectors:
-            if numbers or name not in NUMERIC:
-                yield [Span(start, end, name.upper()) for start, end in find(text)]
+            yield [Span(start, end, name.upper()) for start, end in find(text)]
         if _ESCAPE.search(text):
             plain, starts, ends = unescaped(text)
             for name, find in self._detectors:
@@ -188,19 +187,14 @@ class Redactor:
 
 def merged(first: list[Span], others: list[Span]) -> list[Span]:
     """Add the `others` that overlap nothing, and return all spans in order."""
-    if not others:
-        return first
-    taken: list[Span] = []
-    at = 0
+    taken = list(first)
+    end = 0
     for one in sorted(others):
-        while at < len(first) and first[at].end <= one.start:
-            taken.append(first[at])
-            at += 1
-        overlaps_next = at < len(first) and first[at].start < one.end
-        overlaps_last = bool(taken) and taken[-1].end > one.start
-        if not overlaps_next and not overlaps_last:
+        before = bisect_left(first, one.end, key=lambda span: span.start)
+        if end <= one.start and (not before or first[before - 1].end <= one.start):
             taken.append(one)
-    return taken + first[at:]
+            end = one.end
+    return sorted(taken)
 
 
 def replaced(text: str, spans: Iterable[Span], placeholder: Any) -> str:

@@ -1,7 +1,6 @@
 """The language identifier: py3langid's, with our languages only and a hash table instead of its automaton."""
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,40 +25,34 @@ _NO_FEATURE = np.int32(-1)
 
 
 @cache
-def identifier() -> Any:
-    """Load the library's identifier with our languages only and a table instead of its automaton."""
+def identifier() -> "Identifier":
+    """Load the prepared model."""
     with np.load(MODEL) as model:
-        table = NGramTable(model["ngrams"], model["features"], model["shifts"], np.uint64(model["multiplier"]))
-        return _Identifier(table, model["weights"], model["priors"], model["languages"].tolist())
+        return Identifier(**model)
 
 
-class _Identifier(LanguageIdentifier):  # type: ignore[misc]
-    __slots__ = ("_table",)
-
-    def __init__(self, table: "NGramTable", weights: Any, priors: Any, labels: Sequence[str]) -> None:
-        super().__init__(weights, priors, labels, None, None, norm_probs=True, tk_row=())
-        self._table = table
-
-    def _raw_score(self, text: bytes) -> Any:
-        visits = Counter(self._table.found(text))
-        return self._sparse_score(visits, self.nb_ptc) if visits else np.zeros(len(self.nb_classes), np.float32)
-
-
-class NGramTable:
-    """Finds the features of a text, n-grams of two to six bytes, as the library's `visit_counts` does.
+class Identifier(LanguageIdentifier):  # type: ignore[misc]
+    """Ranks languages as the library does, with features from a table instead of its automaton.
 
     The library walks an automaton of 45 MB, whose state after a byte gives the longest n-gram that ends there. This is
     a perfect hash table of the n-grams, of 1.6 MB, made by `tools/language_model.py`.
     """
 
+    __slots__ = ("_features", "_multiplier", "_ngrams", "_shifts")
+
     def __init__(
-        self, ngrams: NDArray[np.uint64], features: NDArray[np.int32], shifts: NDArray[np.uint16], multiplier: np.uint64
+        self, *, ngrams: Any, features: Any, shifts: Any, multiplier: Any, weights: Any, priors: Any, languages: Any
     ) -> None:
         """`ngrams` has numbers by slot, NO_NGRAM in empty ones; `features` is by slot; for the rest see `hashed`."""
-        self._ngrams = ngrams
-        self._features = features
-        self._shifts = shifts
-        self._multiplier = multiplier
+        super().__init__(weights, priors, languages.tolist(), None, None, norm_probs=True, tk_row=())
+        self._ngrams: NDArray[np.uint64] = ngrams
+        self._features: NDArray[np.int32] = features
+        self._shifts: NDArray[np.uint16] = shifts
+        self._multiplier = np.uint64(multiplier)
+
+    def _raw_score(self, text: bytes) -> Any:
+        visits = Counter(self.found(text))
+        return self._sparse_score(visits, self.nb_ptc) if visits else np.zeros(len(self.nb_classes), np.float32)
 
     def found(self, text: bytes) -> list[int]:
         """List the features of the longest n-gram ending at each byte, if there is one."""

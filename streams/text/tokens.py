@@ -31,11 +31,6 @@ def count_tokens(text: str) -> int:
 
     A text longer than PIECE_CHARACTERS is counted in pieces of that length; each cut may add a token.
     """
-    if len(text) <= PIECE_CHARACTERS:
-        try:
-            return int(_tokenizer().count(text))
-        except UnicodeEncodeError:
-            return int(_tokenizer().count(without_surrogates(text)))
     pieces = (text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS))
     return sum(int(_tokenizer().count(without_surrogates(piece))) for piece in pieces)
 

@@ -1,26 +1,24 @@
 """Showing text safely: a terminal, log or prompt must neither obey it nor take it for a line of ours."""
 
 import re
-import unicodedata
 
-MOVED_OR_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Control characters, which can start a terminal's escape sequence, and format characters, which reverse or hide
-text."""
-JOINERS = {"\u200c", "\u200d"}
-"""Persian, Hindi and emoji need these, one at a time after a visible character; more could spell out a hidden text."""
-SELECTORS = {"\ufe0e", "\ufe0f"}
-"""Choose between the forms of an emoji, and come before a joiner."""
+_HIDDEN = (
+    "\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Characters that a terminal obeys, or that reverse or hide text: Unicode's categories Cc, Cf, Cs, Zl and Zp, and its
+Default_Ignorable_Code_Point."""
+_HIDING = re.compile(
+    rf"[{_HIDDEN}](?P<seen>(?<=[^\s{_HIDDEN}][\ufe0e\ufe0f\u200c\u200d])|(?<=[^\s{_HIDDEN}][\ufe0e\ufe0f][\u200c\u200d]))?"
+)
+"""A hidden character. It is `seen` if it selects an emoji's form, or is a joiner, which Persian, Hindi and emoji need,
+right after a visible character. More than one of each in a row could spell out a hidden text."""
 IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
 """Code points that are not in category Cf but are invisible (Unicode's Default_Ignorable_Code_Point)."""
-KEPT = {"\n", "\t"} | JOINERS
+KEPT = "\n\t"
 """Characters that stay in a text of several lines."""
-LINES = {"\n", "\r", "\t", "\u2028", "\u2029"}
-_LOOKED_AT = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000110bd\U000110cd"
-    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-"""Characters that may be hidden; most texts have none of them and need not be examined character by character."""
+LINES = "\n\r\t\u2028\u2029"
 INDENT = "    "
 _CONTROL_TOKEN = re.compile(
     r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
@@ -43,7 +41,7 @@ def many(count: int, one: str, more: str) -> str:
 
 def shown(text: str) -> str:
     """Make one line of any text: line breaks, tabs, and what a terminal would obey or hide become �."""
-    return _replaced(text, JOINERS)
+    return _replaced(text, "")
 
 
 def printable(text: str) -> str:
@@ -64,22 +62,11 @@ def shown_json(document: str) -> str:
 
 def without_hidden(text: str) -> str:
     """Remove what nobody sees, because a model would read it; all line breaks and tabs stay."""
-    # line by line, because a line break alone is no reason to examine each character
-    return "\n".join(_replaced(line, LINES, "") for line in text.split("\n"))
+    return _replaced(text, LINES, "")
 
 
-def _replaced(text: str, kept: set[str], replacement: str = "\ufffd") -> str:
-    if not _LOOKED_AT.search(text):
-        return text
-    found, before = [], ""
-    for c in text:
-        if c in JOINERS or c in SELECTORS:
-            is_seen = bool(before) and before not in JOINERS and not (c in SELECTORS and before in SELECTORS)
-        else:
-            is_seen = c in kept or not (unicodedata.category(c) in MOVED_OR_HIDDEN or IGNORABLE.match(c))
-        found.append(c if is_seen else replacement)
-        before = c if is_seen and not c.isspace() else ""
-    return "".join(found)
+def _replaced(text: str, kept: str, replacement: str = "\ufffd") -> str:
+    return _HIDING.sub(lambda found: found[0] if found["seen"] == "" or found[0] in kept else replacement, text)
 
 
 def _escaped(character: str) -> str:

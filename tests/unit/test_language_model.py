@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_DIR, MODEL_FILE
 
-from afterword.streams.text.language_identifier import LONGEST_NGRAM, MODEL, NGramTable
+from afterword.streams.text.language_identifier import LONGEST_NGRAM, MODEL, Identifier
 from tools.language_model import prepared, table
 
 LETTERS = st.sampled_from(b"ab\x00\xff")
@@ -33,7 +33,8 @@ def test_the_longest_ngram_that_ends_at_each_byte_is_found(ngrams: set[bytes], t
     features = {ngram: feature for feature, ngram in enumerate(sorted(ngrams))}
     numbers = np.array([int.from_bytes(ngram) for ngram in features], np.uint64)
     made = table(numbers, np.arange(len(features)))
-    found = NGramTable(made["ngrams"], made["features"], made["shifts"], np.uint64(made["multiplier"])).found(text)
+    with np.load(MODEL) as model:
+        found = Identifier(**{**model, **made}).found(text)
     expected = []
     for end in range(len(text) + 1):
         ending = (text[begin:end] for begin in range(max(end - LONGEST_NGRAM, 0), end))

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.text.visible import (
-    JOINERS,
     KEPT,
-    MOVED_OR_HIDDEN,
     printable,
     shown,
     shown_json,
@@ -19,6 +17,8 @@ from afterword.streams.text.visible import (
     without_hidden,
 )
 
+MOVED_OR_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+JOINERS = "\u200c\u200d"
 ORDINARY = "Grüße, 你好, שלום, می‌خواهم, 👩‍💻"
 
 
@@ -41,10 +41,10 @@ def test_lines_after_the_first_are_indented() -> None:
 
 @given(st.text())
 def test_nothing_but_what_is_shown_remains(text: str) -> None:
-    for show, kept in ((shown, JOINERS), (printable, KEPT)):
+    for show, kept in ((shown, JOINERS), (printable, KEPT + JOINERS)):
         found = show(text)
         assert len(found) == len(text)
-        assert not {unicodedata.category(c) for c in found if c not in kept} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+        assert not {unicodedata.category(c) for c in found if c not in kept} & MOVED_OR_HIDDEN
     assert len(shown(text).splitlines()) <= 1
 
 
@@ -77,4 +77,4 @@ def test_what_a_script_or_an_emoji_needs_stays(text: str) -> None:
 
 def test_every_character_that_unicode_hides_is_replaced() -> None:
     hidden = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in MOVED_OR_HIDDEN]
-    assert {c for c in hidden if printable(f"a{c}") == f"a{c}"} == KEPT
+    assert {c for c in hidden if printable(f"a{c}") == f"a{c}"} == {*KEPT, *JOINERS}
