@@ -15,13 +15,11 @@ from afterword.streams.summarizer.quality.quantities import (
     DIGITS,
     LATIN,
     NUMBER,
-    PIECE,
     TIME,
     Figure,
     Key,
     chinese_figures,
     compound_keys,
-    named_times,
     quantities,
     readable,
     spoken_keys,
@@ -136,9 +134,7 @@ def facts(text: str, language: str) -> list[Claim]:
     read = _read(text, language)
     for written_as, days in read.dates:
         found += [Claim(written_as, _day_keys(day for day in each if not day[0]), tuple(each)) for each in days]
-    found += [
-        Claim(each.text, each.in_summary) for each in (*named_times(text), *read.times, *chinese_figures(read.rest))
-    ]
+    found += [Claim(each.text, each.in_summary) for each in (*read.times, *chinese_figures(read.rest))]
     none = frozenset[Key]()
     wholes = [none, *(frozenset(compound_keys(read.rest, pair)) for pair in pairwise(read.numbers)), none]
     for at, number in enumerate(read.numbers):
@@ -158,27 +154,21 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
 
     `said` has the text's words. `sent_at` are the times of its messages in the zone that the writer saw.
     """
-    text = "".join(dict.fromkeys(PIECE.findall(text)))  # so that many repetitions of the same words cost nothing
     text = _TIMESTAMPS.sub(r"\1 \2", text)
     keys: set[Key | Exact] = set()
-    addresses = "\n".join(word for word in text.split() if not _IN_ADDRESSES.isdisjoint(word))
-    written = _near_digits(text)
     for pattern, claims in EXACT:
-        for match in pattern.finditer(addresses if pattern in (_EMAIL, _URL) else written):
+        for match in pattern.finditer(text):
             made = claims(match)
             keys.update(key for claim in made for key in claim.keys)
             # a summary may name a part of a code or of a telephone number
             keys.update((NUMBER, Decimal(part)) for part in re.findall(r"\d+", match[0] if made else ""))
-    keys.update(key for time in named_times(text) for key in time.in_source)
     # people mix languages, and the language of a short text is uncertain
     languages = {language, "en"} if len(text) <= SHORT else {language}
     text = "\n".join(readable(text, code) for code in sorted(languages))
     keys.update(spoken_keys(text))
     keys.update(units_in_words(text, language))
     keys.update(words_for_numbers(text, language))
-    text = _near_digits(text)
-    may_have_dates = not said.isdisjoint(months(language)) or bool(re.search(r"\d[./-]\d|月", text))
-    read = _read(text, language, may_have_dates)
+    read = _read(text, language)
     days = {day for _, every in read.dates for readings in every for day in readings}
     keys.update(_short_dates(text), _day_keys(days), compound_keys(read.rest, read.numbers))
     keys.update(key for figure in (*read.times, *read.numbers) for key in figure.in_source)
@@ -208,21 +198,15 @@ class _Read(NamedTuple):
     """The text without dates and times, to which the places of `numbers` refer."""
 
 
-def _read(text: str, language: str, may_have_dates: bool = True) -> _Read:
+def _read(text: str, language: str) -> _Read:
     """Read the figures of a summary or a source. `text` is what `readable` returned."""
-    dates = [(match, _days(match, language)) for match in dates_in(language).finditer(text)] if may_have_dates else []
+    dates = [(match, _days(match, language)) for match in dates_in(language).finditer(text)]
     dates = [(match, days) for match, days in dates if any(days)]
     text = _without(text, [match.span() for match, _ in dates])
     times = list(times_of_day(text))
     rest = _without(text, [(time.start, time.end) for time in times])
     named = [(match[0].rstrip("."), [each for each in days if each]) for match, days in dates]
     return _Read(named, times, list(quantities(rest, language)), rest)
-
-
-def _near_digits(text: str) -> str:
-    """Leave out what is far from any digit."""
-    runs = _DIGITS_OR_OTHERS.findall(text)
-    return "".join(run if len(run) <= 2 * NEAR else f"{run[:NEAR]}\n{run[-NEAR:]}" for run in runs)
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -251,14 +235,10 @@ _CODE = re.compile(
 )
 _MEASURE = re.compile(
     r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KMGT]?[KMBVWLh]|[AP]M|[KM]W?Hz|kWh?|[KMGT]B)"
-    r"|[a-z]+-\d+s?|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]|\d+[eE][+-]?\d\d?"
+    r"|[a-z]+-\d+s?|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
 )
-"""Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023, 1e6."""
-_DIGITS_OR_OTHERS = re.compile(r"\d+|\D+")
-_IN_ADDRESSES = frozenset(".@:")
+"""Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
 _NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
-NEAR = 100
-"""This many characters before and after a digit decide what it means."""
 
 
 def _url(match: re.Match[str]) -> list[Claim]:

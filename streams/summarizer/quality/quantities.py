@@ -73,7 +73,7 @@ DIGITS = (
     r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as written in India
     r"|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
 )
-_NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})(?:e[+-]?\d\d?(?![{LATIN}\d]))?", re.IGNORECASE)
+_NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})")
 _LONG = "|".join(sorted(map(re.escape, MAGNITUDES.keys() - {"m", "b"}), key=lambda word: (-len(word), word)))
 _SIGNS = "$€£¥₹₩₺₴₫₽฿₪₦₱"
 _AFTER = re.compile(
@@ -240,10 +240,6 @@ def _units_of_time(language: str) -> dict[str, tuple[str, Decimal]]:
 
 def numbers(digits: str) -> Iterator[Decimal]:
     """Yield every value that the digits may mean: "1.500" is 1500 in one country and 1.5 in another."""
-    digits, _, exponent = digits.lower().partition("e")
-    if exponent:
-        yield from (value.scaleb(int(exponent)) for value in numbers(digits))
-        return
     plain = re.sub(r"['’\s]", "", digits)
     found = re.fullmatch(r"([\d.,]*?)(?:[.,](\d+))?", plain)
     whole, fraction = (found[1], found[2]) if found else (plain, None)
@@ -317,16 +313,6 @@ def times_of_day(text: str) -> Iterator[Figure]:
 _NAMED_TIME = re.compile(
     rf"(?i)\b(?:(?P<noon>{pattern('times', 'noon')})|(?P<midnight>{pattern('times', 'midnight')}))\b"
 )
-
-
-def named_times(text: str) -> Iterator[Figure]:
-    """Find noon and midnight in a text."""
-    for found in _NAMED_TIME.finditer(text):
-        exact = _keys({Decimal(HALF_DAY if found["noon"] else 0)}, TIME)
-        near = _keys({Decimal(0), Decimal(11)}, NEAR_HOUR)
-        yield Figure(*found.span(), found[0], exact | near, exact | {(NUMBER, Decimal(12))})
-
-
 _HALF = re.compile(
     r"(?i)(?<!\d)(?<!\d[.,])(?P<number>\d{1,18})(?P<hours>\s?heures?)?\s?"
     rf"(?:{pattern('numbers', 'and_a_half')})\b"
@@ -339,21 +325,20 @@ _FRACTION = re.compile(
     rf"[{LATIN}]{{0,2}}\b)"
 )
 """Parts of a unit or of a large number: "half a million", "three quarters of an hour"."""
-_COUPLE = re.compile(r"(?i)\bcouple\s(?:of\s)?(?=(?:hundred|thousand|million|billion|dozen)\b)")
 _DECADE = re.compile(r"(?i)\b(twen|thir|for|fif|six|seven|eigh|nine)ties\b")
 _TENS = ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")
 
 
 def readable(text: str, language: str) -> str:
-    """Write number words as digits: "twenty-three" as "23", "half a million" as "0.5 1000000".
+    """Write words as digits: "twenty-three" as "23", "half a million" as "0.5 1000000", and "noon" as "12:00 pm".
 
     The text is read in pieces, because text2num's time grows with the square of the length.
     """
+    text = _NAMED_TIME.sub(lambda found: "12:00 pm" if found["noon"] else "12:00 am", text)
     if language not in WORDS_KNOWN:
         return text
     text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
     if language == "en":
-        text = _COUPLE.sub("two ", text)
         text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
     text = _GERMAN_HALF.sub(" einhalb", text)
     return _HALF.sub(
@@ -373,9 +358,6 @@ _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
 _CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
 _CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
 _SINO_KOREAN = str.maketrans("영일이삼사오육칠팔구십백천만억", "零一二三四五六七八九十百千万億")
-_ROMAN = re.compile(r"\b(?:V|X|[IVXLCDM]{2,12})\b")
-_ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
-_OUT_OF = re.compile(r"(?i)(?<![\d.,])(\d{1,3}) (?:out )?(?:of|in|von|sur|de|su|van|af) ([1-9]\d{0,2})(?![\d.,])")
 _PARTS = re.compile(r"(?i)\b(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?|half)\b")
 _ONE_UNIT = re.compile(
     rf"(?i)\b(?:an?|une?|eine?[nrm]?|un[ao]?|een|uma?)\s(?P<unit>[{LATIN}]{{1,{LONGEST_UNIT}}})"
@@ -397,7 +379,7 @@ def units_in_words(text: str, language: str) -> Iterator[Key]:
 
 
 def spoken_keys(text: str) -> Iterator[Key]:
-    """Yield the keys of years in two numbers ("nineteen eighty-four"), fractions, and Roman and Chinese numerals.
+    """Yield the keys of years in two numbers ("nineteen eighty-four"), fractions, and Chinese numerals.
 
     `text` is the source as `readable` returns it.
     """
@@ -407,12 +389,6 @@ def spoken_keys(text: str) -> Iterator[Key]:
         over, under = int(part[1]) if part[1].isdigit() else 1, int(part[2] or (4 if part[3] else 2))
         yield from _keys({Decimal(f"{over / under:g}")}, NUMBER, BARE)
         yield "%", Decimal(f"{100 * over / under:g}")
-    for part in _OUT_OF.finditer(text):
-        yield "%", Decimal(f"{100 * int(part[1]) / int(part[2]):g}")
-    for roman in set(_ROMAN.findall(text)):
-        values = [_ROMAN_DIGITS[digit] for digit in roman]
-        signed = (-one if one < other else one for one, other in pairwise([*values, 0]))
-        yield from _keys({Decimal(sum(signed))}, NUMBER, BARE)
     for run in _CHINESE.finditer(text.translate(_SINO_KOREAN)):
         value = Decimal(chinese(run[0]))
         yield from ((NUMBER, value), (BARE, value), (NEAR_HOUR, value % 12))
