@@ -97,7 +97,6 @@ MOST_FACTS = 40
 """Only this many of an episode's facts are kept, the last ones."""
 STATEMENT_CHARACTERS = 200
 """A longer sentence says more than one thing."""
-_NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 
 
 class Rule(NamedTuple):
@@ -125,11 +124,6 @@ def _rules() -> Iterator[Rule]:
 
 _LEAD_IN = _with_pieces("{lead_in}")
 RULES = tuple(_rules())
-_ANY_RULE = re.compile(
-    f"{_LEAD_IN}(?:{'|'.join(_NAMED_GROUP.sub('(?:', rule.pattern.pattern.removeprefix(_LEAD_IN)) for rule in RULES)})",
-    re.IGNORECASE,
-)
-"""Matches if a rule does: most sentences fit none, and are read once."""
 
 
 def first_person(messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
@@ -153,9 +147,7 @@ def first_person(messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
 
 def kind_of(sentence: str) -> tuple[FactKind, str | None] | None:
     """Return the kind and attribute of a statement about oneself; None if the sentence says nothing lasting."""
-    if is_question(sentence) or not _ANY_RULE.match(sentence):
-        return None
-    for rule in RULES:
+    for rule in () if is_question(sentence) else RULES:
         if fits := rule.pattern.match(sentence):
             named = fits.groupdict()
             name = named.get("attribute") or (f"plan {named['plan']}" if "plan" in named else rule.attribute)

@@ -57,6 +57,7 @@ _MARKS_IN_A_ROW = regex.compile(rf"(?:\P{{ccc=0}}|[\u0f73\u0f75\u0f81\uff9e\uff9
 characters."""
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: an invisible mark that ends such a run."""
+_STEMMERS = frozenset(Stemmer.algorithms())
 _LOADING = Lock()
 
 
@@ -143,9 +144,9 @@ def _split(text: str) -> Iterator[str]:
 def _stem(word: str, language: str) -> str | None:
     if word in _stop_words(language):
         return None
-    name = _stemmer_name(language)
+    name = NAMES.get(language)
     # a stemmer has state, so each call creates its own, which takes 2 µs and is thread-safe
-    return str(Stemmer.Stemmer(name).stemWord(word)) if name else word
+    return str(Stemmer.Stemmer(name).stemWord(word)) if name in _STEMMERS else word
 
 
 @cache
@@ -174,12 +175,6 @@ def _stop_words(language: str) -> frozenset[str]:
 def _common_words(language: str) -> frozenset[str]:
     name = NAMES.get(language)
     return frozenset(entry.casefold() for entry in get_stop_words(name)) if name else frozenset()
-
-
-@cache
-def _stemmer_name(language: str) -> str | None:
-    name = NAMES.get(language)
-    return name if name in Stemmer.algorithms() else None
 
 
 @lru_cache(maxsize=512)

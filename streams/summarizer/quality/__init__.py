@@ -25,6 +25,7 @@ from afterword.streams.summarizer.quality.facts import (
     weekdays,
     words_of,
 )
+from afterword.streams.summarizer.quality.quantities import number_words, spellings
 from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import (
@@ -90,6 +91,7 @@ KEY = 6
 _SPEAKER = re.compile(rf"(?:^|(?<=\s))(User|Assistant|Tool|System){NAMED}")
 _END = re.compile(r"(?<=[.!?…。！？])\s+")
 _QUESTION = re.compile(r"[?？؟]")
+_CYRILLIC = re.compile("[а-яА-Я]")
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,8 @@ class Evidence:
         return f" {' '.join(tokens)} " in self._spoken
 
     def supports(self, claim: Claim) -> bool:
-        return any(kind == CODE and self._has_code(str(code)) for kind, code in claim.keys) or self._facts.support(
-            claim
-        )
+        has_code = any(kind == CODE and self._has_code(str(code)) for kind, code in claim.keys)
+        return has_code or self._facts.support(claim) or any(map(self._spells, claim.whole_numbers))
 
     def leaves_open(self, claim: Claim) -> bool:
         """Return whether the claim may be the writer's own count, because the source does not count such things."""
@@ -152,6 +153,23 @@ class Evidence:
         """Return whether the source has a code, in one word or in a few: "AB-1234" and "AB 1234" are the same."""
         spelled = re.compile(rf"(?<![a-z0-9]){' ?'.join(map(re.escape, code))}(?![a-z0-9])")
         return any(found[0].count(" ") < JOINED_WORDS for found in spelled.finditer(self._spoken))
+
+    def _spells(self, number: int) -> bool:
+        """Return whether the source has a number in words that `readable` does not read."""
+        # short texts in Russian and Ukrainian are easily confused
+        languages = ("ru", "uk") if _CYRILLIC.search(self._spoken) else (self._language,)
+        spelled = {each for language in languages for each in spellings(number, language)}
+        if not spelled:
+            return False
+        written = "|".join(" ?".join(map(re.escape, each.replace(" ", ""))) for each in spelled)
+        parts = frozenset().union(*map(number_words, languages))
+        text = self._spoken
+        for found in re.finditer(f" (?:{written})(?= )", text):
+            start, end = found.span()
+            before, after = text[text.rfind(" ", 0, start) + 1 : start], text[end + 1 : text.find(" ", end + 1)]
+            if parts.isdisjoint((before, after)):
+                return True
+        return False
 
     def _has_form_of(self, word: str) -> bool:
         if {fold(stem) for stem in stem_words(word, self._language)} & self._folded_stems:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from afterword.streams.summarizer.quality.quantities import (
+    BARE,
     CLOCK,
     CURRENCIES,
     DIGITS,
@@ -25,7 +26,6 @@ from afterword.streams.summarizer.quality.quantities import (
     spoken_keys,
     times_of_day,
     units_in_words,
-    words_for_numbers,
 )
 from afterword.streams.text.language import date_words, is_common, stem_words, word_set
 from afterword.streams.text.search_words import fold as without_accents
@@ -43,8 +43,11 @@ LONGEST_AGO = 1200
 """Months."""
 SHORT = 1000
 """Number words of a source with at most this many characters are read in English too."""
+NEAR = 100
+"""This many characters before and after a digit decide what it means."""
 CODE = "code"
 """Kind of a key that is a code without its separators."""
+LARGEST_SPELLED = 10**12
 DAY = "day"
 """Kind of a key that is a day of any year: 100 times the month, plus the day."""
 NOTHING = "-"
@@ -67,6 +70,11 @@ class Claim:
     counted: str = ""
     """Stem of the things that a small number counts. If it is not empty, the claim is checked only if the source counts
     the same things."""
+
+    @property
+    def whole_numbers(self) -> set[int]:
+        values = {Decimal(value) for kind, value in self.keys if kind in (NUMBER, BARE)}
+        return {int(value) for value in values if value == int(value) and 0 < value < LARGEST_SPELLED}
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,8 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
     text = "\n".join(readable(text, code) for code in sorted(languages))
     keys.update(spoken_keys(text))
     keys.update(units_in_words(text, language))
-    keys.update(words_for_numbers(text, language))
+    # no date or time is far from a digit, and looking for them takes long
+    text = re.sub(r"\D+", lambda run: run[0] if len(run[0]) <= 2 * NEAR else f"{run[0][:NEAR]}\n{run[0][-NEAR:]}", text)
     read = _read(text, language)
     days = {day for _, every in read.dates for readings in every for day in readings}
     keys.update(_short_dates(text), _day_keys(days), compound_keys(read.rest, read.numbers))

@@ -7,15 +7,15 @@ Two spellings of the same quantity have a key in common: "$2 million" and "2,000
 import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unicodedata import numeric
 
 from text_to_num import alpha2digit
 
-from afterword.streams.text.language import UNDETERMINED, VOCABULARY, date_words, pattern
+from afterword.streams.text.language import UNDETERMINED, VOCABULARY, date_words, pattern, words
 
 Key = tuple[str, Decimal]
 """A kind and a value. The kind is a unit's dimension, a currency, or one of the names below."""
@@ -33,7 +33,7 @@ NEAR_HOUR = "near hour"
 """An hour, modulo 12, that a time in words may be in: "ten to nine", "halb neun"."""
 
 WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
-"""text2num reads number words in these languages, and `words_for_numbers` in others."""
+"""text2num reads number words in these languages; in others, `spellings` writes them."""
 PIECE = re.compile(r"(?s).{1,1000}(?:(?<=[.!?。！？])(?=\s)|\Z)|.{1,1000}(?!\S)|.{1,1000}")
 """A piece ends at the end of a sentence, or else between words, or else anywhere."""
 LATIN = "A-Za-zÀ-ɏ"
@@ -321,7 +321,7 @@ _GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb\b")
 _FRACTIONS = {f"{value} ": words.replace("\n", "") for value, words in _NUMBERS["fractions"].items()}
 _FRACTION = re.compile(
     rf"(?i)\b(?:{'|'.join(f'({words})' for words in _FRACTIONS.values())})\s?"
-    rf"(?=(?:hour|day|year|mile|cup|stunde|tag|jahr|heure|hora|año|ora|anno|uur|jaar|time|år|lit[er]+|litro|kilo|{_LONG}|billions?)"
+    rf"(?=(?:hour|day|year|mile|cup|stunde|tag|jahr|heure|hora|año|ora|anno|uur|jaar|time|år|часа|дня|года|lit[er]+|litro|kilo|{_LONG}|billions?)"
     rf"[{LATIN}]{{0,2}}\b)"
 )
 """Parts of a unit or of a large number: "half a million", "three quarters of an hour"."""
@@ -335,9 +335,9 @@ def readable(text: str, language: str) -> str:
     The text is read in pieces, because text2num's time grows with the square of the length.
     """
     text = _NAMED_TIME.sub(lambda found: "12:00 pm" if found["noon"] else "12:00 am", text)
+    text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
     if language not in WORDS_KNOWN:
         return text
-    text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
     if language == "en":
         text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
     text = _GERMAN_HALF.sub(" einhalb", text)
@@ -394,71 +394,31 @@ def spoken_keys(text: str) -> Iterator[Key]:
         yield from ((NUMBER, value), (BARE, value), (NEAR_HOUR, value % 12))
 
 
-def words_for_numbers(text: str, language: str) -> Iterator[Key]:
-    """Yield the keys of number words that text2num cannot read: "двадцать пять", "tjugofem", "trzysta osób"."""
-    # short texts in Russian and Ukrainian are easily confused
-    known = _russian_or_ukrainian() if re.search("[а-яА-Я]", text) else _spelled(language)
-    text = text.casefold().replace("’", "'") if known else ""
-    run, end = list[Decimal](), 0
-    for word in re.finditer(r"\w+(?:'\w+)?", text):
-        if run and (word[0] not in known or text[end : word.start()] != " "):
-            yield from _keys({_counted_up(run)}, NUMBER, BARE)
-            run = []
-        run += [known[word[0]]] if word[0] in known else []
-        end = word.end()
-    if run:
-        yield from _keys({_counted_up(run)}, NUMBER, BARE)
+@lru_cache(maxsize=1024)
+def spellings(number: int, language: str) -> frozenset[str]:
+    """Return how Unicode's rules spell a number, in each gender and case.
 
-
-def _counted_up(values: Iterable[Decimal]) -> Decimal:
-    total = part = Decimal(0)
-    for value in values:
-        if value in _MULTIPLIERS:
-            total, part = total + (part or 1) * value, Decimal(0)
-        else:
-            part = part * value if value == 100 and 0 < part < 10 else part + value
-    return total + part
-
-
-_MULTIPLIERS = frozenset(Decimal(10) ** power for power in range(3, 13))
+    There are no spellings in a language that text2num or `chinese` reads.
+    """
+    rules = None if language in WORDS_KNOWN or language in ("ja", "ko", "zh") else _rules(language)
+    spelled = rules.format_number(number).text_by_ruleset.values() if rules else ()
+    return frozenset(" ".join(words(each.replace("\xad", "").replace("ʼ", "'"))) for each in spelled)
 
 
 @cache
-def _spelled(language: str) -> dict[str, Decimal]:
-    """Return the words for numbers, as Unicode's rules spell them, in each gender and case.
-
-    If a language writes a number as one word, the table has every number up to 999 and every thousand up to 99,000. It
-    is empty for a language that text2num or `chinese` reads.
-    """
-    if language in WORDS_KNOWN or language in ("ja", "ko", "zh"):
-        return {}
+def _rules(language: str) -> Any:
     from unicode_rbnf import RbnfEngine  # imported here because it takes half a second, and few texts need it
 
-    if language not in RbnfEngine.get_supported_languages():
-        return {}
-    engine = RbnfEngine.for_language(language)
-
-    def spellings(number: int) -> Iterator[str]:
-        for spelled in engine.format_number(number).text_by_ruleset.values():
-            yield spelled.casefold().replace("\xad", "").replace("ʼ", "'")
-
-    is_joined = " " not in next(spellings(123))
-    numbers = (
-        *range(1, 100),
-        *range(100, 1000, 1 if is_joined else 100),
-        *range(1000, 100_000 if is_joined else 1, 1000),
-    )
-    found = {word: Decimal(value) for word, value in MAGNITUDES.items() if value >= 1000 and len(word) > 1}
-    for power in (3, 6, 9):
-        for times in (1, 2, 5):
-            found |= {words.split()[-1]: Decimal(10) ** power for words in spellings(times * 10**power)}
-    found |= {word: Decimal(number) for number in numbers for word in spellings(number) if " " not in word}
-    return found | {"полтора": Decimal("1.5")}
+    return RbnfEngine.for_language(language) if language in RbnfEngine.get_supported_languages() else None
 
 
 @cache
-def _russian_or_ukrainian() -> dict[str, Decimal]:
-    return _spelled("ru") | _spelled("uk")
+def number_words(language: str) -> frozenset[str]:
+    """Return the words of which a language's numbers consist."""
+    small = (*range(1, 20), *range(20, 100, 10), *range(100, 1000, 100))
+    large = (times * 10**power for power in (3, 6, 9) for times in (1, 2, 5))
+    spelled = (each for number in (*small, *large) for each in spellings(number, language))
+    return frozenset(word for each in spelled for word in each.split())
 
 
 def chinese_figures(text: str) -> Iterator[Figure]:
