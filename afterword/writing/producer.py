@@ -85,7 +85,9 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         self._options = options
         self._running = AsyncExitStack()
         self._finds_settings = False
-        self._sender: Sender
+        self._client: IdempotentProducer
+        self._failure: BaseException | None = None
+        """Why a record that was enqueued could not be delivered, until it is raised."""
 
     @classmethod
     def from_settings(cls, settings: Settings | None = None, **options: Any) -> Self:
@@ -103,8 +105,8 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         """Connect. Raises: BrokerUnavailable, TopicMissing."""
         with noting_address(self._finds_settings):
             await require_topics(self._kafka, self._topic, **connection_of(self._options))
-        client = await self._running.enter_async_context(running_producer(self._kafka, **self._options))
-        self._sender = Sender(client, self._topic, self._tracer)
+        self._client = await self._running.enter_async_context(running_producer(self._kafka, **self._options))
+        self._failure = None
         return self
 
     async def __aexit__(
@@ -126,14 +128,11 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         duplicate.
         """
         with broker_errors(self._kafka.bootstrap_servers):
-            deliveries = [await self._sender.send(self._record(event)) for event in events]
+            deliveries = [await self._deliver(event) for event in events]
             # shielded, because a caller that gives up cannot take the records back
             await asyncio.shield(asyncio.gather(*deliveries, return_exceptions=True))
             done = [delivery.result() for delivery in deliveries]
         return [WrittenAt(one.partition, one.offset) for one in done]
-
-    def _record(self, event: InputEvent | ProducerRecord) -> ProducerRecord:
-        return event if isinstance(event, ProducerRecord) else to_record(event, datetime.now(UTC), self._source)
 
     async def flush(
         self,
@@ -190,30 +189,36 @@ class Producer(AbstractAsyncContextManager["Producer"]):
 
         If the broker refuses it later, the next `enqueue` or `drain` raises the error. Raises: BrokerUnavailable.
         """
+        if self._failure is not None:
+            await self.drain()
         with broker_errors(self._kafka.bootstrap_servers):
-            await self._sender.enqueue(self._record(event))
+            delivery = await self._deliver(event)
+        delivery.add_done_callback(self._remember)
+
+    def _remember(self, delivery: Acknowledgement) -> None:
+        if not delivery.cancelled():
+            self._failure = self._failure or delivery.exception()
 
     async def drain(self) -> None:
         """Wait until the broker has acknowledged everything that was enqueued. Raises: BrokerUnavailable."""
         with broker_errors(self._kafka.bootstrap_servers):
-            await self._sender.drain()
+            await self._client.flush()
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                raise failure
 
-
-class Sender:
-    """Sends records without waiting for acknowledgements. Each record has a span that ends with its acknowledgement."""
-
-    def __init__(self, client: IdempotentProducer, topic: str, tracer: Tracer) -> None:
-        self._client = client
-        self._topic = topic
-        self._tracer = tracer
-        self._failure: BaseException | None = None
-
-    async def send(self, record: ProducerRecord) -> Acknowledgement:
-        """Send a record, waiting only while the client's buffer is full.
-
-        The future completes with the acknowledgement.
-        """
-        span, carrier = self._span(record), dict[str, str]()
+    async def _deliver(self, event: InputEvent | ProducerRecord) -> Acknowledgement:
+        """Send an event, waiting only while the client's buffer is full. Its span ends with its acknowledgement."""
+        record = event if isinstance(event, ProducerRecord) else to_record(event, datetime.now(UTC), self._source)
+        attributes = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": self._topic,
+            "messaging.message.id": header(record.headers, CE_ID) or "",
+        }
+        span = self._tracer.start_span(f"send {self._topic}", kind=SpanKind.PRODUCER, attributes=attributes)
+        carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
         headers = [*record.headers, *((name, value.encode()) for name, value in carrier.items())]
         try:
@@ -225,37 +230,6 @@ class Sender:
             raise
         delivery.add_done_callback(partial(_delivered, span))
         return delivery
-
-    async def enqueue(self, record: ProducerRecord) -> None:
-        """Send a record without waiting for its acknowledgement.
-
-        Raises: KafkaError, also for an earlier record that failed.
-        """
-        if self._failure is not None:
-            await self.drain()
-        delivery = await self.send(record)
-        delivery.add_done_callback(self._remember)
-
-    def _remember(self, delivery: Acknowledgement) -> None:
-        if not delivery.cancelled():
-            self._failure = self._failure or delivery.exception()
-
-    async def drain(self) -> None:
-        """Wait for all acknowledgements. Raises: KafkaError, the first since the last call."""
-        await self._client.flush()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def _span(self, record: ProducerRecord) -> Span:
-        attributes = {
-            "messaging.system": "kafka",
-            "messaging.operation.name": "send",
-            "messaging.operation.type": "send",
-            "messaging.destination.name": self._topic,
-            "messaging.message.id": header(record.headers, CE_ID) or "",
-        }
-        return self._tracer.start_span(f"send {self._topic}", kind=SpanKind.PRODUCER, attributes=attributes)
 
 
 def _delivered(span: Span, delivery: Acknowledgement) -> None:
