@@ -185,10 +185,10 @@ def import_history(
     else:
         for reason, number in counts.left_out.most_common():
             typer.echo(f"{number:,} left out: {reason}")
+        would_be, duplicates = "would be " if dry_run else "", many(counts.duplicates, "duplicate", "duplicates")
         if counts.flushes:
-            typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} flushed")
-        sent, duplicates = "would be sent" if dry_run else "sent", many(counts.duplicates, "duplicate", "duplicates")
-        sums = f"{counts.sent:,} {sent}, {duplicates}, {counts.rejected:,} rejected"
+            typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} {would_be}flushed")
+        sums = f"{counts.sent:,} {would_be}sent, {duplicates}, {counts.rejected:,} rejected"
         typer.echo(f"{many(counts.read, 'message', 'messages')} read in {seconds:.1f} s: {sums}")
     if counts.rejected:
         raise typer.Exit(1)
@@ -204,7 +204,7 @@ def _import(
     dry_run: bool,
 ) -> "ImportCounts":
     from afterword.writing.importing.formats import read_history
-    from afterword.writing.importing.run import count_history, import_history
+    from afterword.writing.importing.run import import_history
 
     if form == "chatgpt" and options.user_id is None:
         raise typer.BadParameter(
@@ -217,10 +217,8 @@ def _import(
     settings = start_command()
     with ExitStack() as running:
         outcomes = read_history(form, options, [(name, running.enter_context(_opened(name))) for name in names])
-        if dry_run:
-            return asyncio.run(count_history(outcomes, progress, report, flush=flush))
-        sending = partial(import_history, settings, outcomes, progress, report, flush=flush, rate=rate)
-        return asyncio.run(_traced("import", sending))
+        sending = partial(import_history, settings, outcomes, progress, report)
+        return asyncio.run(_traced("import", partial(sending, flush=flush, rate=rate, dry_run=dry_run)))
 
 
 Number = Annotated[int, typer.Option("--source", min=1, help="Number of the source in its file.")]

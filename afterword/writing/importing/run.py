@@ -64,13 +64,20 @@ async def import_history(
     *,
     flush: bool = True,
     rate: float | None = None,
+    dry_run: bool = False,
     tracer: Tracer | None = None,
 ) -> ImportCounts:
     """Send the messages that the archive lacks. Returns once the broker has acknowledged every record.
 
-    `rate` limits the records per second. Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable,
-    StoreUnavailable, ConfigurationError.
+    `rate` limits the records per second. A dry run only reads and counts, without asking the archive what is new.
+
+    Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
     """
+    if dry_run:
+        counting = Import(progress, report, flush=flush)
+        async for _ in counting.events(outcomes):
+            pass
+        return counting.counts
     async with (
         Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer,
         open_stores(settings) as stores,
@@ -79,16 +86,6 @@ async def import_history(
         is_as_sent = settings.redaction.where != "everywhere"
         importing = Import(progress, report, stores.messages, flush=flush, is_as_sent=is_as_sent)
         await send_at_rate(producer, importing.events(outcomes), rate)
-    return importing.counts
-
-
-async def count_history(
-    outcomes: Iterator[ImportOutcome], progress: ShowCounts, report: ShowRejected, *, flush: bool = True
-) -> ImportCounts:
-    """Read a history without sending anything or asking the archive what is new. Raises: OSError."""
-    importing = Import(progress, report, flush=flush)
-    async for _ in importing.events(outcomes):
-        pass
     return importing.counts
 
 

@@ -95,6 +95,14 @@ def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Pat
     assert last == "nothing was sent; --skip-invalid leaves out invalid lines"
 
 
+def test_a_dry_run_of_an_import_needs_no_server_and_only_says_what_would_be_sent(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(MESSAGE * 2)
+    code, out, _ = run("import", "jsonl", str(tmp_path / "m.jsonl"), "--dry-run", **ALL_AWAY)
+    assert code == 0
+    assert out.startswith("1 conversation would be flushed\n2 messages read in ")
+    assert out.endswith(" s: 1 would be sent, 1 duplicate, 0 rejected\n")
+
+
 def test_a_directory_that_cannot_be_made_ends_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     code, _, err = run("dev", "--data-dir", str(tmp_path / "taken" / "data"))
