@@ -135,10 +135,8 @@ class ScopeLog:
 
     def hand_over(self) -> list[Arrival]:
         """Remove the overlap and all pending messages, and return the messages for another log to take over."""
-        state = self.state
-        pending = self._pending(state)
-        self._strip_to(state.next_seq)
-        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
+        pending = self._pending(self.state)
+        self.clear()
         return [message for message in pending if message]
 
     def search(self, digest: bytes) -> list[int]:

@@ -229,23 +229,12 @@ def fitting_json(event: EpisodeClosed) -> bytes:
     """Return an event's JSON, cut to MAX_EVENT_BYTES if edits, which alone can do so, have made it larger."""
     json, limit = event.to_json(), MAX_EVENT_BYTES // 2
     while len(json) > MAX_EVENT_BYTES and limit:
-        event = shortened(event, limit)
+        core = tuple(shortened_message(message, limit) for message in event.messages)
+        overlap = tuple(shortened_message(message, limit) for message in event.overlap)
+        changed = {"messages": core, "overlap": overlap, "fingerprint": fingerprint(core), "metrics": metrics(core)}
+        event = event.model_copy(update={**changed, "truncated": True})
         json, limit = event.to_json(), limit // 2
     return json
-
-
-def shortened(event: EpisodeClosed, limit: int) -> EpisodeClosed:
-    """Return the event with each message shortened to `limit` as `shortened_message` does."""
-    core = tuple(shortened_message(message, limit) for message in event.messages)
-    return event.model_copy(
-        update={
-            "messages": core,
-            "overlap": tuple(shortened_message(message, limit) for message in event.overlap),
-            "fingerprint": fingerprint(core),
-            "metrics": metrics(core),
-            "truncated": True,
-        }
-    )
 
 
 def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, int] | None) -> EpisodeAmended:

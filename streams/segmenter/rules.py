@@ -67,7 +67,9 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     `now_ms` is the wall clock in milliseconds since 1970.
     """
     limits = rules.limits
-    utterance = shifts.utterance_of(message.is_user, message.content) if listens(state, limits) else None
+    # the topic model is on, or was on when the episode was opened
+    listens = limits.topic_shift == "auto" or bool(state.topic)
+    utterance = shifts.utterance_of(message.is_user, message.content) if listens else None
     message = judged(state, message, utterance, limits)
     silence = close_all(state, "idle") if is_silent(state, message, limits) else None
     state = emitted(state, silence)
@@ -80,11 +82,6 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     state = emitted(state, triggered)
     body = message.body._replace(sealed_before=before, sealed_after=after) if before or after else message.body
     return Decision(body, tuple(cut for cut in (silence, triggered) if cut), state)
-
-
-def listens(state: State, limits: Episodes) -> bool:
-    """Return whether the topic model judges the next message: it is on, or was on when the episode was opened."""
-    return limits.topic_shift == "auto" or bool(state.topic)
 
 
 def judged(state: State, message: Arrival, utterance: shifts.Utterance | None, limits: Episodes) -> Arrival:
@@ -196,7 +193,7 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topi
         latest_record_ms=max(state.latest_record_ms, message.record_ms) if has_before else message.record_ms,
         latest_event_ms=max(state.latest_event_ms, message.event_ms) if has_before else message.event_ms,
         since_ms=since(state, message, limits),
-        deadline_ms=deadline(limits, now_ms),
+        deadline_ms=max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS))),
         topic=topic,
     )
 
@@ -260,28 +257,14 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
     are no longer pending.
     """
     unsealed = pending[state.open_first - state.first_pending :]
-    state = state._replace(pending=recount(pending), open=recount(unsealed), topic=recollected(state, unsealed))
+    said = (shifts.utterance_of(message.is_user, message.content) for message in unsealed if message is not None)
+    topic = shifts.reworded(state.topic, said) if state.topic else b""
+    state = state._replace(pending=recount(pending), open=recount(unsealed), topic=topic)
     if state.pending_messages:
         return state
     end = state.next_seq
     overlap_first = state.overlap_first if end - state.overlap_first < MOST_GONE else end
     return sealed(state)._replace(first_pending=end, pending=Totals(), overlap_first=overlap_first, deadline_ms=0)
-
-
-def recollected(state: State, unsealed: Sequence[Arrival | None]) -> bytes:
-    """Return the topic model's row with the words of the messages that still exist.
-
-    `unsealed` are the messages of the open episode.
-    """
-    if not state.topic:
-        return b""
-    living = [message for message in unsealed if message is not None]
-    return shifts.reworded(state.topic, (shifts.utterance_of(each.is_user, each.content) for each in living))
-
-
-def deadline(limits: Episodes, now_ms: int) -> int:
-    """Return the moment at which what is pending times out, in milliseconds since 1970."""
-    return max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS)))
 
 
 def window_first(before: State, after: State, window: int) -> int:

@@ -187,7 +187,12 @@ class MongoEpisodes(EpisodeQueries):
 
     async def put(self, episode: Episode, before: Episode | None) -> bool:
         version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
-        return await _replaced(self._episodes, episode_document(episode), version)
+        if isinstance(episode, StoredEpisode):
+            record = {**STORED.dump_python(episode), "users": episode.users}
+        else:
+            record = DELETED.dump_python(episode)
+        document = {"_id": episode.event.episode_id, **record, **queried_fields(episode)}
+        return await _replaced(self._episodes, document, version)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
         # a complete condition for each field, so that each can use its index
@@ -196,7 +201,8 @@ class MongoEpisodes(EpisodeQueries):
 
     async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
         wanted = {} if conversation_id is None else {"conversation_id": {"$eq": conversation_id}}
-        return await self._found(wanted | _following(after), sort=[("_id", 1)], limit=limit)
+        following = {} if after is None else {"_id": {"$gt": after}}
+        return await self._found(wanted | following, sort=[("_id", 1)], limit=limit)
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
@@ -313,13 +319,6 @@ class MongoEpisodes(EpisodeQueries):
 
     async def _found(self, wanted: Mapping[str, Any], **order: Any) -> list[Any]:
         return [_episode_from(document) async for document in _each(self._episodes.find(wanted, **order))]
-
-
-def episode_document(episode: Episode) -> dict[str, Any]:
-    """Return the document of an episode, or the tombstone that remains of a deleted one."""
-    record = STORED.dump_python(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_python(episode)
-    users = {"users": episode.users} if isinstance(episode, StoredEpisode) else {}
-    return {"_id": episode.event.episode_id, **record, **queried_fields(episode), **users}
 
 
 def _episode_from(document: Mapping[str, Any]) -> Episode:
@@ -599,10 +598,6 @@ async def _replaced(collection: Collection, document: dict[str, Any], version: M
 
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
     return {"scope": {"$eq": scope_id(conversation_id, agent_id)}, "deleted": False}
-
-
-def _following(episode_id: str | None) -> dict[str, Any]:
-    return {} if episode_id is None else {"_id": {"$gt": episode_id}}
 
 
 def _selected(selection: Selection) -> dict[str, Any]:

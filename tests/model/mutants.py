@@ -157,8 +157,8 @@ MUTANTS = (
         "ids of messages are forgotten too early",
         SEGMENTER,
         "streams/segmenter/rules.py",
-        "    needed = min(after.next_seq - window, after.overlap_first)",
-        "    needed = min(after.next_seq - window + 1, after.overlap_first)",
+        "min(after.next_seq - window, after.overlap_first)",
+        "min(after.next_seq - window + 1, after.overlap_first)",
     ),
     Mutant(
         "records that expired are passed over without a word",
