@@ -94,6 +94,8 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
             events = sorted([*events, *batch.events], key=lambda event: event.at)[-SHOWN_AT_ONCE:]
             if batch.position:  # there may be more of the past
                 continue
+            if part == "history":  # in which something may have been deleted since its turn
+                events = await feed.still_there(events)
             if events or part == "history":
                 yield ServerSentEvent(fragment("live_entries.html", entries=events[::-1]), event=part)
             yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")

@@ -296,23 +296,16 @@ def word_finder(query: str) -> FindWords:
 
 
 def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator[tuple[int, int]]:
+    either = "|".join(re.escape(form) for form in wanted if len(form) == 2) or "(?!)"
+    pairs = re.compile(rf"(?:(?={either}).)+.")  # characters that each begin a pair, and the last pair's end
     for word in WORD.finditer(text[:MARKED_CHARACTERS]):
         said = [[*words_of(word[0], language)] for language in languages]
         if len(said[0]) > 1:  # in a script without spaces, words are pairs of characters
-            yield from _pairs(word[0].casefold(), word.start(), wanted)
+            yield from (
+                (word.start() + run.start(), word.start() + run.end()) for run in pairs.finditer(word[0].casefold())
+            )
         elif any(not wanted.isdisjoint(one.forms) for found in said for one in found):
             yield word.span()
-
-
-def _pairs(run: str, start: int, wanted: set[str]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for at in range(len(run) - 1):
-        if run[at : at + 2] in wanted:
-            begin = start + at
-            if found and found[-1][1] >= begin:
-                begin = found.pop()[0]
-            found.append((begin, start + at + 2))
-    return found
 
 
 def with_words(text: str, find: FindWords) -> Markup:

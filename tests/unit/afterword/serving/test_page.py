@@ -540,8 +540,12 @@ class OneToCome:
 
     def __init__(self, past: list[Published], coming: Published) -> None:
         self.offsets: dict[TopicPartition, int] = {}
+        self.deleted: list[Published] = []
         self._past = past
         self._coming = coming
+
+    async def still_there(self, events: list[Published]) -> list[Published]:
+        return [event for event in events if event not in self.deleted]
 
     async def follow(self, *_: object) -> AsyncIterator[Batch]:
         for one in self._past:
@@ -564,6 +568,14 @@ async def test_live_counts_24_hours_shows_what_was_before_and_waits_only_after_e
     assert re.findall(r"Title \d", str(coming.data)) == ["Title 3"]
     counted = r'Summaries</span>\s*<span class="number">(\d+)'
     assert [re.findall(counted, str(part.data)) for part in (tiles, later)] == [["1"], ["2"]]
+
+
+async def test_live_shows_nothing_that_was_deleted_while_it_caught_up() -> None:
+    feed: Any = OneToCome([summarized(1), summarized(2)], summarized(3))
+    feed.deleted = [summarized(1)]
+    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)))) as parts:
+        history = await anext(parts)
+    assert re.findall(r"Title \d", str(history.data)) == ["Title 2"]
 
 
 def test_live_counts_what_the_llm_took() -> None:
