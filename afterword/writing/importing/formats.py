@@ -62,7 +62,7 @@ anyone."""
 ID_DIGITS = 32
 MESSAGE_WEIGHT = 512
 """Bytes of memory that a message takes in addition to its characters."""
-UNENCODABLE = "it is nested too deeply, or has an integer of more than 64 bits"
+TOO_DEEP_OR_LARGE = "it is nested too deeply, or has an integer of more than 64 bits"
 
 
 def conversations(records: Iterator[Any]) -> Iterator[Any]:
@@ -79,7 +79,7 @@ def conversations(records: Iterator[Any]) -> Iterator[Any]:
         try:
             weight += MESSAGE_WEIGHT + len(orjson.dumps(record))
         except orjson.JSONEncodeError:
-            yield Malformed(UNENCODABLE)
+            yield Malformed(TOO_DEEP_OR_LARGE)
             continue
         number += 1
         if weight <= MOST_CHARACTERS:
@@ -221,7 +221,7 @@ def _digest(value: Any) -> str:
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
-        raise Refused(UNENCODABLE) from None
+        raise Refused(TOO_DEEP_OR_LARGE) from None
     return hashlib.sha256(data).hexdigest()[:ID_DIGITS]
 
 
