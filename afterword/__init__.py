@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
-    from afterword.extras import ExtraMissing
+    from afterword.installed import ExtraMissing
     from afterword.operating.eraser import Eraser
     from afterword.reading.memory import Memory, hits_as_text
     from afterword.schemas import (
@@ -70,7 +70,7 @@ __all__ = [
 
 _MODULES = {
     "Eraser": "afterword.operating.eraser",
-    "ExtraMissing": "afterword.extras",
+    "ExtraMissing": "afterword.installed",
     "Memory": "afterword.reading.memory",
     "Producer": "afterword.writing.producer",
     "hits_as_text": "afterword.reading.memory",
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name on first use. Raises: AttributeError, ExtraMissing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from afterword.extras import extra_required
+    from afterword.installed import extra_required
 
     with extra_required("worker" if name == "Eraser" else "memory", f"afterword.{name}"):
         found = getattr(import_module(_MODULES.get(name, "afterword.streams.errors")), name)

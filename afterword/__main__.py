@@ -6,8 +6,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import NoReturn
 
-from afterword.extras import ExtraMissing, extra_required
-from afterword.version import version_line
+from afterword.installed import ExtraMissing, extra_required, version_line
 
 INTERRUPTED = 130
 """Exit code of a process that Ctrl-C ended, following the shells' convention."""

@@ -29,7 +29,7 @@ from afterword.commands.common import (
     start_quietly,
     tenant_of,
 )
-from afterword.extras import extra_required
+from afterword.installed import extra_required
 from afterword.streams.errors import ConfigurationError, WorkerFailed
 from afterword.streams.text.visible import shown_json
 from afterword.terminal import Screen, print_json, print_table

@@ -105,8 +105,8 @@ def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool,
 
 
 async def _traced(role: str, send: Callable[..., Awaitable[Result]]) -> Result:
+    from afterword.installed import running_version
     from afterword.streams.telemetry.tracing import tracer_from
-    from afterword.version import running_version
 
     async with tracer_from(os.environ, role, running_version()) as tracer:
         return await send(tracer=tracer)

@@ -2,7 +2,7 @@
 
 from typing import NoReturn
 
-from afterword.extras import extra_required
+from afterword.installed import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.memory import Memory, hit_lines
 from afterword.reading.profile import PROFILE_TOKENS

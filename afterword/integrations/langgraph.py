@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from typing import Any, NoReturn
 
-from afterword.extras import extra_required
+from afterword.installed import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, hits_as_text
 from afterword.schemas import SummaryCreated

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from afterword.installed import running_version
 from afterword.operating.person import Person, conversation_pages
 from afterword.schemas.base import rfc3339
 from afterword.schemas.ids import message_key
@@ -21,7 +22,6 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.version import running_version
 
 PAGE_MESSAGES = 200
 """Number of messages read at a time. A message has up to 1 MB."""

@@ -13,6 +13,7 @@ from typing import Final
 from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
+from afterword.installed import running_version
 from afterword.operating.redo import as_archived, today_of
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.settings import Budget, Settings, SummarizerSettings
@@ -36,7 +37,6 @@ from afterword.streams.summarizer_app import summary_rules
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.tokens import count_tokens
-from afterword.version import running_version
 
 SEED = 0
 TOLERANCE = 0.02

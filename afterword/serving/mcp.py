@@ -26,6 +26,7 @@ from mcp.types import (
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
+from afterword.installed import running_version
 from afterword.reading.memory import Memory
 from afterword.serving.principal import Principal
 from afterword.serving.problems import FAILED, RequestInvalid, explained
@@ -34,7 +35,6 @@ from afterword.serving.tools import TOOLS, AgentTool, Toolbox, call_tool
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
-from afterword.version import running_version
 from afterword.writing.producer import Producer
 
 NAME = "afterword"

@@ -31,6 +31,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from afterword.installed import running_version
 from afterword.operating.eraser import Eraser, ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.serving import events, reading, tools, writing
@@ -51,7 +52,6 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.tls import verifying_context
-from afterword.version import running_version
 from afterword.writing.producer import Producer
 from faust_eos.options import allocate_sparingly, return_freed_memory, spare_the_collector
 

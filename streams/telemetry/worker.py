@@ -11,10 +11,10 @@ from aiohttp import web
 from opentelemetry.trace import Tracer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from afterword.installed import running_version
 from afterword.streams.settings import Settings, shown_as_dict
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
-from afterword.version import running_version
 from faust_eos.app import PARTITIONS
 from faust_eos.health import Readiness, View
 from faust_eos.options import wall_clock_ms

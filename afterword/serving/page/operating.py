@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from afterword.installed import running_version
 from afterword.operating.dlq import Action, DeadLetterQueue, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas import SummaryCreated, Usage
 from afterword.schemas.dead_letters import DeadLetter
@@ -25,7 +26,6 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
 from afterword.streams.summarizer.summary import EXTRACTIVE
-from afterword.version import running_version
 
 SHOWN_AT_ONCE = 40
 """Number of events shown per tick. All of them are counted."""

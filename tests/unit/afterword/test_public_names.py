@@ -19,7 +19,7 @@ NAMES = {
     "ConversationFlush": "afterword.schemas.messages",
     "EpisodeClosed": "afterword.schemas.episodes",
     "Eraser": "afterword.operating.eraser",
-    "ExtraMissing": "afterword.extras",
+    "ExtraMissing": "afterword.installed",
     "InvalidRecord": "afterword.schemas.decoding",
     "Memory": "afterword.reading.memory",
     "MessageCreated": "afterword.schemas.messages",

@@ -1,7 +1,7 @@
 import subprocess
 from pathlib import Path
 
-from afterword.version import UNKNOWN, revision
+from afterword.installed import UNKNOWN, revision
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
 

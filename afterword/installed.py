@@ -1,12 +1,24 @@
-"""The installed version and the revision it was built from."""
+"""What is installed: the version, the revision that it was built from, and optional dependencies.
+
+Importing from an extra that is not installed gives a one-line error that names the extra.
+"""
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from afterword.streams.errors import AfterwordError
+
 UNKNOWN = "unknown"
 PACKAGE = Path(__file__).parent
+OURS = "afterword"
+EMBEDDED = "afterword.embedded"
+"""Our package that an extra installs."""
+FOLDERS = dict.fromkeys(("worker", "serve"), " ./distributions/engine") | {"dev": " ./distributions/*"}
+"""Folders with our other distributions that an extra installs."""
 
 
 @cache
@@ -37,3 +49,19 @@ def _checked_out(root: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return UNKNOWN
     return done.stdout.strip()
+
+
+class ExtraMissing(AfterwordError, ImportError):
+    """{what} needs: pip install '.[{extra}]'{folders} in a checkout"""
+
+
+@contextmanager
+def extra_required(extra: str, what: str) -> Iterator[None]:
+    """Translate the failed import of a module that an extra installs. Raises: ExtraMissing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = error.name or OURS
+        if missing.partition(".")[0] == OURS and missing != EMBEDDED:
+            raise
+        raise ExtraMissing(what=what, extra=extra, folders=FOLDERS.get(extra, "")) from error
