@@ -356,18 +356,6 @@ async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> No
 
 
 @pytest.mark.nightly
-async def test_a_figure_leads_to_the_message_that_has_it(world: World) -> None:
-    async with world.page() as page:
-        await page.goto("/conversation?id=trip")
-        await page.locator(".episode-card summary").first.click()
-        source = page.locator(".episode-card a.source").first
-        figure = await source.text_content()
-        await source.click()
-        assert figure
-        await expect(page.locator(".message:target")).to_contain_text(figure)
-
-
-@pytest.mark.nightly
 async def test_the_slider_shows_what_an_agent_loads(world: World) -> None:
     async with world.page() as page:
         await page.goto("/conversation?id=trip")
