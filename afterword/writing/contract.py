@@ -158,8 +158,8 @@ class Channel:
     name: str
     topic: str
     description: str
-    events: Sequence[str]
-    actions: Sequence[str]
+    events: Sequence[str] = ()
+    actions: Sequence[str] = ("send",)
 
 
 CURRENT: Mapping[str, tuple[str, str]] = {
@@ -170,41 +170,29 @@ CURRENT: Mapping[str, tuple[str, str]] = {
 
 
 def channels(kafka: Kafka) -> list[Channel]:
-    closed = [EPISODE_CLOSED, EPISODE_AMENDED, EPISODE_REDO]
     committed = "Read committed records only."
     compacted = f"compacted; a record without a value is a tombstone. {committed}"
     unchanged = "unchanged, with headers that describe the error."
     messages = "Chat messages, their edits and deletions, and flushes. You produce them."
-    episodes = f"Closed episodes, changes to their messages, and requests to redo their summaries. {committed}"
-    conversations = f"Titles, rolling summaries and counts of conversations. {committed}"
-    current = f"The current state of each conversation, {compacted}"
+    closed = f"Closed episodes, changes to their messages, and requests to redo their summaries. {committed}"
+    episodes = f"The last summary of each episode, {compacted}"
+    updated = f"Titles, rolling summaries and counts of conversations. {committed}"
+    conversations = f"The current state of each conversation, {compacted}"
     undelivered = f"Summaries and deletions that a webhook endpoint did not accept, {unchanged}"
-    sent = ["send"]
+    of_episodes = [EPISODE_CLOSED, EPISODE_AMENDED, EPISODE_REDO]
     return [
         Channel("messages", kafka.messages_topic, messages, [*INPUT_TYPES], ["receive"]),
-        Channel("episodes", kafka.episodes_topic, episodes, closed, ["send", "receive"]),
-        Channel("summaries", kafka.summaries_topic, f"Summaries. {committed}", [SUMMARY_CREATED], sent),
-        Channel("deletions", kafka.deletions_topic, f"Deleted summaries. {committed}", [SUMMARY_DELETED], sent),
-        Channel("conversations", kafka.conversations_topic, conversations, [CONVERSATION_UPDATED], sent),
-        Channel(
-            "currentEpisodes",
-            kafka.current_episodes_topic,
-            f"The last summary of each episode, {compacted}",
-            ["currentEpisode"],
-            sent,
-        ),
-        Channel("currentConversations", kafka.current_conversations_topic, current, ["currentConversation"], sent),
+        Channel("episodes", kafka.episodes_topic, closed, of_episodes, ["send", "receive"]),
+        Channel("summaries", kafka.summaries_topic, f"Summaries. {committed}", [SUMMARY_CREATED]),
+        Channel("deletions", kafka.deletions_topic, f"Deleted summaries. {committed}", [SUMMARY_DELETED]),
+        Channel("conversations", kafka.conversations_topic, updated, [CONVERSATION_UPDATED]),
+        Channel("currentEpisodes", kafka.current_episodes_topic, episodes, ["currentEpisode"]),
+        Channel("currentConversations", kafka.current_conversations_topic, conversations, ["currentConversation"]),
         *(
-            Channel(
-                f"{name}DeadLetters",
-                kafka.dead_letters(topic),
-                f"Rejected records of {topic}, {unchanged}",
-                [],
-                sent,
-            )
+            Channel(f"{name}DeadLetters", kafka.dead_letters(topic), f"Rejected records of {topic}, {unchanged}")
             for name, topic in (("messages", kafka.messages_topic), ("episodes", kafka.episodes_topic))
         ),
-        Channel("webhooksDeadLetters", kafka.undelivered_topic, undelivered, [], sent),
+        Channel("webhooksDeadLetters", kafka.undelivered_topic, undelivered),
     ]
 
 

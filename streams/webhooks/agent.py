@@ -21,7 +21,7 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import attach_agents, send
-from afterword.streams.settings import Kafka, Settings, variable
+from afterword.streams.settings import Settings, variable
 from afterword.streams.stores.episodes import EpisodeQueries, Versions
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
@@ -47,23 +47,23 @@ IN_FLIGHT = 256
 """Events in hand per endpoint and partition of a topic, including waiting ones."""
 
 
+@dataclass
 class Undelivered:
     """Dead letters of events that an endpoint did not accept, committed together with the offset."""
 
-    def __init__(self, kafka: Kafka, name: str, metrics: Metrics) -> None:
-        self._topic = kafka.undelivered_topic
-        self._name = name
-        self._metrics = metrics
+    topic: str
+    name: str
+    metrics: Metrics
 
     def send(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
         """Write the record unchanged, with the endpoint's name, so that a replay goes only to this endpoint."""
-        log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self._name, error_type=error_type, problem=problem)
-        failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self._name}: {problem}"}
+        log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self.name, error_type=error_type, problem=problem)
+        failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self.name}: {problem}"}
         key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
         others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
-        send(Output(self._topic, key, value, None, None, [*others, (FOR_ENDPOINT, self._name.encode())]))
-        self._metrics.dead_letters.labels(WEBHOOKS, error_type).inc()
-        self._metrics.webhooks.labels(self._name, DEAD_LETTER).inc()
+        send(Output(self.topic, key, value, None, None, [*others, (FOR_ENDPOINT, self.name.encode())]))
+        self.metrics.dead_letters.labels(WEBHOOKS, error_type).inc()
+        self.metrics.webhooks.labels(self.name, DEAD_LETTER).inc()
 
 
 @dataclass(eq=False)
@@ -197,7 +197,7 @@ async def endpoint_app(
     app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"), max_in_flight=IN_FLIGHT)
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
-    undelivered = Undelivered(kafka, name, metrics)
+    undelivered = Undelivered(kafka.undelivered_topic, name, metrics)
     handler = Deliveries(
         endpoint, undelivered, attempts, webhooks.retry_seconds, episodes.versions, metrics, given.since
     )
