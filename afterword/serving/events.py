@@ -169,14 +169,14 @@ class Unread:
         self._events: list[Published] = []
         self._since = 0.0
         self._news = asyncio.Event()
-        self.is_too_many = False
+        self.has_overflowed = False
 
     def add(self, events: Sequence[Published]) -> None:
         if not self._events:
             self._since = time.monotonic()
         self._events.extend(events)
         if len(self._events) > MOST_UNREAD:
-            self.is_too_many = True
+            self.has_overflowed = True
             self._events.clear()
         self._news.set()
 
@@ -250,7 +250,7 @@ class Feed:
             at = self._beginning(wanted, since, here)
             while _behind(at, here):
                 yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
-            while not unread.is_too_many:
+            while not unread.has_overflowed:
                 new, compared_at = unread.take()
                 events = await self._filtered(new, wanted, since)
                 is_late = time.monotonic() - compared_at > LATE_SECONDS
@@ -539,6 +539,7 @@ async def stream_events(
 async def lines_of(
     feed: Feed, wanted: StreamFilter, since: Mapping[TopicPartition, int]
 ) -> AsyncGenerator[ServerSentEvent | None, None]:
+    """Yield a client's events, and None if there is nothing to send."""
     # without data this is not an event, but it tells a client that is interrupted before the first event where to
     # resume
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")

@@ -1,1 +1,1 @@
-"""The web page of `afterword serve`. Each screen has its routes in a file."""
+"""The web page of `afterword serve`: a file of routes for each subject, and the templates of its screens."""

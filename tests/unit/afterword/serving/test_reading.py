@@ -80,6 +80,13 @@ async def test_conversations_are_listed_page_by_page() -> None:
         assert other == {"conversations": [], "next_after": None}
 
 
+async def test_without_keys_a_missing_user_is_not_blamed_on_one() -> None:
+    async with serving() as served:
+        answer = await served.client.get("/v1/conversations")
+        [problem] = answer.json()["problems"]
+        assert (answer.status_code, problem["field"], "key" in problem["problem"]) == (422, "user_id", False)
+
+
 @pytest.mark.parametrize("cursor", ["", "x", "-99999999999999 c1", "1e3 c1"])
 async def test_what_is_no_cursor_is_refused(cursor: str) -> None:
     async with serving() as served:
