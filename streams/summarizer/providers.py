@@ -1,6 +1,5 @@
 """Providers of summaries: an LLM, or the extractive method, which does not need one."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -188,9 +187,9 @@ class LlmProvider:
         """Ask until the answers are usable. Raises: ProviderError with the `usage` of all calls."""
         asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline)
         answer = await self._questions.ask(request, asking)
-        # in a thread, because it reads the messages; without facts of the LLM, people's own statements are used
-        read = first_person if answer.facts is None else partial(grounded, answer.facts)
-        facts = await asyncio.to_thread(read, request.episode.messages)
+        # without facts of the LLM, people's own statements are used
+        select = first_person if answer.facts is None else partial(grounded, answer.facts)
+        facts = await request.read(lambda: select(request.episode.messages))
         return Summary.of(
             answer,
             quality=Quality(source="llm"),
@@ -223,8 +222,7 @@ class ExtractiveProvider:
     name = "extractive"
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        # in a thread: a very long message takes some hundred milliseconds, in which other lanes continue
-        return await asyncio.to_thread(extracted, request)
+        return await request.read(lambda: extracted(request))
 
     async def check(self) -> None:
         """Do nothing: there is no server that could be missing."""

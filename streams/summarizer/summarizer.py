@@ -67,8 +67,7 @@ class SummaryCheck:
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
         source = source_of(request, self._instructions)
-        # in a thread, so that other lanes continue: the first call loads models, and a huge source takes time
-        found = await asyncio.to_thread(assess, source, summary, self._quality)
+        found = await request.read(lambda: assess(source, summary, self._quality))
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
         if not found.problems or not self._quality.enabled:
@@ -271,8 +270,7 @@ class Summarizer:
         from afterword.streams.summarizer.masking import Masking  # its libraries are needed only here
 
         masking = Masking(self._redactor)
-        # in a thread: a huge episode takes some hundred milliseconds
-        masked = await asyncio.to_thread(masking.request, request)
+        masked = await request.read(lambda: masking.request(request))
         return masking.summary(await self._ask_as_planned(masked), request)
 
     async def _ask_as_planned(self, request: SummaryRequest) -> Summary:
@@ -289,10 +287,10 @@ class Summarizer:
         return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
 
     async def _plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
-        if self._room is None:
+        room = self._room
+        if room is None:
             return Plan((request,), truncated=False)
-        # in a thread: counting the tokens of a huge episode takes some hundred milliseconds
-        return await asyncio.to_thread(plan_of, request, self._room, at_least)
+        return await request.read(lambda: plan_of(request, room, at_least))
 
     async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest]) -> Summary:
         """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""

@@ -1,8 +1,10 @@
 """A summary, and the request that it answers."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
 from afterword.streams.summarizer.prompt import FIELDS
@@ -10,8 +12,12 @@ from afterword.streams.summarizer.retrying import Deadline
 
 MAX_SUMMARY_LENGTH = 1000
 """Maximum number of characters of the long summary, unless the settings say otherwise."""
+SHORT_CHARACTERS = 8_000
+"""Messages of this length are read in a few milliseconds."""
 EXTRACTIVE = "extractive_provider"
 """`quality.reason` if no LLM is configured: a summary without an LLM is always marked."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,12 @@ class SummaryRequest:
     def fields(self) -> tuple[str, ...]:
         """Names of the texts of a JSON answer."""
         return FIELDS if self.wants_rolling else FIELDS[:3]
+
+    async def read(self, call: Callable[[], T]) -> T:
+        """Call something that reads the messages: in a thread if they are long, so that other lanes continue."""
+        messages = (*self.episode.overlap, *self.episode.messages)
+        is_short = sum(len(message.content) for message in messages) <= SHORT_CHARACTERS
+        return call() if is_short else await asyncio.to_thread(call)
 
 
 @dataclass(frozen=True)
