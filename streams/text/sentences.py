@@ -205,7 +205,7 @@ def cut_at_word(text: str, limit: int) -> str:
     """Cut a text to `limit` characters, at the end of a word if possible, with an ellipsis."""
     if len(text) <= limit:
         return text
-    return text[: word_end(text, limit - 1)].rstrip(" ,;:–—-、，") + ELLIPSIS
+    return text[: word_end(text, limit - 1)].rstrip(" .,;:!?–—-、，") + ELLIPSIS
 
 
 def word_end(text: str, end: int) -> int:

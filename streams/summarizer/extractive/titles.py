@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
 from afterword.streams.text.language import VOCABULARY, pattern, stem, word_set, words
 from afterword.streams.text.sentences import cut_at_word
 
 TITLE_CHARACTERS = 60
-_WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
+_WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*[#%]?")
 _CLAUSE_END = re.compile(r",(?!\w)|(?<!\w),|[，、]")
 _PART_END = re.compile(
     r"[:.](?!\w)|(?<!\w)[:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”„«»¿¡；：。！？「」（）]|\s-\s|(?<!\w)'|'(?!\w)"
@@ -17,6 +17,8 @@ _PART_END = re.compile(
 
 _FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
 """Its full stop ends no clause."""
+_LABEL = re.compile(r"\A[A-Z]\w*(?: [A-Z]\w*)?: (?=\w)")
+"""Who speaks, in a transcript, or what a message is: "Anna Lee: …", "Question: …"."""
 _GREETED = re.compile(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*")
 _OWN_NAME = re.compile(
     rf"\A(?:[A-ZÀ-Þ]\w+, )?(?i:{pattern('titles', 'own_name')}) [A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+){{0,2}}"
@@ -37,7 +39,7 @@ _VAGUE = word_set("titles", "vague")
 NONE = frozenset[str]()
 _AMOUNT = re.compile(r"\b\d\S*")
 _ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")
-_ADVERB = re.compile(r"[a-z]{3,40}ly")
+_ADVERB = re.compile(r"(?!fami|supp|rep|assemb|anoma|butterf)[a-z]{3,40}ly")
 
 
 def title_of(turns: Sequence[Turn], language: str) -> str:
@@ -48,14 +50,16 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
     """
     for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
         for said in turn.said:
-            sentence = _OWN_NAME.sub("", _GREETED.sub("", said)).strip(".!:;,，。、 ")
+            sentence = _OWN_NAME.sub("", _GREETED.sub("", _LABEL.sub("", said))).strip(".!:;,，。、 ")
             parts = _PART_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))
-            by_part = [phrases for phrases in (_phrases(part, language) for part in parts) if phrases]
-            if by_part and len(words(sentence)) > 1:
-                is_short = len(sentence) <= TITLE_CHARACTERS
-                phrases = by_part[0] if is_short else list(chain.from_iterable(by_part))
-                long = (phrase for phrase in phrases if not _WORD.fullmatch(_AMOUNT.sub("", phrase).strip()))
-                title = cut_at_word(next(long, sentence if is_short else phrases[0]), TITLE_CHARACTERS)
+            if language != "en":  # elsewhere, the later clauses often have participles, which look like nouns
+                parts = [clause for part in parts for clause in _CLAUSE_END.split(part)]
+            phrases = next(filter(None, (_phrases(part, language) for part in parts)), None)
+            if phrases and len(words(sentence)) > 1:
+                enough = [phrase for phrase in phrases if not _WORD.fullmatch(_AMOUNT.sub("", phrase).strip())]
+                if len(sentence) > TITLE_CHARACTERS:
+                    enough += [phrase for phrase in phrases if not _WORD.fullmatch(phrase)]
+                title = cut_at_word([*enough, sentence][0], TITLE_CHARACTERS)
                 return title[:1].upper() + title[1:]
     return ""
 
