@@ -3,8 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from afterword.streams.errors import RowUnreadable, StateUnreadable
-from afterword.streams.segmenter.state import Scope, body_key, deadline_of, decode_state, encode_state, prefix
+from afterword.streams.errors import StateUnreadable
+from afterword.streams.segmenter.state import Scope, body_key, deadline_of, decode_state, prefix
 from tests.unit.segmenter.chat import DEAD_LETTERS, Chat, closed, flush, limits, say, says
 
 FIRST = body_key(prefix(Scope("c")), 0)
@@ -135,15 +135,3 @@ class TestConfiguration:
         with pytest.raises(StateUnreadable, match="only a later release can read"):
             chat.process([say("b")])
         assert deadline_of(chat.conversations[b"c"])
-
-    def test_a_whole_row_is_read(self):
-        state = decode_state(Chat().conversations.get(b"c", encode_state(decode_state(_row()))))
-        assert state.next_seq == 1
-        with pytest.raises(RowUnreadable):
-            decode_state(b"")
-
-
-def _row() -> bytes:
-    chat = Chat()
-    chat.process([say("a")])
-    return chat.conversations[b"c"]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.shifts import ROW_BYTES
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, State, Totals, deadline_of, decode_state, encode_state
 
@@ -61,13 +61,6 @@ def test_fields_at_the_end_that_are_at_their_defaults_take_no_room(state, kept):
     short = State(*state[:kept])
     assert decode_state(encode_state(short)) == short
     assert len(encode_state(short)) <= len(encode_state(state))
-
-
-def test_a_row_of_another_version_is_refused():
-    row = bytearray(encode_state(State("acme")))
-    row[8] = 9
-    with pytest.raises(StateUnreadable, match="a conversation's row is of version 9"):
-        decode_state(bytes(row))
 
 
 @given(STATES.filter(lambda state: state.topic), st.integers(0, 255))
