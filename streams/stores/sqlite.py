@@ -274,7 +274,7 @@ def rows(
 def insert(connection: apsw.Connection, table: str, row: Mapping[str, Any], otherwise: str = "") -> int:
     """Insert a row, given by its columns; return its rowid. `otherwise` is the clause for a row that exists."""
     values = ", ".join(f":{name}" for name in row)
-    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values}) {otherwise}", row)  # noqa: S608 – only our own names are inserted
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values}) {otherwise}", row)
     return connection.last_insert_rowid()
 
 
@@ -433,7 +433,7 @@ class SqliteEpisodes(EpisodeQueries):
             updated_at, scope = before
             earlier, values = "AND (updated_at, scope) < (?, ?)", [*values, milliseconds(updated_at), scope]
         select = f"""SELECT document FROM conversations WHERE tenant_id IS ? AND user_id = ? AND episode_count > 0
-            {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""  # noqa: S608 – only our own names are inserted
+            {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""
         return [CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, *values, limit)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
@@ -441,7 +441,7 @@ class SqliteEpisodes(EpisodeQueries):
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
         select = f"""SELECT {", ".join(FactOfUser._fields)} FROM facts
-            WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC, rowid LIMIT ?"""  # noqa: S608 – only our own names are inserted
+            WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC, rowid LIMIT ?"""
         found = await self._file.select(select, tenant_id, user_id, limit)
         return [FactOfUser._make((*own, orjson.loads(ids), moment_at(ended))) for *own, ids, ended in found]
 
@@ -450,7 +450,7 @@ class SqliteEpisodes(EpisodeQueries):
         key = f"document ->> '$.summary.{field}'"
         sums = ", ".join(f"sum(document ->> '$.summary.usage.{name}')" for name in UsageTotals._fields[2:])
         select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
-            FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""  # noqa: S608 – only our own names are inserted
+            FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""
         return [UsageTotals(*found) for found in await self._file.select(select)]
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
@@ -459,7 +459,7 @@ class SqliteEpisodes(EpisodeQueries):
         select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), {sums}
             FROM participants AS p JOIN episodes ON id = episode_id
             WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ifnull(?3, '')
-            GROUP BY user_id ORDER BY user_id LIMIT ?4"""  # noqa: S608 – only our own names are inserted
+            GROUP BY user_id ORDER BY user_id LIMIT ?4"""
         found = await self._file.select(select, tenant_id, prefix, after, limit)
         return [
             UserTotals(user, conversations, episodes, moment_at(last), *counts)
@@ -471,7 +471,7 @@ class SqliteEpisodes(EpisodeQueries):
         return int(found)
 
     async def _episodes(self, wanted: str, *values: Any) -> list[Any]:
-        select = f"SELECT deleted, document FROM episodes WHERE {wanted}"  # noqa: S608 – only our own names are inserted
+        select = f"SELECT deleted, document FROM episodes WHERE {wanted}"
         return [
             (DELETED if deleted else STORED).validate_json(document)
             for deleted, document in await self._file.select(select, *values)
@@ -521,17 +521,17 @@ class SqliteMessages(MessageArchive):
 
     async def _label(self, episode_id: str, keys: Sequence[str]) -> None:
         def write(connection: apsw.Connection) -> None:
-            change = f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
+            change = f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}"
             connection.execute(change, (episode_id, _json(keys)))
             if scope := agent_scope(episode_id):  # a user's message may be in an episode of each agent
-                held = [(key, scope) for key in keys]
-                connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
+                label = f"SELECT key, ? FROM messages WHERE key IN {LISTED} AND NOT deleted"
+                connection.execute(f"INSERT OR IGNORE INTO message_scopes (key, scope) {label}", (scope, _json(keys)))
 
         await self._file.write(write)
 
     async def _keys(self, selection: Selection) -> list[str]:
         wanted, values = _selected(selection)
-        select = f"SELECT key FROM messages WHERE {wanted} LIMIT {SCAN_SIZE}"  # noqa: S608 – only our own names are inserted
+        select = f"SELECT key FROM messages WHERE {wanted} LIMIT {SCAN_SIZE}"
         return [key for (key,) in await self._file.select(select, *values)]
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
@@ -547,7 +547,7 @@ class SqliteMessages(MessageArchive):
 
     async def count(self, selection: Selection) -> Counted:
         wanted, values = _selected(selection)
-        select = f"SELECT count(*), ifnull(sum(tokens), 0), ifnull(sum(skipped), 0) FROM messages WHERE {wanted}"  # noqa: S608 – only our own names are inserted
+        select = f"SELECT count(*), ifnull(sum(tokens), 0), ifnull(sum(skipped), 0) FROM messages WHERE {wanted}"
         [found] = await self._file.select(select, *values)
         return Counted(*found)
 
@@ -561,7 +561,7 @@ class SqliteMessages(MessageArchive):
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         select = f"""SELECT key, content, role, sent_at,
             CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, message ->> 'author', user_id
-            FROM messages WHERE key IN {LISTED} AND NOT deleted"""  # noqa: S608 – only our own names are inserted
+            FROM messages WHERE key IN {LISTED} AND NOT deleted"""
         found = await self._file.select(select, _json(keys))
         return {
             key: MessageText(content[:characters], role, moment_at(sent_at), *who)
@@ -576,7 +576,9 @@ class SqliteMessages(MessageArchive):
 
         def delete(connection: apsw.Connection) -> int:
             values = (milliseconds(before), limit)
-            return len(rows(connection, f"DELETE FROM messages WHERE rowid IN ({older}) RETURNING 1", values))  # noqa: S608 – only our own names are inserted
+            keys = rows(connection, f"DELETE FROM messages WHERE rowid IN ({older}) RETURNING key", values)
+            connection.executemany("DELETE FROM message_scopes WHERE key = ?", keys)
+            return len(keys)
 
         if found := await self._file.write(delete):
             await self._file.empty_log()
@@ -584,7 +586,7 @@ class SqliteMessages(MessageArchive):
 
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
         select = f"""SELECT rowid, {", ".join(StoredMessage._fields)} FROM messages
-            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608 – only our own names are inserted
+            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""
         last = 0
         while page := await self._file.select(select, last):
             for _, *found in page:
@@ -592,7 +594,7 @@ class SqliteMessages(MessageArchive):
             last = page[-1][0]
 
     async def _where(self, wanted: str, *values: Any) -> dict[str, ArchivedMessage | DeletedMessage]:
-        select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"  # noqa: S608 – only our own names are inserted
+        select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"
         return {found[0]: _message(found) for found in await self._file.select(select, *values)}
 
 
@@ -608,7 +610,7 @@ def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
 
 
 def _known(connection: apsw.Connection, key: str) -> Kept | None:
-    select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"  # noqa: S608 – only our own names are inserted
+    select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"
     found = rows(connection, select, (key,))
     return Kept(_message(found[0]), bool(found[0][-2]), found[0][-1]) if found else None
 
@@ -616,7 +618,7 @@ def _known(connection: apsw.Connection, key: str) -> Kept | None:
 def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
     if isinstance(kept.state, DeletedMessage):
         for table in ("messages", "message_scopes"):
-            connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – only our own names are inserted
+            connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))
         insert(connection, "messages", {"key": key, "deleted": True, "changed": kept.state.changed})
         return
     message = kept.state.message
@@ -722,7 +724,7 @@ def _replaced(
     was = {f"was_{name}": value for name, value in {**key, **version}.items()}
     own = " AND ".join(f"{name} = :was_{name}" for name in (*key, *version))
     changed = ", ".join(f"{name} = :{name}" for name in row)
-    return bool(rows(connection, f"UPDATE {table} SET {changed} WHERE {own} RETURNING 1", {**row, **was}))  # noqa: S608 – only our own names are inserted
+    return bool(rows(connection, f"UPDATE {table} SET {changed} WHERE {own} RETURNING 1", {**row, **was}))
 
 
 async def _conversations(
@@ -730,7 +732,7 @@ async def _conversations(
 ) -> list[str]:
     """Return a page of the conversations of rows that name the user, each once."""
     select = f"""SELECT DISTINCT conversation_id FROM {table} WHERE tenant_id IS ? AND user_id = ?
-        AND conversation_id > ? ORDER BY conversation_id LIMIT ?"""  # noqa: S608 – only our own names are inserted
+        AND conversation_id > ? ORDER BY conversation_id LIMIT ?"""
     return [name for (name,) in await file.select(select, tenant_id, user_id, after or "", limit)]
 
 

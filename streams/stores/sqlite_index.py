@@ -155,7 +155,7 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
     # the user is compared again: whatever was found, no other user's episode is returned
     select = f"""SELECT episode_id, conversation_id, message_ids, started_at, ended_at, points.packed,
         coalesce(vectors.packed, x'') FROM json_each(:ids) CROSS JOIN {POINTS} LEFT JOIN vectors ON vectors.id = point
-        WHERE finders.id = json_each.value AND {allowed.condition}"""  # noqa: S608 – only our own names are inserted
+        WHERE finders.id = json_each.value AND {allowed.condition}"""
     values = {**allowed.values, "ids": orjson.dumps(list(found)).decode()}
     return [_candidate(*point) for point in rows(connection, select, values)]
 
@@ -176,15 +176,15 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
     if not words:
         return []
     # The unary plus keeps SQLite from running the whole match once for each of these rows, which takes seconds.
-    only = "" if allowed.is_every else f"AND +rowid IN (SELECT finders.id FROM {POINTS} WHERE {allowed.condition})"  # noqa: S608 – only our own names are inserted
-    select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – only our own names are inserted
+    only = "" if allowed.is_every else f"AND +rowid IN (SELECT finders.id FROM {POINTS} WHERE {allowed.condition})"
+    select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"
     values = {**allowed.values, "match": " OR ".join(words), "most": max(DEPTH, query.k)}
     return [row for (row,) in rows(connection, select, values)]
 
 
 def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
     """Return the rarest of those words that are in any episode. Words in MATCHED or more count as equally rare."""
-    select = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MATCHED})"  # noqa: S608 – only our own names are inserted
+    select = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MATCHED})"
     counts = {word: connection.execute(select, (word,)).get for word in words}
     found = sorted(filter(counts.get, counts), key=lambda word: counts[word])
     before = accumulate((counts[word] for word in found), initial=0)
@@ -200,7 +200,7 @@ def _by_vector(
 ) -> list[int]:
     """Among the newest allowed episodes, find those with the most similar signs of a message."""
     select = f"""SELECT finders.id, signs FROM {POINTS}
-        WHERE {allowed.condition} AND model IS :model AND signs IS NOT NULL ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted
+        WHERE {allowed.condition} AND model IS :model AND signs IS NOT NULL ORDER BY started_at DESC LIMIT :most"""
     found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
     if not found:
         return []

@@ -426,3 +426,13 @@ async def test_messages_are_read_on_from_a_place(messages: MessageArchive) -> No
         found.append(page[0].message.id)
         before = page[0].offset
     assert found == ["m2", "m1", "m0"]
+
+
+async def test_nothing_is_left_of_a_message_that_expired_in_an_agents_episode(messages: MessageArchive) -> None:
+    again = archived(agent_id="x")
+    await messages.put_many([again])
+    await messages.assign("c1/x:1", [again])
+    assert await messages.expire(NOON + timedelta(days=1), 1) == 1
+    await messages.assign("c1/x:1", [], ["c1:m1"])
+    await messages.put_many([again])
+    assert await newest(messages, Selection("c1", None, "x", unsummarised=True)) == ["m1"]
