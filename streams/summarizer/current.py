@@ -3,13 +3,22 @@
 A message that was deleted, or must no longer be summarized, is left out; an edited one has its latest content.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 import orjson
 
-from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, SummaryCreated
+from afterword.schemas import (
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeMessage,
+    EpisodeMetrics,
+    InvalidRecord,
+    MessageCreated,
+    Source,
+    SummaryCreated,
+)
 from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
 from afterword.streams.stores.episodes import Inputs, StoredEpisode
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage
@@ -84,6 +93,28 @@ def _newest(known: EpisodeMessage | None, state: MessageState | None) -> Episode
     return EpisodeMessage(**fields, offset=state.offset, changed=None if state.changed == NEVER else state.changed)
 
 
+def nothing_left(core_ids: Iterable[str], offset: int) -> Current:
+    """Return the state of an episode whose messages were all deleted at this offset."""
+    return Current(inputs=tuple((name, offset) for name in core_ids), changes=frozenset([offset]))
+
+
+def without_expired(
+    stored: StoredEpisode, read: Current, states: Mapping[str, MessageState], amended: EpisodeAmended
+) -> Current:
+    """Return what a change leaves of an episode that cannot be summarized again, because messages have expired.
+
+    It stays as it is, or is deleted as a whole if a message leaves it. Raises: InvalidRecord for an edit.
+    """
+    name = amended.message_id or ""
+    if name not in dict(stored.inputs):
+        return Current(core=read.core, inputs=stored.inputs)
+    state = states.get(name)
+    leaves = isinstance(state, ArchivedMessage) and state.message.skip_summarization
+    if amended.change == "edited" and not leaves:
+        raise InvalidRecord("expired", "some of the episode's messages have expired in the archive: it stays as it is")
+    return nothing_left([name], amended.offset)
+
+
 def of_event(episode: EpisodeClosed, now: Current) -> EpisodeClosed:
     """Return an event's episode with the messages that are left."""
     if (now.core, now.overlap) == (episode.messages, episode.overlap):
@@ -143,3 +174,17 @@ def _first(names: Sequence[str], room: int) -> tuple[str, ...]:
 
 def _size(names: Sequence[str]) -> int:
     return len(orjson.dumps(names))
+
+
+def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:
+    """Return a message of an episode as the archive stores it, without its metadata."""
+    return ArchivedMessage(
+        MessageCreated(
+            conversation_id=episode.conversation_id,
+            tenant_id=episode.tenant_id,
+            **{name: getattr(message, name) for name in CARRIED},
+        ),
+        partition=episode.source.partition,
+        offset=episode.source.first_offset if message.offset is None else message.offset,
+        changed=changed_at(message),
+    )

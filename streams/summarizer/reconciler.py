@@ -12,7 +12,7 @@ the partition could store a revision that nobody announces.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
@@ -25,10 +25,8 @@ from afterword.schemas import (
     ConversationUpdated,
     EpisodeAmended,
     EpisodeClosed,
-    EpisodeMessage,
     EpisodeRedo,
     InvalidRecord,
-    MessageCreated,
     MessageDeleted,
     MessageEdited,
     Quality,
@@ -37,7 +35,6 @@ from afterword.schemas import (
     Usage,
 )
 from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.episodes import CARRIED
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
 from afterword.streams.errors import AfterwordError, ProviderError
@@ -58,7 +55,16 @@ from afterword.streams.stores.episodes import (
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
 from afterword.streams.summarizer.conversations import Conversations, History, Scope, event_of
-from afterword.streams.summarizer.current import Current, MessageState, changed_at, current, of_event, of_stored
+from afterword.streams.summarizer.current import (
+    Current,
+    archived,
+    changed_at,
+    current,
+    nothing_left,
+    of_event,
+    of_stored,
+    without_expired,
+)
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -503,28 +509,6 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
     return Step.RENEW if is_before and (task.closed is not None or offset in read.changes) else Step.KEEP
 
 
-def nothing_left(core_ids: Iterable[str], offset: int) -> Current:
-    """Return the state of an episode whose messages were all deleted at this offset."""
-    return Current(inputs=tuple((name, offset) for name in core_ids), changes=frozenset([offset]))
-
-
-def without_expired(
-    stored: StoredEpisode, read: Current, states: Mapping[str, MessageState], amended: EpisodeAmended
-) -> Current:
-    """Return what a change leaves of an episode that cannot be summarized again, because messages have expired.
-
-    It stays as it is, or is deleted as a whole if a message leaves it. Raises: InvalidRecord for an edit.
-    """
-    name = amended.message_id or ""
-    if name not in dict(stored.inputs):
-        return Current(core=read.core, inputs=stored.inputs)
-    state = states.get(name)
-    leaves = isinstance(state, ArchivedMessage) and state.message.skip_summarization
-    if amended.change == "edited" and not leaves:
-        raise InvalidRecord("expired", "some of the episode's messages have expired in the archive: it stays as it is")
-    return nothing_left([name], amended.offset)
-
-
 def change_of(amended: EpisodeAmended) -> ArchiveChange:
     """Return the change to the archive that an amendment describes."""
     whose: dict[str, Any] = {"conversation_id": amended.conversation_id, "tenant_id": amended.tenant_id}
@@ -553,20 +537,6 @@ def identity(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tupl
         return (one := existing(stored)).core_ids, one.overlap_ids, one.last_offset
     core, overlap = (tuple(message.id for message in some) for some in (closed.messages, closed.overlap))
     return core, overlap, closed.source.last_offset
-
-
-def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:
-    """Return a message of an episode as the archive stores it, without its metadata."""
-    return ArchivedMessage(
-        MessageCreated(
-            conversation_id=episode.conversation_id,
-            tenant_id=episode.tenant_id,
-            **{name: getattr(message, name) for name in CARRIED},
-        ),
-        partition=episode.source.partition,
-        offset=episode.source.first_offset if message.offset is None else message.offset,
-        changed=changed_at(message),
-    )
 
 
 def revision_after(before: Episode | None, episode_id: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from afterword.streams.summarizer.retrying import Deadline
 MAX_SUMMARY_LENGTH = 1000
 """Maximum number of characters of the long summary, unless the settings say otherwise."""
 SHORT_CHARACTERS = 8_000
-"""Messages of this length are read in a few milliseconds."""
+"""Texts of this length are read in a few milliseconds."""
 EXTRACTIVE = "extractive_provider"
 """`quality.reason` if no LLM is configured: a summary without an LLM is always marked."""
 
@@ -61,10 +61,10 @@ class SummaryRequest:
         return FIELDS if self.wants_rolling else FIELDS[:3]
 
     async def read(self, call: Callable[[], T]) -> T:
-        """Call something that reads the messages: in a thread if they are long, so that other lanes continue."""
+        """Call something that reads these texts: in a thread if they are long, so that other lanes continue."""
         messages = (*self.episode.overlap, *self.episode.messages)
-        is_short = sum(len(message.content) for message in messages) <= SHORT_CHARACTERS
-        return call() if is_short else await asyncio.to_thread(call)
+        characters = len(self.previous_rolling) + sum(len(message.content) for message in messages)
+        return call() if characters <= SHORT_CHARACTERS else await asyncio.to_thread(call)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.stores.episodes import MOST_REVISIONS, find_conversation
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.summarizer.conversations import MOST_BEFORE
-from afterword.streams.summarizer.reconciler import archived as archived_message
+from afterword.streams.summarizer.current import archived as archived_message
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import NOON, a_cause, a_closed_episode
