@@ -70,15 +70,6 @@ class Owner(NamedTuple):
         return self.user_id in (ANYONE, user_id) and self.tenant_id in (ANYONE, tenant_id)
 
 
-class ContextRequest(NamedTuple):
-    """A conversation, or an agent's part of it, and the size of the context to load."""
-
-    conversation_id: str
-    agent_id: str | None
-    keep_recent: int
-    max_tokens: int
-
-
 class Context(Model):
     """A condensed conversation, for an agent that continues it.
 
@@ -216,32 +207,38 @@ class ContextWindow(NamedTuple):
 
 
 async def read_context(
-    episodes: EpisodeStore, archive: MessageArchive, request: ContextRequest, begun: Conversation | MessageCreated
+    episodes: EpisodeStore,
+    archive: MessageArchive,
+    selection: Selection,
+    begun: Conversation | MessageCreated,
+    keep_recent: int,
+    max_tokens: int,
 ) -> Context:
-    """Read the context of a conversation, which is given by its first message if nothing is summarized yet.
+    """Read the context of a conversation or of an agent's part of it.
 
+    `begun` is the conversation's first message if nothing is summarized yet. The selection is of all its messages.
     It takes a handful of calls. The number of messages loaded is limited by `max_tokens` and MOST_MESSAGES, however
     long the conversation is. Raises: StoreUnavailable.
     """
-    known, tenant = begun if isinstance(begun, Conversation) else None, begun.tenant_id
-    uncovered = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
+    known = begun if isinstance(begun, Conversation) else None
+    uncovered = replace(selection, unsummarised=known is not None)
     counted = await archive.count(uncovered)
-    stored = await _summaries(episodes, request, known) if known else Summaries()
-    room = max(0, request.max_tokens - FRAME_TOKENS)
+    stored = await _summaries(episodes, selection, known) if known else Summaries()
+    room = max(0, max_tokens - FRAME_TOKENS)
     # in threads here and below, because large texts take long enough to delay other requests
     summaries = await asyncio.to_thread(fit_into, stored, room // SUMMARY_SHARE)
-    window, omitted = await _window(archive, request, uncovered, counted, room - summaries.cost)
+    window, omitted = await _window(archive, uncovered, counted, keep_recent, room - summaries.cost)
     if not window.messages:
         summaries = await asyncio.to_thread(fit_into, stored, room)
     tokens_full = counted.tokens + (known.token_count if known else 0)
     events_full = counted.messages + (known.message_count if known else 0)
     verbatim = None
-    if known and request.keep_recent and window.tokens + summaries.tokens >= tokens_full:
-        verbatim = await _verbatim(archive, request, tenant, events_full)
+    if known and keep_recent and window.tokens + summaries.tokens >= tokens_full:
+        verbatim = await _verbatim(archive, selection, events_full, keep_recent, room)
     if verbatim is not None:
         summaries, window, omitted = Summaries(), verbatim, 0
     return Context(
-        conversation_id=request.conversation_id,
+        conversation_id=selection.conversation_id,
         title=summaries.title,
         rolling_summary="\n".join(summaries.rolling),
         recent_summaries=summaries.recent,
@@ -258,7 +255,7 @@ async def read_context(
 
 
 async def _verbatim(
-    archive: MessageArchive, request: ContextRequest, tenant: str | None, events_full: int
+    archive: MessageArchive, selection: Selection, events_full: int, keep_recent: int, max_tokens: int
 ) -> ContextWindow | None:
     """Return all messages of a conversation if they fit; None if not, or if the archive lacks some of them.
 
@@ -266,23 +263,22 @@ async def _verbatim(
     """
     if events_full > MOST_MESSAGES:
         return None
-    whole = Selection(request.conversation_id, tenant, request.agent_id)
-    found = await newest_messages(archive, whole, events_full)
-    last = {archived.message.id for archived in found[: request.keep_recent]}
+    found = await newest_messages(archive, selection, events_full)
+    last = {archived.message.id for archived in found[:keep_recent]}
     shown = [a.message for a in found if not a.message.skip_summarization or a.message.id in last]
-    if len(found) < events_full or await asyncio.to_thread(_cost, shown) > request.max_tokens - FRAME_TOKENS:
+    if len(found) < events_full or await asyncio.to_thread(_cost, shown) > max_tokens:
         return None
     return ContextWindow(tuple(reversed(shown)), await asyncio.to_thread(_tokens, shown))
 
 
-async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Conversation) -> Summaries:
+async def _summaries(episodes: EpisodeStore, selection: Selection, known: Conversation) -> Summaries:
     rows = await episodes.rows(known.conversation_id)
     texts = tuple(row.content for row in rows if row.content)
     covered = rows[-1].last_ordinal if rows else 0
     behind = min(known.last_ordinal - covered, MOST_BEHIND)
     if behind <= 0:
         return Summaries(known.title, texts)
-    found = await episodes.latest(request.conversation_id, behind, agent_id=request.agent_id)
+    found = await episodes.latest(selection.conversation_id, behind, agent_id=selection.agent_id)
     behind_row = (e.summary for e in reversed(found) if covered < e.summary.ordinal <= known.last_ordinal)
     recent = tuple(summary.short_summary for summary in behind_row if summary.short_summary)
     return Summaries(known.title, texts, recent)
@@ -319,9 +315,9 @@ def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
 
 
 async def _window(
-    archive: MessageArchive, request: ContextRequest, uncovered: Selection, counted: Counted, max_tokens: int
+    archive: MessageArchive, uncovered: Selection, counted: Counted, keep_recent: int, max_tokens: int
 ) -> tuple[ContextWindow, int]:
-    recent = min(request.keep_recent, MOST_MESSAGES)
+    recent = min(keep_recent, MOST_MESSAGES)
     # at least as many as the last ones, to know which of those are pending
     loaded = await newest_messages(archive, uncovered, recent, max_tokens * CHARACTERS_A_TOKEN)
     pending = {one.message.id for one in loaded if not (uncovered.unsummarised and one.message.skip_summarization)}

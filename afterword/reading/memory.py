@@ -18,7 +18,6 @@ from afterword.reading.context import (
     MOST_LOADED,
     Anyone,
     Context,
-    ContextRequest,
     Owner,
     newest_messages,
     read_context,
@@ -458,8 +457,8 @@ class Memory:
         if profile and begun.user_id:
             known = await self.profile(begun.user_id, begun.tenant_id, max_tokens // PROFILE_SHARE)
             max_tokens -= known.tokens
-        request = ContextRequest(conversation_id, agent_id, recent, max_tokens)
-        found = await read_context(self._episodes, self._messages, request, begun)
+        selection = Selection(conversation_id, begun.tenant_id, agent_id)
+        found = await read_context(self._episodes, self._messages, selection, begun, recent, max_tokens)
         return found.model_copy(update={"profile": known})
 
     async def episodes(
