@@ -19,9 +19,7 @@ from afterword.operating.evidence import (
     open_evidence,
     read_deployment,
     scope_name,
-    until_finished,
 )
-from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import ReadProgress, open_log
 from afterword.streams.segmenter.conversation import activated, deactivated, recipients
@@ -313,19 +311,14 @@ WHERE offset < archived_to AND NOT may_have_expired AND message NOT IN (SELECT m
 -- archived_differently: archived content differs from what was produced
 -- The content must be that of the record it was archived from, or of any record of the message if that record is gone.
 SELECT named(s.conversation, s.partition, s.offset) FROM standing AS s JOIN document AS d ON d.message = s.message
-WHERE s.is_first AND d.content IS NOT NULL AND d.changed < 0
-AND NOT (s.partition = d.partition AND s.offset = d.offset AND s.content = d.content) AND CASE
-    WHEN EXISTS (
-        SELECT 1 FROM standing AS o
+WHERE s.is_first AND d.content IS NOT NULL AND d.changed < 0 AND COALESCE(
+    (
+        SELECT o.content <> d.content FROM standing AS o
         WHERE o.message = d.message AND o.partition = d.partition AND o.offset = d.offset
-    ) THEN NOT EXISTS (
-        SELECT 1 FROM standing AS o WHERE o.message = d.message
-        AND o.partition = d.partition AND o.offset = d.offset AND o.content = d.content
-    )
-    ELSE NOT :messages_truncated AND NOT EXISTS (
-        SELECT 1 FROM standing AS o WHERE o.message = d.message AND o.content = d.content
-    )
-END
+    ),
+    NOT :messages_truncated
+    AND NOT EXISTS (SELECT 1 FROM standing AS o WHERE o.message = d.message AND o.content = d.content)
+)
 
 -- ordinal_gap: ordinals are not 1, 2, 3 …
 SELECT scope || ' has ' || MIN(ordinal) || ' to ' || MAX(ordinal) || ' in ' || COUNT(*) || ' episodes'
@@ -549,15 +542,11 @@ async def run(settings: Settings, wait_seconds: float = 0, progress: ReadProgres
     report's `missing` says what was left by then. Pending messages are not waited for. `progress` is called with what
     is being done, how much of it is done, and the total.
 
-    Raises: BrokerUnavailable, StoreUnavailable, TopicStalled, NoRoom.
+    Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
     with broker_errors(settings.kafka.bootstrap_servers), open_evidence() as evidence:
         async with open_log(settings.kafka) as log:
-            topics = await log.topics()
-            if settings.kafka.messages_topic not in topics:
-                raise TopicMissing(topic=settings.kafka.messages_topic)
-            missing = await until_finished(log, settings.kafka, wait_seconds, progress) if wait_seconds else None
-            await read_deployment(settings, log, topics, evidence, progress)
+            missing = await read_deployment(settings, log, evidence, wait_seconds, progress)
         report = judge(evidence)
     report.missing = missing
     return report

@@ -39,6 +39,7 @@ from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import CE_ID, header
 from afterword.schemas.ids import conversation_of_scope, episode_id, message_key
 from afterword.streams.errors import AfterwordError, RowUnreadable
+from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import Log, ReadProgress, Take
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
@@ -176,7 +177,7 @@ class Circumstances:
     episodes_truncated: bool = False
     summaries_truncated: bool = False
     has_current: bool = False
-    """Whether the compacted topics exist."""
+    """Whether there are compacted topics."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -189,12 +190,8 @@ class Evidence:
     def __init__(self, database: sqlite3.Connection) -> None:
         self.circumstances = Circumstances()
         self._database = database
-        for pragma in (
-            f"cache_size = -{CACHE_KIB}",
-            "journal_mode = off",
-            "synchronous = off",
-            "locking_mode = exclusive",
-        ):
+        database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive"):
             database.execute(f"PRAGMA {pragma}")
         database.create_function("named", 3, _named, deterministic=True)
         self.run_all("BEGIN;\n" + TABLES)  # a single transaction, because each one would write out its changes
@@ -253,9 +250,11 @@ def _named(conversation: str, partition: int, offset: int) -> str:
 
 
 async def read_deployment(
-    settings: Settings, log: Log, topics: set[str], evidence: Evidence, progress: ReadProgress
-) -> None:
+    settings: Settings, log: Log, evidence: Evidence, wait_seconds: float, progress: ReadProgress
+) -> dict[str, int] | None:
     """Read everything into the tables, in an order in which work in progress never looks like a loss.
+
+    Before that, wait up to `wait_seconds`, and return what `until_finished` does.
 
     Topics, groups and stores are not read at one instant. The groups' offsets come first, then the segmenter's state,
     the ends of `episode.closed`, `summary.created` and `messages`, and finally the stores and those topics up to their
@@ -264,10 +263,11 @@ async def read_deployment(
     kafka, episodes, retention = settings.kafka, settings.episodes, settings.retention
     changelogs = {table: kafka.changelog(table) for table in (MESSAGES, CONVERSATIONS)}  # read in this order
     takes = TopicReader(evidence, kafka, settings.redaction.of_records()).takes()
-    outputs = [topic for topic in (kafka.episodes_topic, *changelogs.values()) if topic in topics]
+    await require_topics(kafka, *takes, *changelogs.values())
+    missing = await until_finished(log, kafka, wait_seconds, progress) if wait_seconds else None
 
     async def work_done() -> tuple[object, object]:
-        ends = (await log.extent(outputs)).ends if outputs else None
+        ends = (await log.extent([kafka.episodes_topic, *changelogs.values()])).ends
         return await log.committed(kafka.segmenter_id, kafka.messages_topic), ends
 
     before = await work_done()
@@ -277,10 +277,9 @@ async def read_deployment(
     # Compaction removes old values from the changelogs, so they are read now, before the events; see SegmenterState.
     state = SegmenterState()
     for table, changelog in changelogs.items():
-        if changelog in topics:
-            await log.read(changelog, partial(state.take, table), progress)
+        await log.read(changelog, partial(state.take, table), progress)
     state.add_to(evidence)
-    extent = await log.extent([topic for topic in takes if topic in topics])
+    extent = await log.extent(list(takes))
     async with open_stores(settings) as stores:
         what = "reading topics and stores"
         await gather_or_cancel(log.read_all(extent, takes, what, progress), read_stores(stores, evidence))
@@ -292,13 +291,8 @@ async def read_deployment(
     # A worker removes what has expired by its own clock.
     soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)
     oldest_message, oldest_episode = retention.messages_before(soon), retention.episodes_before(soon)
-    notes = [f"topic {topic} does not exist" for topic in (*changelogs.values(), *takes) if topic not in topics]
-    truncated = [
-        topic
-        for topic in (kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic)
-        if topic in extent.truncated
-    ]
-    notes += [f"the oldest records of {one} were deleted, so what depends on them is not judged" for one in truncated]
+    judged = kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic
+    truncated = [topic for topic in judged if topic in extent.truncated]
     evidence.circumstances = Circumstances(
         dedupe_window=episodes.dedupe_window,
         forget_after_ms=episodes.forget_after_ms,
@@ -309,9 +303,10 @@ async def read_deployment(
         messages_truncated=kafka.messages_topic in truncated,
         episodes_truncated=kafka.episodes_topic in truncated,
         summaries_truncated=kafka.summaries_topic in truncated,
-        has_current=kafka.current_state and topics.issuperset(kafka.current_topics),
-        notes=notes,
+        has_current=kafka.current_state,
+        notes=[f"the oldest records of {one} were deleted, so what depends on them is not judged" for one in truncated],
     )
+    return missing
 
 
 async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress) -> None:
