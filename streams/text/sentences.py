@@ -29,8 +29,8 @@ _MONTHS = word_set("sentences", "months")
 _ORDINAL_FOLLOWS = word_set("sentences", "ordinal_follows")
 _STARTS = word_set("sentences", "starts")
 _WORD = re.compile(r"\w{1,20}")
-_SIGNS = re.compile(r"\W*")
-_LIST_NUMBER = re.compile(r"\d{1,3}\.")
+_FIRST_LETTER = re.compile(r"\W{0,40}(\w)")
+_LIST_NUMBER = re.compile(r"\W{0,40}\d{1,3}\.")
 _WHOLE_WORD = re.compile(r"(?:\w{4,}|\d+[a-z]+)\.")
 """Ends a sentence of somebody who writes no capital letters. Shorter words may be abbreviations, numbers ordinals."""
 
@@ -63,13 +63,11 @@ _UNSPACED = re.compile(
 
 def split_sentences(text: str) -> list[str]:
     """Split a text into sentences, stripped and not empty; a line break also ends one. Linear in the text's length."""
-    sentences, start, first_word = [], 0, _after_signs(text, 0)
+    sentences, start = [], 0
     for found in _BREAK.finditer(text):
-        if found.end() > start and _ends(text, start, first_word, found):
+        if found.end() > start and _ends(text, start, found):
             sentences.append(text[start : found.end()].strip())
             start = found.end()
-            # do not read the same leading signs again for each sentence
-            first_word = first_word if first_word >= start else _after_signs(text, start)
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
@@ -85,20 +83,17 @@ def first_sentences(text: str, most: int) -> str:
     return text[:end]
 
 
-def _after_signs(text: str, start: int) -> int:
-    found = _SIGNS.match(text, start)
-    return found.end() if found else start
-
-
-def _ends(text: str, start: int, first_word: int, found: re.Match[str]) -> bool:
+def _ends(text: str, start: int, found: re.Match[str]) -> bool:
     if found["soft"] is None or "\n" in found[0]:
         return True
     words = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()].rsplit(None, 2)[-2:]
+    first = _FIRST_LETTER.match(text, start)
+    begins_small = first is not None and first[1].islower()
     if text[found.end() : found.end() + 1].islower() and not (
-        text[first_word].islower() and words and _WHOLE_WORD.fullmatch(words[-1])
+        begins_small and words and _WHOLE_WORD.fullmatch(words[-1])
     ):
         return False
-    if _LIST_NUMBER.fullmatch(text, first_word, found.start()):
+    if _LIST_NUMBER.fullmatch(text, start, found.start()):
         return False
     if len(words) > 1 and words[0].endswith(":") and _LIST_NUMBER.fullmatch(words[1]):
         return False

@@ -4,6 +4,7 @@ Deterministic, without a network or a model.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import groupby
@@ -191,13 +192,8 @@ def cut_to_tokens(text: str, max_tokens: int) -> str:
     """Cut a text to at most `max_tokens` tokens, at the end of a word and with an ellipsis."""
     if count_tokens(text) <= max_tokens:
         return text
-    fits, too_long = 0, len(text)
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if count_tokens(text[:middle].rstrip() + ELLIPSIS) <= max_tokens:
-            fits = middle
-        else:
-            too_long = middle
+    too_long = bisect_right(range(len(text)), max_tokens, key=lambda end: count_tokens(text[:end].rstrip() + ELLIPSIS))
+    fits = max(too_long - 1, 0)
     return text[: word_end(text, fits)].rstrip(" ,;:…，、\n") + ELLIPSIS
 
 
