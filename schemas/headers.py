@@ -8,7 +8,14 @@ import orjson
 
 from afterword.schemas.base import rfc3339
 from afterword.schemas.ids import escape, message_key
-from afterword.schemas.messages import INPUT_TYPES, ConversationDeleted, ConversationFlush, InputEvent, MessageCreated
+from afterword.schemas.messages import (
+    INPUT_TYPES,
+    MESSAGE_CREATED,
+    ConversationDeleted,
+    ConversationFlush,
+    InputEvent,
+    MessageCreated,
+)
 
 Headers = list[tuple[str, bytes]]
 
@@ -124,17 +131,15 @@ TYPES = {model: name for name, model in INPUT_TYPES.items()}
 class ProducerRecord(NamedTuple):
     """One record for `messages`. Its key is the conversation's id in UTF-8."""
 
+    event_type: str
     conversation_id: str
+    tenant_id: str | None
     value: bytes
     headers: Headers
-    is_message: bool = True
-    tenant_id: str | None = None
-    is_flush: bool = False
 
 
 def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: bytes | None = None) -> ProducerRecord:
     """Build the record of an event. `value` is its JSON, if the caller has it already."""
-    is_message = isinstance(event, MessageCreated)
     event_type, time = TYPES[type(event)], now
     event_id = escape(event.conversation_id)
     if not isinstance(event, ConversationFlush | ConversationDeleted):
@@ -143,7 +148,8 @@ def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: byt
         time = event.sent_at or now
     else:  # a message may be changed several times
         event_id = f"{event_id}:{event_type.rpartition('.')[2]}:{int(now.timestamp() * 1000)}"
-    # an edit may set a field to its default; a message need not repeat it
-    value = value or event.model_dump_json(exclude_defaults=is_message, exclude_unset=not is_message).encode()
-    headers, is_flush = cloud_event(event_type, event_id, source, time), isinstance(event, ConversationFlush)
-    return ProducerRecord(event.conversation_id, value, headers, is_message, event.tenant_id, is_flush)
+    if value is None:  # an edit may set a field to its default; a message need not repeat it
+        is_message = event_type == MESSAGE_CREATED
+        value = event.model_dump_json(exclude_defaults=is_message, exclude_unset=not is_message).encode()
+    headers = cloud_event(event_type, event_id, source, time)
+    return ProducerRecord(event_type, event.conversation_id, event.tenant_id, value, headers)

@@ -15,6 +15,7 @@ from afterword.schemas import ConversationFlush, InputEvent, InvalidRecord, deco
 from afterword.schemas.base import mended
 from afterword.schemas.decoding import json_object
 from afterword.schemas.headers import ProducerRecord, to_record
+from afterword.schemas.messages import CONVERSATION_FLUSH, MESSAGE_CREATED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 from afterword.writing.producer import Producer
@@ -62,10 +63,10 @@ class Produced:
             self.invalid += 1
             if len(self.first_invalid) < INVALID_LINES_NAMED:
                 self.first_invalid.append(line)
-        elif line.is_message:
+        elif line.event_type == MESSAGE_CREATED:
             self.messages += 1
             self.conversation_ids.setdefault(line.conversation_id, line.tenant_id)
-        elif line.is_flush:
+        elif line.event_type == CONVERSATION_FLUSH:
             self.flushes += 1
         else:
             self.amendments += 1

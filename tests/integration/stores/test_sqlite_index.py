@@ -105,14 +105,6 @@ async def test_common_words_find_together_what_none_of_them_finds_alone() -> Non
     assert rarer_elsewhere == ["c3:2", "c3:1"]
 
 
-async def test_a_later_revision_takes_the_place_of_the_earlier_one(index: SqliteIndex) -> None:
-    await put(index, a_summary(1), "a museum")
-    await put(index, a_summary(1, revision=2), "a hotel")
-    await put(index, a_summary(1, revision=1), "a museum")
-    assert await found(index, "museum") == []
-    assert await found(index, "hotel") == ["c1:1"]
-
-
 async def test_quotes_and_operators_of_a_query_are_words(index: SqliteIndex) -> None:
     await put(index, a_summary(1), "hotel")
     for text in ('hotel" OR taxi', "NEAR(hotel taxi)", "summary : hotel", "hotel*", "NOT hotel", "x" * 2000):
