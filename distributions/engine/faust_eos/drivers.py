@@ -42,7 +42,6 @@ Partition = ExactlyOncePartition | AtLeastOncePartition
 HANDOVER_SECONDS = 1.0
 """Time to close a partition that may already have another owner. A begun batch seldom finishes in it, because the new
 owner ends its transaction."""
-NO_GENERATION = -1
 
 
 class Consumer(base.Consumer):
@@ -307,15 +306,14 @@ class RebalanceListener(ConsumerRebalanceListener):
     """Closes partitions that were given away and opens new ones; each partition recovers by itself afterwards.
 
     It uses Kafka's eager protocol: all members ask to join before any of them knows what it keeps. Partitions that stay
-    keep working in the meantime: whoever opens a partition fences its earlier owner, and `TxnOffsetCommit`, as aiokafka
-    sends it, carries no group generation. Only partitions whose records are handled at least once are released first,
-    because their records in hand would be handled again elsewhere.
+    keep working in the meantime: whoever opens a partition fences its earlier owner, even one that missed a whole
+    generation, and `TxnOffsetCommit`, as aiokafka sends it, carries no group generation. Only partitions whose records
+    are handled at least once are released first, because their records in hand would be handled again elsewhere.
     """
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
         self._began = time.monotonic()
-        self._generation = NO_GENERATION
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Prepare for a rebalance, in which any partition may move."""
@@ -337,7 +335,10 @@ class RebalanceListener(ConsumerRebalanceListener):
         """Take up the new assignment."""
         consumer, app = self._consumer, self._consumer.app
         sources = set(assigned)
-        kept = consumer.partitions.keys() & sources if self._follows_the_last_generation() else set()
+        if issubclass(consumer.assignor, StickyPartitionAssignor):  # aiokafka itself never calls this
+            generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+            consumer.assignor.on_generation_assignment(generation)
+        kept = consumer.partitions.keys() & sources
         left, new = consumer.partitions.keys() - kept, sources - kept
         consumer.kafka.pause(*new)
         if left:
@@ -353,16 +354,6 @@ class RebalanceListener(ConsumerRebalanceListener):
         app.engine_metrics.rebalanced(seconds)
         numbers = {"kept": len(kept), "opened": len(new), "closed": len(left)}
         log.info("rebalanced", app=app.conf.id, seconds=round(seconds, 3), **numbers)
-
-    def _follows_the_last_generation(self) -> bool:
-        """Note the group's generation. Return False if a generation was missed, in which others may have had our
-        partitions.
-        """
-        consumer, before = self._consumer, self._generation
-        self._generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
-        if issubclass(consumer.assignor, StickyPartitionAssignor):
-            consumer.assignor.on_generation_assignment(self._generation)  # aiokafka itself never calls this
-        return before != NO_GENERATION and self._generation == before + 1
 
 
 class Store(FaustStore):

@@ -63,13 +63,6 @@ async def test_what_is_given_away_is_closed_before_anything_is_opened() -> None:
     assert consumer.app.flow == [], "to resume it would clear the agent's queue"
 
 
-async def test_after_a_missed_generation_every_partition_is_opened_again() -> None:
-    consumer, listener = await a_member({A: True, B: True}, flowing=True)
-    await consumer.assigned(listener, {A, B}, generations=2)
-    assert consumer.released == [({A, B}, HANDOVER_SECONDS)]
-    assert consumer.taken == [{A, B}]
-
-
 async def test_records_that_would_be_handled_twice_are_finished_before_a_rebalance() -> None:
     consumer, listener = await a_member({A: True, B: True}, flowing=True)
     consumer.works_on = False
@@ -88,7 +81,7 @@ async def test_partitions_with_state_stay_with_their_worker_and_the_later_of_two
     stale.on_assignment(assignment_of(A, B, C))
     stale.on_generation_assignment(1)
     consumer.assignor.on_assignment(assignment_of(B, C))
-    await consumer.assigned(listener, {B, C}, generations=2)
+    await consumer.assigned(listener, {B, C})
     members = {"a": stale.metadata(["in"]), "b": consumer.assignor.metadata(["in"])}
     shared = consumer.assignor.assign(Cluster({"in": 3}), members)
     assert {name: shared[name].partitions() for name in members} == {"a": [A], "b": [B, C]}
@@ -165,9 +158,8 @@ class Worker:
         self.paused.clear()
         self.taken.clear()
 
-    async def assigned(self, listener: RebalanceListener, sources: set[TopicPartition], generations: int = 1) -> None:
-        """Advance the group by this many generations; the worker only sees the last one."""
-        self.coordinator.generation += generations
+    async def assigned(self, listener: RebalanceListener, sources: set[TopicPartition]) -> None:
+        self.coordinator.generation += 1
         await listener.on_partitions_assigned(sources)
 
     async def release(self, sources: Iterable[TopicPartition], within_seconds: float) -> None:
