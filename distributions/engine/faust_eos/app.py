@@ -25,6 +25,7 @@ from faust_eos.health import Readiness, Watchdog, remember_stall, stalls_before
 from faust_eos.kafka import watch_sources
 from faust_eos.metrics import EngineMetrics, measure_regularly
 from faust_eos.options import LIFE_CYCLE, Options, return_freed_memory, spare_the_collector
+from faust_eos.transaction import MAX_REQUEST_BYTES
 
 log = structlog.get_logger()
 
@@ -78,7 +79,7 @@ class App(faust.App):
             stream_wait_empty=True,  # drain before the agents are cancelled
             topic_disable_leader=True,
             topic_allow_declare=False,  # topics are created by the cluster's operator
-            producer_max_request_size=engine.max_request_bytes,
+            producer_max_request_size=MAX_REQUEST_BYTES,
             consumer_auto_offset_reset="earliest",
             broker_max_poll_interval=MAX_POLL_INTERVAL_SECONDS,
             web_enabled=False,

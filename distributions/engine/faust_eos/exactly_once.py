@@ -38,6 +38,8 @@ log = structlog.get_logger()
 
 CANCEL_SECONDS = 6.0
 NOT_TAKEN_WAIT_SECONDS = 0.1
+LINGER_SECONDS = 0.02
+"""Wait between polls of a partition that lags a little; one that has caught up or is far behind does not wait."""
 WITHDRAWN = -1
 """Generation of a message that Faust is to skip: no assignment has this generation."""
 SHORTER = 0.1
@@ -286,7 +288,7 @@ class Session:
         if got:
             position = await kafka.position(source)  # raises if it was given away; `highwater` would assert
             if 0 < (kafka.highwater(source) or 0) - position < options.max_batch:
-                await asyncio.sleep(options.linger_ms / 1000)
+                await asyncio.sleep(LINGER_SECONDS)
 
     async def tick(self, now_ms: int) -> bool:
         """Give the agent keys whose deadlines had passed at `now_ms`; the source offset stays.

@@ -16,6 +16,8 @@ from faust_eos.transaction import Slices
 
 log = structlog.get_logger()
 
+MAX_BATCH_BYTES = 1024 * 1024
+"""Maximum number of bytes of records in one transaction, unless it has only one record."""
 SKIP_SECONDS = 600.0
 """A due key on which the agent fails is skipped for this long."""
 
@@ -77,8 +79,8 @@ class Isolation:
     """The failures of one partition: slice sizes, rejected records and skipped rows. It outlives the sessions."""
 
     def __init__(self, where: str, options: Options, breaker: Breaker, schema: Batches) -> None:
-        self.slices = Slices(options.max_batch, options.max_batch_bytes, options.max_written_bytes)
-        self.ticks = Slices(options.tick_keys, options.max_batch_bytes, options.max_written_bytes)
+        self.slices = Slices(options.max_batch, MAX_BATCH_BYTES, options.max_written_bytes)
+        self.ticks = Slices(options.tick_keys, MAX_BATCH_BYTES, options.max_written_bytes)
         self.breaker = breaker
         self._where = where
         self._reject = schema.reject

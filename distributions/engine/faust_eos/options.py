@@ -21,13 +21,9 @@ class Options:
 
     max_batch: int = 2000
     """Maximum number of records in one transaction."""
-    max_batch_bytes: int = 1024 * 1024
-    """Maximum number of bytes of records in one transaction, unless it has only one record."""
     max_written_bytes: int = 8 * 1024 * 1024
     """Once it has written this many bytes, an agent should take no more records into a transaction: see
     `Batch.most_bytes`."""
-    linger_ms: int = 20
-    """Wait between polls of a partition that lags a little; one that has caught up or is far behind does not wait."""
     transaction_timeout_seconds: float = 15.0
     commit_timeout_seconds: float = 20.0
     """A commit that takes longer is aborted and retried."""
@@ -56,8 +52,6 @@ class Options:
     offset_metadata_bytes: int = 4096
     """Longest metadata of a commit (at-least-once); at most the broker's `offset.metadata.max.bytes`. It limits how far
     beyond an unfinished record others are handled."""
-    max_request_bytes: int = 2 * 1024 * 1024
-    """Largest record; topics with records of that size need a `max.message.bytes` to match."""
     stale_seconds: float = 12 * 3600.0
     """Local state older than this is rebuilt. The default is half of Kafka's default `delete.retention.ms`."""
     source_look_seconds: float = 10.0

@@ -31,6 +31,8 @@ MOST_REQUESTS = 10
 START_SECONDS = 60.0
 """Longest time to open a producer, which waits for its last owner's transaction to end."""
 PRODUCE_BATCH_BYTES = 512 * 1024
+MAX_REQUEST_BYTES = 2 * 1024 * 1024
+"""Largest record; topics with records of that size need a `max.message.bytes` to match."""
 RETRY_BACKOFF_MS = 10
 """Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
 
@@ -145,7 +147,7 @@ class TransactionalProducer:
             linger_ms=0,
             retry_backoff_ms=RETRY_BACKOFF_MS,
             max_batch_size=PRODUCE_BATCH_BYTES,
-            max_request_size=options.max_request_bytes,
+            max_request_size=MAX_REQUEST_BYTES,
         )
         self._partitioner = DefaultPartitioner()
 
