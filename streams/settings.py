@@ -260,14 +260,6 @@ class Kafka(ServerSection):
     ssl_key_password: SecretStr | None = Field(None, description="password of that key")
 
     @property
-    def has_tls(self) -> bool:
-        return self.security_protocol in ("SSL", "SASL_SSL")
-
-    @property
-    def has_sasl(self) -> bool:
-        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
-
-    @property
     def revoke_seconds(self) -> float:
         """Longest time that a member may keep working after it has learned of a rebalance.
 

@@ -323,9 +323,9 @@ def security(kafka: Kafka) -> dict[str, Any]:
     Raises: ConfigurationError if a certificate or key file cannot be used.
     """
     arguments: dict[str, Any] = {"security_protocol": kafka.security_protocol}
-    if kafka.has_tls:
+    if kafka.security_protocol.endswith("SSL"):
         arguments["ssl_context"] = _tls(kafka)
-    if kafka.has_sasl:
+    if kafka.security_protocol.startswith("SASL"):
         has_token = kafka.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
         arguments["sasl_mechanism"] = "OAUTHBEARER" if has_token else kafka.sasl_mechanism
         if has_token:

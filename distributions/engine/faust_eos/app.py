@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -264,9 +264,6 @@ async def _guard(app: App, agents_wait: Callable[[], bool]) -> None:
     except Stalled as error:
         app.engine_metrics.stalled()
         log.error("worker_stalled", app=app.conf.id, stage="watchdog", error_type=error.error_type, problem=str(error))
-        try:
+        with suppress(OSError):  # only the count is lost
             await asyncio.to_thread(remember_stall, app.stalls_file)
-        except OSError as unwritten:
-            failure = type(unwritten).__name__
-            log.warning("stall_not_remembered", app=app.conf.id, stage="watchdog", error_type=failure)
         await app.crash(error)
