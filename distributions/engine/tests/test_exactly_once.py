@@ -111,6 +111,26 @@ def test_a_partition_that_fails_during_a_rebalance_is_opened_after_it_only() -> 
     world.close()
 
 
+def test_a_partition_that_another_worker_had_in_between_goes_on_after_its_records() -> None:
+    """The first worker missed both rebalances, so it keeps its session, which the second worker has fenced."""
+    world = World()
+    first = world.take()
+    world.produce(b"a")
+    world.go_on()
+    first.frozen = True
+    second = world.take()
+    world.produce(b"b")
+    world.go_on()
+    assert world.copied == [b"a", b"b"]
+    second.kill(world.loop)
+    first.frozen = False
+    world.produce(b"c")
+    world.go_on()
+    assert world.copied == [b"a", b"b", b"c"]
+    assert first.error is None
+    world.close()
+
+
 def test_a_batch_that_is_not_begun_when_its_partition_is_given_away_is_skipped() -> None:
     """The agent is busy with another partition, and would find this one's database closed."""
     world = World()
