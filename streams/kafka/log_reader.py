@@ -23,7 +23,6 @@ from aiokafka.errors import (
     for_code,
 )
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
-from aiokafka.structs import OffsetAndMetadata
 
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import admin_client, client_options, start_client
@@ -41,6 +40,7 @@ POLL_MILLISECONDS = 500
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
 """Longer than our transactions may stay open; a longer wait is caused by another producer's."""
+NOTHING = Progress(0)
 FEW = 100
 """If a group lags by no more than this, its records are counted one by one: there may be only transaction markers
 left."""
@@ -94,19 +94,19 @@ class Log:
 
     async def committed(self, group_id: str, topic: str) -> dict[int, int]:
         """Return the group's committed offsets by partition, without partitions that have none."""
-        return {partition: found.offset for partition, found in (await self._committed(group_id, topic)).items()}
+        return {partition: done.offset for partition, done in (await self._progress(group_id, topic)).items()}
 
-    async def _committed(self, group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
+    async def _progress(self, group_id: str, topic: str) -> dict[int, Progress]:
         found = await committed_offsets(self._admin, group_id)
-        return {where.partition: offset for where, offset in found.items() if where.topic == topic}
+        return {where.partition: Progress.read(*offset) for where, offset in found.items() if where.topic == topic}
 
     async def unread(
         self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]
     ) -> AsyncGenerator[ConsumerRecord, None]:
         """Yield committed records before these ends that the group has not finished yet. Raises: TopicStalled."""
-        found = await self._committed(group_id, topic)
+        found = await self._progress(group_id, topic)
         for where, end in ends.items():
-            done = _progress(found.get(where.partition))
+            done = found.get(where.partition, NOTHING)
             if done.offset < end:
                 async with aclosing(self.records_of(where, end, done.offset)) as records:
                     async for record in records:
@@ -115,8 +115,8 @@ class Log:
 
     async def unfinished(self, group_id: str, topic: str, records: Set[Position]) -> set[Position]:
         """Select the records that the group has not finished yet."""
-        found = await self._committed(group_id, topic)
-        return {one for one in records if not _progress(found.get(one.partition)).covers(one.offset)}
+        found = await self._progress(group_id, topic)
+        return {one for one in records if not found.get(one.partition, NOTHING).covers(one.offset)}
 
     async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
         """Count the records before these ends that the group has not committed yet. Raises: TopicStalled."""
@@ -251,11 +251,6 @@ async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
     """Open the log of a cluster. Raises: BrokerUnavailable."""
     async with admin_client(kafka) as admin:
         yield Log(kafka, admin)
-
-
-def _progress(found: OffsetAndMetadata | None) -> Progress:
-    """Return what a group has finished."""
-    return Progress(0) if found is None else Progress.read(*found)
 
 
 async def batches(
