@@ -64,7 +64,10 @@ def test_a_short_message_is_shown_whole_and_a_long_one_around_its_best_sentence(
     assert by_words(" As\nit is. ", "boat") == " As\nit is. "
     filling = ["We talked about many things."] * 60
     text = " ".join([*filling, "The blue boat leaves at nine.", *filling])
-    assert "The blue boat leaves at nine." in by_words(text, "when does the blue boat leave?")
+    shown = by_words(text, "when does the blue boat leave?")
+    assert "The blue boat leaves at nine." in shown
+    assert shown.startswith("… We talked")
+    assert shown.endswith(" …")
     assert by_words("The boat leaves at nine. " + text, "which boat").startswith("The boat leaves")
     endless = "boat" + "x" * 5000
     assert len(by_words(endless, "boat")) <= EXCERPT_CHARACTERS

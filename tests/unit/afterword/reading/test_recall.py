@@ -11,7 +11,7 @@ from opentelemetry.trace import Tracer
 
 from afterword import Memory
 from afterword.reading.memory import NOTHING_KNOWN, hits_as_text
-from afterword.reading.search import ANSWER_TOKENS, EXCERPT_CHARACTERS
+from afterword.reading.search import ANSWER_TOKENS
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled
@@ -224,18 +224,6 @@ async def test_a_deletion_that_is_newer_than_the_words_that_are_kept_shows_nothi
     (hit,) = await world.memory.recall("blue boat", **OWNER)
     assert TRIP[3] in {match.content for match in hit.matches}
     assert TRIP[4] not in {match.content for match in hit.matches}
-
-
-async def test_of_a_long_message_the_sentences_around_the_words_are_shown(world: Remembered) -> None:
-    about = [f"This is sentence number {n} of a long message about boats." for n in range(200)]
-    about[120] = "The blue boat leaves for Corsica at nine."
-    await world.summarise(await world.say(" ".join(about)))
-    (hit,) = await world.memory.recall("the blue boat to Corsica", **OWNER)
-    (match,) = hit.matches
-    assert about[120] in match.content
-    assert match.content.startswith("… This is")
-    assert match.content.endswith(" …")
-    assert len(match.content) <= EXCERPT_CHARACTERS + 4
 
 
 async def test_what_an_answer_shows_is_bounded_and_each_hit_has_its_best_message_first(world: Remembered) -> None:
