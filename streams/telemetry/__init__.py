@@ -28,8 +28,8 @@ class Metrics:
         self.role = role
         self.registry = registry = CollectorRegistry()
         self.engine = EngineMetrics(registry, role, PREFIX)
-        self.before_reading: list[Callable[[], None]] = []
-        """Called before each scrape to update values that are known elsewhere."""
+        self._not_ready: Callable[[], Iterable[str]] | None = None
+        self._assignment = ""
         # the start time of each counter would double the series, and nobody reads it
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not type it
         families = Families(registry, PREFIX)
@@ -174,32 +174,28 @@ class Metrics:
 
     def text(self) -> bytes:
         """Render the current values in Prometheus' text format."""
-        for refresh in self.before_reading:
-            refresh()
+        if self._not_ready is not None:
+            reasons = list(self._not_ready())
+            self.ready.labels(self.role).set(not reasons)
+            self.waiting.clear()
+            for stage in reasons:
+                if not stage.startswith(self._assignment):
+                    self.waiting.labels(stage).set(1)
         return generate_latest(self.registry)
 
     def watch_readiness(self, not_ready: Callable[[], Iterable[str]], assignment: str) -> None:
         """Show readiness. `not_ready` lists failing conditions; those beginning with `assignment` are not stages."""
-
-        def refresh() -> None:
-            reasons = list(not_ready())
-            self.ready.labels(self.role).set(not reasons)
-            self.waiting.clear()
-            for stage in reasons:
-                if not stage.startswith(assignment):
-                    self.waiting.labels(stage).set(1)
-
-        self.before_reading.append(refresh)
+        self._not_ready, self._assignment = not_ready, assignment
 
     def watch_pending(self, idle_seconds: float, clock: Callable[[], int]) -> None:
         """Show the conversations with pending messages. `clock` returns milliseconds since 1970."""
-
-        def refresh() -> None:
-            partition_statuses = self.engine.partition_statuses
-            self.pending_conversations.set(sum(found.scheduled or 0 for found in partition_statuses))
-            self.oldest_pending.set(oldest_pending_seconds(partition_statuses, clock(), idle_seconds))
-
-        self.before_reading.append(refresh)
+        engine = self.engine
+        self.pending_conversations.set_function(
+            lambda: sum(found.scheduled or 0 for found in engine.partition_statuses)
+        )
+        self.oldest_pending.set_function(
+            lambda: oldest_pending_seconds(engine.partition_statuses, clock(), idle_seconds)
+        )
 
 
 def oldest_pending_seconds(partition_statuses: Iterable[PartitionStatus], now_ms: int, idle_seconds: float) -> float:
