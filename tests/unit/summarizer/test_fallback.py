@@ -1,5 +1,7 @@
 """When the extractive method replaces a failing LLM, and the tests' fake LLM."""
 
+from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -123,3 +125,14 @@ async def test_an_extractive_summary_says_whether_it_was_made_of_the_whole_text(
     for provider in (ExtractiveProvider(), with_fallback(ProviderError(problem="x"))):
         with capture_logs():
             assert (await provider.summarize(request)).quality.truncated is truncated
+
+
+async def test_other_episodes_go_on_while_long_texts_are_read() -> None:
+    assert await REQUEST.read(get_ident) == get_ident()
+    long = an_episode_message("m1", content="x" * 10_000)
+    for request in (
+        replace(REQUEST, previous_rolling=long.content),
+        replace(REQUEST, episode=a_closed_episode(messages=(long,))),
+        replace(REQUEST, episode=a_closed_episode(overlap=(long,))),
+    ):
+        assert await request.read(get_ident) != get_ident()

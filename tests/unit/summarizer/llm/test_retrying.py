@@ -68,13 +68,6 @@ def test_a_status_has_one_meaning(status: int, error: type[ProviderError]) -> No
 
 
 @pytest.mark.parametrize(
-    "body", [{"error": "model 'x' not found"}, {"error": {"code": "model_not_found"}}, {"error": {"param": "model"}}]
-)
-def test_a_bad_request_about_the_model_is_a_wrong_configuration(body: dict[str, object]) -> None:
-    assert type(failed(httpx.Response(400, json=body))) is ProviderMisconfigured
-
-
-@pytest.mark.parametrize(
     "error",
     [
         # llama.cpp, whose code is a number; OpenAI; vLLM
