@@ -109,7 +109,7 @@ def places_in(content: bytes, count: int) -> list[int]:
 
 
 class Reranking:
-    """Asks a reranker for the order of a search's best hits. `make_mask` masks the texts."""
+    """Asks a reranker for the order of a search's best hits."""
 
     def __init__(
         self,
@@ -122,24 +122,27 @@ class Reranking:
         """By default texts are shown unmasked. `clock` returns seconds from any starting point."""
         self._reranker = reranker
         self._settings = settings
-        self.make_mask = make_mask
+        self._make_mask = make_mask
         self._metrics = metrics
         self._clock = clock
         self._paused_until = -inf
 
-    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Return the places of the texts, best first. Some may be missing, and all are if the server fails.
+    async def order(self, query: str, documents: Sequence[Callable[[Mask], str]]) -> list[int]:
+        """Return the places of the documents, best first. Some may be missing, and all are if the server fails.
 
-        A failure is logged and counted.
+        A failure is logged and counted. Documents are made, with a mask for their texts, if the server is asked.
         """
-        if len(texts) < 2:
+        if len(documents) < 2:
             return []
         if self._clock() < self._paused_until:
             self._count("paused")
             return []
+        mask = self._make_mask()
+        # in a thread, because it is CPU-bound
+        question, texts = await asyncio.to_thread(lambda: (mask(query), [document(mask) for document in documents]))
         try:
             async with asyncio.timeout(seconds := self._settings.timeout_seconds):
-                order = await self._reranker.order(query, texts)
+                order = await self._reranker.order(question, texts)
         except (ProviderError, TimeoutError) as found:
             late = ProviderUnavailable(problem=f"it did not answer in {seconds:g} s")
             error = found if isinstance(found, ProviderError) else late

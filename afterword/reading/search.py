@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
+from functools import partial
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, NamedTuple
@@ -148,13 +149,9 @@ class EpisodeSearch:
         The reranker knows nothing about times, and on chats of short messages either order alone is worse.
         """
         best = shown[:MOST_RERANKED]
-        texts, mask = await self._said_in(query, best), reranking.make_mask()
-
-        def documents() -> list[str]:
-            return [_document(mask, texts[one.hit.episode_id], one.hit.short_summary, words) for one in best]
-
-        # in a thread, because it is CPU-bound
-        order = await reranking.order(mask(query.text), await asyncio.to_thread(documents))
+        texts = await self._said_in(query, best)
+        documents = [partial(_document, texts[one.hit.episode_id], one.hit.short_summary, words) for one in best]
+        order = await reranking.order(query.text, documents)
         if not order:
             return list(shown)
         ranks = defaultdict[int, float](float)
@@ -193,7 +190,7 @@ def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
     return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
 
 
-def _document(mask: Mask, said: Mapping[str, MessageText], summary: str, words: Sequence[Word]) -> str:
+def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Word], mask: Mask) -> str:
     """Build what a reranker gets of an episode."""
     shown = []
     for content in (text.content for text in said.values()):

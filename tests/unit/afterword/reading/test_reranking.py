@@ -204,6 +204,21 @@ async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world
     assert len(reranker.questions) == 3
 
 
+async def test_nothing_is_masked_for_one_that_is_left_alone(world: Remembered) -> None:
+    await boats(world, 3)
+    masks: list[Callable[[str], str]] = []
+
+    def make_mask() -> Callable[[str], str]:
+        masks.append(str)
+        return str
+
+    reranking = Reranking(ScriptedReranker(FAILURES[:1]), RerankerSettings(), make_mask)
+    memory = Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
+    for _ in range(3):
+        assert await memory.recall("boat", **OWNER)
+    assert len(masks) == 1
+
+
 async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
     await boats(world, 3)
     reranker = ScriptedReranker()
