@@ -1,6 +1,7 @@
 """Redaction: replaces personal data and secrets in texts with placeholders. Pure, and linear in the text's size.
 
-Here are the entities' names and users' own patterns, which settings check without the detectors' libraries.
+This module has the entities' names and users' own patterns, so that settings can be checked without the libraries of
+the detectors.
 """
 
 import re

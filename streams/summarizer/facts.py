@@ -1,5 +1,7 @@
-"""The facts of an episode: those of the LLM that its messages really state, and without an LLM, what users say lasting
-about themselves. Pure functions.
+"""Selects an episode's facts. Pure functions.
+
+An LLM's facts are kept if the messages that it names as their sources state them (`grounded`). Without an LLM, facts
+are the sentences in which users say something lasting about themselves (`first_person`).
 """
 
 import re
@@ -19,6 +21,10 @@ MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "t
 """Roles about which no fact is kept, because a profile is about people."""
 MOST_CITED = 10
 """Maximum number of messages of a fact that are read, beginning with the first."""
+MOST_FACTS = 40
+"""Without an LLM, only this many of an episode's facts are kept, the last ones."""
+STATEMENT_CHARACTERS = 200
+"""A longer sentence says more than one thing."""
 
 
 class Source(NamedTuple):
@@ -93,14 +99,12 @@ def _says(source: Source, stated: StatedFact, language: str) -> bool:
     return any(stem[:BEGINNING] in beginnings for stem in stem_words(stated.statement, language))
 
 
-MOST_FACTS = 40
-"""Only this many of an episode's facts are kept, the last ones."""
-STATEMENT_CHARACTERS = 200
-"""A longer sentence says more than one thing."""
-
-
 class Rule(NamedTuple):
-    """The meaning of a sentence with this beginning."""
+    """What a sentence with this beginning says about its speaker.
+
+    Rules prefer precision to recall. The sentence's language need not be known, because no rule fits a sentence in
+    another language.
+    """
 
     kind: FactKind
     attribute: str | None
