@@ -105,8 +105,8 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
     """
     if is_answer and (answer := list(_result(message.get("content"), 0))):
         return answer
-    if _kind_of(message):
-        return _joined(_parted(message, 0))
+    if kind := _kind_of(message):
+        return _joined(_of_kind(kind, _type(message), message, 0))
     found: list[Piece] = []
     for name in _in_order(message):
         known = "\n".join(piece.text for piece in found)  # the text is often there twice, in `content` and in `parts`
@@ -158,8 +158,8 @@ def _pieces(content: Any, depth: int) -> Iterator[Piece]:
 
 
 def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
-    if _kind_of(part):
-        yield from _parted(part, depth)
+    if kind := _kind_of(part):
+        yield from _of_kind(kind, _type(part), part, depth)
         return
     found = list(_fields(part, depth))
     if not found:
@@ -179,11 +179,6 @@ def _kind_of(part: Mapping[str, Any]) -> str | None:
     return "call" if is_tool else _kind(words)
 
 
-def _parted(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
-    """Yield the pieces of a part whose type tells its kind."""
-    yield from _of_kind(_kind_of(part) or "", _type(part), part, depth)
-
-
 def _fields(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
     for name in _in_order(part):
         yield from _field(name, part[name], depth)
@@ -199,8 +194,8 @@ def _field(name: str, value: Any, depth: int) -> Iterator[Piece]:
         yield from _pieces(value, depth + 1)
     elif name == "additional_kwargs" and isinstance(value, dict):  # LangChain's form
         yield from _fields(value, depth + 1)
-    elif isinstance(value, dict | list | str) and value and (isinstance(value, dict) or not _is_about(name)):
-        kind = _kind(name_words(name))
+    elif isinstance(value, dict) or (isinstance(value, list | str) and not _is_about(name)):
+        kind = _kind(name_words(name)) if value else None
         for one in (value if isinstance(value, list) else [value]) if kind else ():
             yield from _of_kind(kind or "", name, one, depth + 1)
 
