@@ -325,6 +325,7 @@ _FRACTION = re.compile(
     rf"[{LATIN}]{{0,2}}\b)"
 )
 """Parts of a unit or of a large number: "half a million", "three quarters of an hour"."""
+_COUPLE = re.compile(r"(?i)\bcouple\s(?:of\s)?(?=(?:hundred|thousand|million|billion|dozen)\b)")
 _DECADE = re.compile(r"(?i)\b(twen|thir|for|fif|six|seven|eigh|nine)ties\b")
 _TENS = ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")
 
@@ -339,6 +340,7 @@ def readable(text: str, language: str) -> str:
     if language not in WORDS_KNOWN:
         return text
     if language == "en":
+        text = _COUPLE.sub("two ", text)
         text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
     text = _GERMAN_HALF.sub(" einhalb", text)
     return _HALF.sub(
@@ -358,6 +360,9 @@ _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
 _CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
 _CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
 _SINO_KOREAN = str.maketrans("영일이삼사오육칠팔구십백천만억", "零一二三四五六七八九十百千万億")
+_ROMAN = re.compile(r"\b(?:V|X|[IVXLCDM]{2,12})\b")
+_ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
+_OUT_OF = re.compile(r"(?i)(?<![\d.,])(\d{1,3}) (?:out )?(?:of|in|von|sur|de|su|van|af) ([1-9]\d{0,2})(?![\d.,])")
 _PARTS = re.compile(r"(?i)\b(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?|half)\b")
 _ONE_UNIT = re.compile(
     rf"(?i)\b(?:an?|une?|eine?[nrm]?|un[ao]?|een|uma?)\s(?P<unit>[{LATIN}]{{1,{LONGEST_UNIT}}})"
@@ -379,7 +384,7 @@ def units_in_words(text: str, language: str) -> Iterator[Key]:
 
 
 def spoken_keys(text: str) -> Iterator[Key]:
-    """Yield the keys of years in two numbers ("nineteen eighty-four"), fractions, and Chinese numerals.
+    """Yield the keys of years in two numbers ("nineteen eighty-four"), fractions, and Roman and Chinese numerals.
 
     `text` is the source as `readable` returns it.
     """
@@ -389,6 +394,12 @@ def spoken_keys(text: str) -> Iterator[Key]:
         over, under = int(part[1]) if part[1].isdigit() else 1, int(part[2] or (4 if part[3] else 2))
         yield from _keys({Decimal(f"{over / under:g}")}, NUMBER, BARE)
         yield "%", Decimal(f"{100 * over / under:g}")
+    for part in _OUT_OF.finditer(text):
+        yield "%", Decimal(f"{100 * int(part[1]) / int(part[2]):g}")
+    for roman in set(_ROMAN.findall(text)):
+        values = [_ROMAN_DIGITS[digit] for digit in roman]
+        signed = (-one if one < other else one for one, other in pairwise([*values, 0]))
+        yield from _keys({Decimal(sum(signed))}, NUMBER, BARE)
     for run in _CHINESE.finditer(text.translate(_SINO_KOREAN)):
         value = Decimal(chinese(run[0]))
         yield from ((NUMBER, value), (BARE, value), (NEAR_HOUR, value % 12))
