@@ -49,11 +49,7 @@ async def world(
     overrides = {
         "kafka": {"partitions": 1},
         "sqlite": {"path": None},
-        "mongo": {
-            "uri": database.uri,
-            "database": "page",
-            "timeout_seconds": 2,
-        },  # requests that need it take this long
+        "mongo": {"uri": database.uri, "database": "page"},
         "drain_seconds": 1,
     }
     settings = stack_settings(own_stack, "", "page", directory, **overrides)
