@@ -167,7 +167,7 @@ async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
     try:
         found = await asyncio.gather(*runs, return_exceptions=True)
     finally:
-        if not stop.is_set():
+        if timer.is_alive() and not stop.is_set():  # a timer that is cancelled before it begins would never run out
             timer.cancel()
     for error in found:
         if error is not None:

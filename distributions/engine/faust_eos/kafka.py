@@ -123,7 +123,7 @@ class OffsetsUnstable(KafkaError):
     """A transaction that may change the offsets is not complete."""
 
 
-PASSING = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError, OffsetsUnstable)
+TEMPORARY = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError, OffsetsUnstable)
 
 
 async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> CommittedOffsets:
@@ -141,7 +141,7 @@ async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> Committed
 
 
 async def _answer(ask: Callable[[], Awaitable[Any]], group: str, within_seconds: float = math.inf) -> CommittedOffsets:
-    """Ask until there is an answer, or an error that will not pass. Raises: KafkaError."""
+    """Ask until there is an answer, or an error that is not temporary. Raises: KafkaError."""
     wait, deadline = RETRY_SECONDS, time.monotonic() + within_seconds
     while True:
         try:
@@ -149,7 +149,7 @@ async def _answer(ask: Callable[[], Awaitable[Any]], group: str, within_seconds:
             if not code:
                 return found
             raise (OffsetsUnstable if code == UNSTABLE_OFFSET_COMMIT else for_code(code))(f"group {group}")
-        except PASSING:
+        except TEMPORARY:
             if time.monotonic() > deadline:
                 raise
         await asyncio.sleep(wait)

@@ -71,7 +71,7 @@ class Slices:
         self._start = most
         """Size of the first slice after a record failed alone: small, because more such records may follow."""
         self._good = 0
-        """Number of commits since the sizes last changed."""
+        """Number of commits since a timeout, or since the sizes were last doubled."""
 
     def take(self, sizes: Iterable[int]) -> int:
         """Return how many of the next records make a slice, at least one. `sizes` yields their bytes."""

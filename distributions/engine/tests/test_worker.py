@@ -1,9 +1,15 @@
-"""A worker stops when something that watches it has failed."""
+"""A worker stops when something that watches it has failed, and in limited time once it is told to."""
 
 import asyncio
+import os
+import signal
 from types import SimpleNamespace
+from typing import Any
 
-from faust_eos.app import crash_with
+import pytest
+
+from faust_eos.app import crash_with, run_together
+from faust_eos.health import Readiness
 
 
 class Crashing:
@@ -36,3 +42,22 @@ async def test_a_watcher_that_is_cancelled_crashes_nothing() -> None:
     endless.cancel()
     await crash_with(app, (endless,))  # type: ignore[arg-type]  # a task of any result will do
     assert app.reasons == []
+
+
+async def test_a_signal_after_a_failed_start_still_limits_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, left = asyncio.get_running_loop(), asyncio.Event()
+
+    async def stop() -> None: ...
+
+    monkeypatch.setattr("faust_eos.app.STOP_SECONDS", 0.01)
+    monkeypatch.setattr(os, "_exit", lambda _: loop.call_soon_threadsafe(left.set))
+    app: Any = SimpleNamespace(conf=Crashing.conf, engine=SimpleNamespace(drain_seconds=0.0), start=fail, stop=stop)
+    try:
+        with pytest.raises(LookupError):
+            await run_together({"partitions": app}, Readiness("partitions"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await left.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
