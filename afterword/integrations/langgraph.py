@@ -38,7 +38,7 @@ class StoreReadOnly(AfterwordError, NotImplementedError):
 
 
 class NamespaceUnknown(AfterwordError, ValueError):
-    """a namespace must be (user_id,) or (user_id, conversation_id); a search across all users is not possible"""
+    """a namespace must be (user_id,) or (user_id, conversation_id), and namespaces cannot be listed"""
 
 
 class FilterUnknown(AfterwordError, ValueError):

@@ -65,31 +65,31 @@ MESSAGE_WEIGHT = 512
 TOO_DEEP_OR_LARGE = "it is nested too deeply, or has an integer of more than 64 bits"
 
 
-def conversations(records: Iterator[Any]) -> Iterator[Any]:
-    """Yield the records, and at the end one conversation of the messages that are records of their own.
+def conversations(records: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+    """Number the records, and yield at the end one conversation of the messages that are records of their own.
 
-    It is held in memory and therefore limited to `MOST_CHARACTERS`.
+    It has the number of its first message. It is held in memory and therefore limited to `MOST_CHARACTERS`.
     """
     joined: list[Any] = []
-    number = weight = 0
-    for record in records:
+    first = count = weight = 0
+    for number, record in enumerate(records, start=1):
         if _role(record) is None or _listed(record) is not None:
-            yield record
+            yield number, record
             continue
         try:
             weight += MESSAGE_WEIGHT + len(orjson.dumps(record))
         except orjson.JSONEncodeError:
-            yield Malformed(TOO_DEEP_OR_LARGE)
+            yield number, Malformed(TOO_DEEP_OR_LARGE)
             continue
-        number += 1
+        first, count = first or number, count + 1
         if weight <= MOST_CHARACTERS:
             joined.append(record)
         else:
             joined.clear()
     if weight > MOST_CHARACTERS:
-        yield TOO_LARGE._replace(messages=number)
+        yield first, TOO_LARGE._replace(messages=count)
     elif joined:
-        yield {"messages": joined}
+        yield first, {"messages": joined}
 
 
 def read_messages(
@@ -363,7 +363,7 @@ def read_history(
     owner: dict[str, Any] = {}
     for name, file in files:
         read = records(file, is_lines=form == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
-        for number, record in enumerate(conversations(read) if form == "messages" else read, start=1):
+        for number, record in conversations(read) if form == "messages" else enumerate(read, start=1):
             where = f"{name}:{number}"
             owner = owner or owner_of(record)
             if of_one_person and owner_of(record) not in ({}, owner):

@@ -43,9 +43,15 @@ def test_bare_messages_that_would_fill_the_memory_are_rejected_and_the_others_re
     monkeypatch.setattr("afterword.writing.importing.formats.MOST_CHARACTERS", 2_000)
     outcomes = read([*HELLO * 2, {"id": "c", "messages": HELLO}])
     assert contents(outcomes) == ["Hello", "Good morning"]
-    assert reasons(outcomes) == ["history.json:2: too_large: more than 128 MiB (4 messages)"]
+    assert reasons(outcomes) == ["history.json:1: too_large: more than 128 MiB (4 messages)"]
     deep = b'{"role": "user", "content": ' + b"[" * 1_000 + b"]" * 1_000 + b"}"
     assert reasons(read(deep)) == ["history.json:1: it is nested too deeply, or has an integer of more than 64 bits"]
+
+
+def test_a_damaged_line_among_bare_messages_is_named_by_its_number():
+    outcomes = read(lines(*HELLO) + b"cut off\n" + lines(*HELLO), "h.jsonl")
+    assert contents(outcomes) == ["Hello", "Good morning"] * 2
+    assert reasons(outcomes) == ["h.jsonl:3: not JSON at column 1"]
 
 
 def test_an_array_of_messages_is_one_conversation():
