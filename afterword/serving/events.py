@@ -63,7 +63,7 @@ EVENTS_A_STEP = 10
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
 LATE_SECONDS = 2.0
-"""An event that is sent later than this after it was compared with the store is compared again."""
+"""An event that waits longer than this, or follows others that took longer to read, is compared with the store anew."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
 """Concurrent catch-up turns, each with its own consumer. A key has at most one of them."""

@@ -1,4 +1,4 @@
-"""What every route needs of a request: the services behind it, ids in its path, and its JSON body.
+"""What all routes share: the server's services, limits for reading from Kafka, ids in paths, and JSON bodies.
 
 Bodies are validated as strictly as records of the topics.
 """
@@ -94,7 +94,7 @@ def services_of(request: Request) -> Services:
 
 @asynccontextmanager
 async def in_time(kafka: Kafka, seconds: float) -> AsyncIterator[None]:
-    """Limit the time of what waits for Kafka. Raises: BrokerUnavailable."""
+    """Limit the time that a block may wait for Kafka. Raises: BrokerUnavailable."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -117,7 +117,8 @@ class SharedRead(Generic[K, T]):
         async with self._reading:
             if key not in self._known or time.monotonic() - self._known[key][0] >= self._fresh_seconds:
                 async with in_time(self._kafka, READ_SECONDS):
-                    self._known[key] = time.monotonic(), await self._read(key)
+                    found = await self._read(key)
+                self._known[key] = time.monotonic(), found  # a slow result is still fresh for those who waited for it
             return self._known[key][1]
 
 
@@ -189,7 +190,7 @@ async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
 
 
 def described_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body for the OpenAPI document. `app.py` adds the schema of each model in BODIES."""
+    """Describe a body for the OpenAPI document. `server.py` adds the schema of each model in BODIES."""
     BODIES[model.__name__] = model
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}

@@ -38,7 +38,7 @@ from afterword.serving import events, reading, tools, writing
 from afterword.serving.events import Feed
 from afterword.serving.page import chat, conversations, operating, people, visitor
 from afterword.serving.page.conversations import LATEST_SECONDS, latest_conversations
-from afterword.serving.page.operating import LAG_SECONDS, read_lag
+from afterword.serving.page.operating import LAG_SECONDS, Counted, read_lag
 from afterword.serving.page.rendering import STATIC
 from afterword.serving.page.visitor import Seal
 from afterword.serving.principal import Authenticator, KeyHolders, Nobody, Rates
@@ -213,8 +213,8 @@ def make_app(services: Services) -> FastAPI:
     app.mount("/static", StaticFiles(directory=STATIC))
     app.state.services = services
     app.state.seal = Seal(settings.cookie_secret)
-    kafka = services.settings.kafka
-    app.state.lag = SharedRead(kafka, lambda _: read_lag(services.settings), LAG_SECONDS)
+    kafka, counted = services.settings.kafka, Counted()
+    app.state.lag = SharedRead(kafka, lambda _: read_lag(services.settings, counted), LAG_SECONDS)
     app.state.latest = SharedRead(kafka, partial(latest_conversations, kafka), LATEST_SECONDS)
     for kind in (AfterwordError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, show_error)

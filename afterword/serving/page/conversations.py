@@ -1,6 +1,4 @@
-"""Screens of conversations: the latest, a search in all of them, and one with what was made of it and the forms that
-change it.
-"""
+"""Screens of conversations: the latest ones, a search, and a single one with its episodes and forms to change it."""
 
 import asyncio
 from collections.abc import Sequence

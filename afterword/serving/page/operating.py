@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-import structlog
+from aiokafka import TopicPartition
 from fastapi import APIRouter, Query, Request
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -43,9 +43,10 @@ MOST_ROWS = 1000
 """Rows of the table of usage, which may have one for each user."""
 WORK_SECONDS = 25.0
 ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
+Counted = dict[frozenset[tuple[TopicPartition, int]], int | None]
+"""Numbers of dead letters by the ends of their topics."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -88,13 +89,15 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
     totals, events, part = LiveTotals(), list[Published](), "history"
     counted_from = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
     since = {where: max(0, offset - RECENT_RECORDS) for where, offset in feed.offsets.items()}
+    if not feed.running:  # the past may then be impossible to read
+        yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=True), event="tiles")
     async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
             totals.count(event for event in batch.events if event.at >= counted_from)
             events = sorted([*events, *batch.events], key=lambda event: event.at)[-SHOWN_AT_ONCE:]
             if batch.position:  # there may be more of the past
                 continue
-            if part == "history":  # in which something may have been deleted since its turn
+            if part == "history":  # some of it may have been deleted since it was read
                 events = await feed.still_there(events)
             if events or part == "history":
                 yield ServerSentEvent(fragment("live_entries.html", entries=events[::-1]), event=part)
@@ -104,10 +107,11 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
             events, part = [], "entries"
 
 
-async def read_lag(settings: Settings) -> dict[str, int | None]:
+async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None]:
     """Return how many records each worker has yet to read, how many messages there are, and how many dead letters.
 
-    `dead_letters` is None if there are too many records to count. Raises: BrokerUnavailable, KafkaError, TopicMissing.
+    `dead_letters` is None if there are too many records to count. `counted` keeps their last count, because counting
+    reads all of them. Raises: BrokerUnavailable, KafkaError, TopicMissing, TopicStalled.
     """
     kafka = settings.kafka
     async with open_log(kafka) as reading:
@@ -117,14 +121,17 @@ async def read_lag(settings: Settings) -> dict[str, int | None]:
         async with reading.reader(*topics) as consumer:
             assigned = list(consumer.assignment())
             first, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
-        few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
-        found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
+        if (now := frozenset(ends.items())) not in counted:
+            few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
+            found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
+            counted.clear()
+            counted[now] = sum(counts.found for counts in found) if few else None
         return {
             "segmenter": await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
             "archiver": await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
             "summarizer": await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
             "messages": sum(messages.values()),
-            "dead_letters": sum(counts.found for counts in found) if few else None,
+            "dead_letters": counted[now],
         }
 
 
@@ -182,6 +189,8 @@ async def show_dead_letters(
                     letters.append(letter)
                     if len(letters) > LISTED:
                         break
+            if len(letters) > LISTED:  # another topic would be read whole
+                break
     given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "done": done}
     return html_page(request, "dead_letters.html", principal, listed=LISTED, count=count, **given)
 

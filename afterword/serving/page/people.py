@@ -1,4 +1,4 @@
-"""Screens about people: who they are, what is known about them and from where, and how to forget or erase it."""
+"""Screens about people: the list, one person's facts with their sources, and the forms to forget or erase them."""
 
 import asyncio
 import hashlib

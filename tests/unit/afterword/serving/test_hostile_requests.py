@@ -200,7 +200,7 @@ TRICKS = [
     "/v1/erasures/..%2f..%2fetc%2fpasswd",
     "/v1/erasures/%7b%22$ne%22:null%7d",
     "/static/..%2f..%2fpyproject.toml",
-    "/static/../app.py",
+    "/static/../rendering.py",
     "/V1/conversations",
     "/v1/conversations/",
 ]

@@ -5,7 +5,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -17,9 +17,11 @@ from aiokafka import TopicPartition
 from pydantic import SecretStr
 from starlette.requests import Request
 
+from afterword.operating.dlq import DeadLetterCounts
 from afterword.operating.receipt import Receipt
 from afterword.reading.context import Owner
 from afterword.schemas import Usage
+from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.serving import requests, server
 from afterword.serving.events import ALL, Batch, Published, StreamFilter
@@ -39,7 +41,7 @@ from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
 from afterword.serving.principal import Principal, is_still_admitted, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.serving.requests import SharedRead
-from afterword.streams.settings import Kafka, Llm
+from afterword.streams.settings import Kafka, Llm, Settings
 from afterword.streams.stores.episodes import UsageTotals
 from tests.blocking import MOST_SHARE, blocking
 from tests.nasty_texts import mixed
@@ -180,6 +182,20 @@ async def test_what_one_visitor_has_read_is_shared_until_it_is_old(monkeypatch: 
     now = 2.0
     assert await shared.get(6) == 6
     assert reads == 3
+
+
+async def test_what_was_read_slowly_is_shared_with_all_who_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, reads = 0.0, 0
+    monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
+
+    async def read(_: None) -> None:
+        nonlocal now, reads
+        now += 3.0
+        reads += 1
+
+    shared = SharedRead(Kafka(), read, 2.0)
+    await asyncio.gather(*[shared.get(None) for _ in range(5)])
+    assert reads == 1
 
 
 async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> None:
@@ -576,6 +592,75 @@ async def test_live_shows_nothing_that_was_deleted_while_it_caught_up() -> None:
     async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)))) as parts:
         history = await anext(parts)
     assert re.findall(r"Title \d", str(history.data)) == ["Title 2"]
+
+
+async def test_live_says_that_kafka_is_away_before_it_reads_what_was() -> None:
+    feed: Any = OneToCome([], summarized(1))
+    feed.running = False
+    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)))) as parts:
+        tiles = await anext(parts)
+    assert "Kafka cannot be reached" in str(tiles.data)
+
+
+class Queues:
+    """A log and a queue of dead letters in one, with two topics of `size` dead letters. `reads` are what was read."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.reads: list[str] = []
+
+    @asynccontextmanager
+    async def opened(self, *_: object) -> AsyncIterator["Queues"]:
+        yield self
+
+    reader = opened
+
+    def assignment(self) -> set[TopicPartition]:
+        return {TopicPartition("dlq", 0)}
+
+    async def beginning_offsets(self, of: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(of, 0)
+
+    async def end_offsets(self, of: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(of, self.size)
+
+    async def ends(self, topic: str) -> dict[TopicPartition, int]:
+        return {TopicPartition(topic, 0): 7}
+
+    async def left(self, *_: object) -> int:
+        return 0
+
+    async def topics(self) -> list[str]:
+        return ["first", "second"]
+
+    async def count(self, topic: str, *_: object) -> DeadLetterCounts:
+        self.reads.append(topic)
+        return DeadLetterCounts(found=self.size)
+
+    async def unresolved(self, topic: str, _: object) -> AsyncIterator[DeadLetter]:
+        self.reads.append(topic)
+        for offset in range(self.size):
+            yield DeadLetter(topic, 0, offset, datetime.now(UTC), "decode", "invalid_json", "", None, None, None, ())
+
+
+async def test_dead_letters_are_counted_again_only_once_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues, counted = Queues(3), operating.Counted()
+    monkeypatch.setattr(operating, "open_log", queues.opened)
+    monkeypatch.setattr(operating, "DeadLetterQueue", lambda *_: queues)
+    numbers = []
+    for size in (3, 3, 4, 4, operating.MOST_COUNTED + 1):
+        queues.size = size
+        numbers.append((await operating.read_lag(Settings(), counted))["dead_letters"])
+    assert numbers == [6, 6, 8, 8, None]
+    assert queues.reads == ["first", "second"] * 2
+
+
+async def test_no_other_topic_is_read_once_the_list_of_dead_letters_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = Queues(operating.LISTED + 1)
+    monkeypatch.setattr(operating, "open_queue", queues.opened)
+    async with serving() as served:
+        assert (await served.client.get("/dead-letters")).status_code == 200
+    assert queues.reads == ["first"]
 
 
 def test_live_counts_what_the_llm_took() -> None:
