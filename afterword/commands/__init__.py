@@ -1,4 +1,4 @@
-"""The commands, each in the file of its subject. What is done here saves a quarter of the command line's start."""
+"""The commands, grouped by subject. This module makes every command start a quarter faster."""
 
 import gc
 import os

@@ -1,6 +1,6 @@
-"""Commands that run until they are stopped: `worker`, `serve` and `mcp`, and `dev` and `demo` with all of it.
+"""Commands that run until they are stopped: `worker`, `serve`, `mcp`, and for a whole deployment `dev` and `demo`.
 
-Also `keys`, the keys of `afterword serve`.
+The command `keys` manages the keys of `afterword serve`.
 """
 
 import asyncio

@@ -1,12 +1,13 @@
 """Audits the delivery promise: every message is in one episode, and every episode is stored once and announced.
 
-What `evidence.py` has read is in tables. From these, others are derived that the queries share, and each finding is a
-query. Names that begin with a colon are fields of `Circumstances`. The SQL function `named` is in `evidence.py` too.
+`evidence.py` fills tables with what it reads. This module derives further tables from them, which the queries share.
+Each finding is a query. Names that begin with a colon are fields of `Circumstances`, which is in `evidence.py`, as is
+the SQL function `named`.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -599,7 +600,7 @@ def derive_expected(evidence: Evidence) -> None:
         ORDER BY 3, 5, 6
     """)
     for conversation, found in groupby(map(Event._make, events), key=attrgetter("conversation")):
-        for sent, scope in _with_scopes(evidence, list(_accepted(evidence, found)), conversation):
+        for sent, scope in _with_scopes(evidence, _accepted(evidence, found), conversation):
             evidence.add("expected", sent.id, scope)
 
 
@@ -637,7 +638,7 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
 
 
 def _with_scopes(
-    evidence: Evidence, accepted: Sequence[tuple[Event, bool]], conversation: str
+    evidence: Evidence, events: Iterable[tuple[Event, bool]], conversation: str
 ) -> Iterator[tuple[Event, str]]:
     """Yield a conversation's accepted messages, each with a scope that it belongs to.
 
@@ -646,8 +647,9 @@ def _with_scopes(
     """
     circumstances, everyones = evidence.circumstances, scope_name(conversation)
     if circumstances.max_agents is None:
-        yield from ((sent, everyones) for sent, _ in accepted if sent.kind == "message")
+        yield from ((sent, everyones) for sent, _ in events if sent.kind == "message")
         return
+    accepted = list(events)
     if circumstances.messages_truncated or any(is_after_silence for _, is_after_silence in accepted):
         scopes = """
             SELECT scope FROM appearance WHERE message = :message

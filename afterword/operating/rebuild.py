@@ -1,8 +1,8 @@
-"""Rebuilds what is derived: the segmenter's state after its changelogs were lost or damaged, and the search index.
+"""Rebuilds the segmenter's state after its changelogs were lost or damaged, and the search index.
 
-Each conversation continues after the last episode that `episode.closed` or the store has of it: the next episode gets
-the next ordinal, and messages that are read again are recognized as already being in an episode. Opening a partition's
-producer fences its segmenter, which then reads the state again.
+With a rebuilt state, each conversation continues after the last episode that `episode.closed` or the store has of it:
+the next episode gets the next ordinal, and messages that are read again are recognized as already being in an episode.
+Opening a partition's producer fences its segmenter, which then reads the state again.
 """
 
 from collections import defaultdict

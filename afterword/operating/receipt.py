@@ -1,6 +1,7 @@
-"""The receipt of an erasure: what was deleted, and when each topic will have lost it too. `verify` checks it later.
+"""The receipt of an erasure: what was deleted, and when each topic will have lost it too.
 
-Stores must have nothing. Topics keep their records until their dates. Whatever came after the receipt does not count.
+`verify` checks a receipt at any later time. The stores must have nothing of the person, and topics keep their records
+until their dates. Whatever came after the receipt does not count.
 """
 
 from collections.abc import Mapping, Sequence

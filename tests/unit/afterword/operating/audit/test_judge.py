@@ -1,14 +1,15 @@
 """Every finding makes the report fail, and work in progress does not."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.audit import EXAMPLES_NAMED, FATES
-from afterword.operating.evidence import digest, digest_of_message
+from afterword.operating.audit import EXAMPLES_NAMED, FATES, STANDING, derive_expected
+from afterword.operating.evidence import digest, digest_of_message, open_evidence
 from afterword.streams.kafka.log_reader import Position
 from tests.unit.afterword.operating.audit.snapshot import (
     AgentFlush,
@@ -1022,3 +1023,22 @@ def test_the_report_reads_as_json_and_as_lines(snapshot):
     assert "partition 0, offset 4" in text
     assert text.endswith("NOT CLEAN")
     assert list(judged(clean_facts()).lines())[-1].startswith("clean")
+
+
+def test_a_long_conversation_is_judged_message_by_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    with open_evidence() as tables:
+        for table, *row in Snapshot(produced=[produced(n, n) for n in range(3)]).rows():
+            tables.add(table, *row)
+        tables.run_all(STANDING)
+        rows = tables.rows
+
+        def read(sql: str, **values: object) -> Iterator[Any]:
+            for row in rows(sql, **values):
+                steps.append("read")
+                yield row
+
+        monkeypatch.setattr(tables, "rows", read)
+        monkeypatch.setattr(tables, "add", lambda *_: steps.append("judged"))
+        derive_expected(tables)
+    assert steps == ["read", "judged"] * 3
