@@ -1,5 +1,7 @@
-"""Messages and episodes between the edge and the rows: a record becomes an `Arrival` and its row, and the rows of a
-closed episode become its `episode.closed` event and its span. Changes of messages, too.
+"""Turns records into rows, and rows into events.
+
+A message becomes an `Arrival` and its row, an edit or a deletion changes the row, and the rows of a closed episode
+become its `episode.closed` event and its span.
 """
 
 from collections.abc import Callable, Iterable, Sequence

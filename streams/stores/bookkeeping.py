@@ -96,7 +96,7 @@ ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
 
 
 class Erasures:
-    """The erasures: those under way by the digest of the request, and those that are done by their ids.
+    """Stores erasures under way by the digest of their request, and finished ones by their id.
 
     All methods raise StoreUnavailable.
     """
@@ -125,9 +125,11 @@ class Erasures:
 
     async def find(self, erasure_id: str) -> Erasure | None:
         """Return the erasure with this id, whether under way or done."""
-        if stored := await self._records.read("erasure_receipts", erasure_id):
-            return ERASURE.validate_json(stored)
-        return next((erasure for erasure in await self.under_way() if erasure.erasure_id == erasure_id), None)
+        # in this order: if `end` was interrupted, both records exist, and the erasure has to be carried out again
+        if under_way := [one for one in await self.under_way() if one.erasure_id == erasure_id]:
+            return under_way[0]
+        stored = await self._records.read("erasure_receipts", erasure_id)
+        return ERASURE.validate_json(stored) if stored else None
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
         """Keep the receipt and forget whom it was about; repeating this does nothing."""
@@ -189,7 +191,7 @@ KEY: TypeAdapter[ApiKey] = TypeAdapter(ApiKey)
 
 
 class ApiKeys:
-    """The API keys, by their digests. All methods raise StoreUnavailable."""
+    """Stores API keys by their digest. All methods raise StoreUnavailable."""
 
     def __init__(self, records: Records) -> None:
         self._records = records

@@ -212,8 +212,13 @@ class MessageArchive(Protocol):
         """Return the texts of the messages that `get_many` returns, each up to this number of characters."""
         ...
 
-    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        """Return messages like `get_many`, including deleted ones."""
+    async def states(
+        self, keys: Sequence[str], *, with_metadata: bool = True
+    ) -> dict[str, ArchivedMessage | DeletedMessage]:
+        """Return messages like `get_many`, including deleted ones.
+
+        Without metadata, the messages of an episode take no more memory than its texts.
+        """
         ...
 
     async def expire(self, before: datetime, limit: int) -> int:

@@ -406,13 +406,18 @@ class MongoMessages(MessageArchive):
                     found[one["_id"]] = MessageText(one["content"], one["role"], one["sent_at"], *who)
         return found
 
-    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        return {key: state_from(document) for key, document in (await self._documents(keys)).items()}
+    async def states(
+        self, keys: Sequence[str], *, with_metadata: bool = True
+    ) -> dict[str, ArchivedMessage | DeletedMessage]:
+        documents = await self._documents(keys, None if with_metadata else {"metadata": 0})
+        return {key: state_from(document) for key, document in documents.items()}
 
-    async def _documents(self, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    async def _documents(
+        self, keys: Sequence[str], fields: Mapping[str, int] | None = None
+    ) -> dict[str, Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}
         for batch in batches(keys):
-            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
+            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, fields)):
                 found[document["_id"]] = document
         return found
 

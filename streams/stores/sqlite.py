@@ -78,6 +78,8 @@ SCAN_SIZE = 500
 
 LISTED = "(SELECT value FROM json_each(?))"
 """Selects the values of a JSON array."""
+COLUMNS_WITHOUT_METADATA = "key, deleted, changed, partition, offset, content, json_remove(message, '$.metadata')"
+COLUMNS = "key, deleted, changed, partition, offset, content, message"
 
 SCHEMA = """
 CREATE TABLE messages (
@@ -568,8 +570,11 @@ class SqliteMessages(MessageArchive):
             for key, content, role, sent_at, *who in found
         }
 
-    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        return await self._where(f"key IN {LISTED}", _json(keys))
+    async def states(
+        self, keys: Sequence[str], *, with_metadata: bool = True
+    ) -> dict[str, ArchivedMessage | DeletedMessage]:
+        columns = COLUMNS if with_metadata else COLUMNS_WITHOUT_METADATA
+        return await self._where(f"key IN {LISTED}", _json(keys), columns=columns)
 
     async def expire(self, before: datetime, limit: int) -> int:
         older = "SELECT rowid FROM messages WHERE sent_at < ? ORDER BY sent_at LIMIT ?"
@@ -593,12 +598,11 @@ class SqliteMessages(MessageArchive):
                 yield StoredMessage._make(found)
             last = page[-1][0]
 
-    async def _where(self, wanted: str, *values: Any) -> dict[str, ArchivedMessage | DeletedMessage]:
-        select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"
+    async def _where(
+        self, wanted: str, *values: Any, columns: str = COLUMNS
+    ) -> dict[str, ArchivedMessage | DeletedMessage]:
+        select = f"SELECT {columns} FROM messages WHERE {wanted}"
         return {found[0]: _message(found) for found in await self._file.select(select, *values)}
-
-
-COLUMNS = "key, deleted, changed, partition, offset, content, message"
 
 
 def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:

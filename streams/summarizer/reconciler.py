@@ -216,7 +216,7 @@ class Reconciler:
         if amended.message_id is None:
             return
         key = message_key(amended.conversation_id, amended.message_id, amended.tenant_id)
-        state = (await self._messages.states([key])).get(key)
+        state = (await self._messages.states([key], with_metadata=False)).get(key)
         if state is None and not is_held:
             raise InvalidRecord("unknown_message", "there is no such message")
         if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
@@ -447,7 +447,8 @@ class Reconciler:
             return Current()
         known = {one.id: one for one in (*closed.messages, *closed.overlap)}
         keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in known}
-        states = {keys[key]: state for key, state in (await self._messages.states(list(keys))).items()}
+        found = await self._messages.states(list(keys), with_metadata=False)
+        states = {keys[key]: state for key, state in found.items()}
         differing = {one: state for one, state in states.items() if state.changed != changed_at(known[one])}
         core_ids, overlap_ids, _ = identity(None, closed)
         read = current(core_ids, overlap_ids, known, differing)
@@ -466,7 +467,8 @@ class Reconciler:
             return nothing_left(stored.core_ids, amended.offset)
         ids = (*stored.core_ids, *stored.overlap_ids)
         keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
-        states = {keys[key]: state for key, state in (await self._messages.states(list(keys))).items()}
+        found = await self._messages.states(list(keys), with_metadata=False)
+        states = {keys[key]: state for key, state in found.items()}
         read = current(stored.core_ids, stored.overlap_ids, {}, states)
         if amended is not None and read.expired:
             return without_expired(stored, read, states, amended)

@@ -12,7 +12,7 @@ from afterword.streams.summarizer.retrying import Deadline
 
 MAX_SUMMARY_LENGTH = 1000
 """Maximum number of characters of the long summary, unless the settings say otherwise."""
-SHORT_CHARACTERS = 8_000
+SHORT_CHARACTERS = 2_000
 """Texts of this length are read in a few milliseconds."""
 EXTRACTIVE = "extractive_provider"
 """`quality.reason` if no LLM is configured: a summary without an LLM is always marked."""

@@ -55,3 +55,12 @@ async def test_who_comes_late_changes_nothing_of_a_new_request_of_the_same_perso
     await erasures.report(replace(ERASURE, stage="records"))
     await erasures.end(ERASURE, "again")
     assert await erasures.find("e2") == new
+
+
+async def test_one_that_was_interrupted_while_it_ended_is_carried_out_again(erasures: Erasures) -> None:
+    await erasures.begin(ERASURE)
+    await erasures.end(ERASURE, "first")
+    await erasures.begin(ERASURE)  # as if the request had not been removed
+    assert await erasures.find("e1") == ERASURE
+    await erasures.end(ERASURE, "again")
+    assert (await erasures.under_way(), await erasures.find("e1")) == ([], ERASURE.done("first"))

@@ -54,6 +54,13 @@ async def test_a_message_comes_back_equal_in_every_field(messages: MessageArchiv
     assert [found async for found in messages.newest(Selection("c1", None))] == [message]
 
 
+async def test_messages_may_be_read_without_their_metadata(messages: MessageArchive) -> None:
+    await messages.put_many([archived(metadata=HOSTILE_METADATA)])
+    await messages.copy({"c1:m2": DeletedMessage(7)})
+    read = await messages.states(["c1:m1", "c1:m2"], with_metadata=False)
+    assert read == {"c1:m1": archived(metadata={}), "c1:m2": DeletedMessage(7)}
+
+
 async def test_what_was_archived_first_stays(messages: MessageArchive) -> None:
     first = archived(offset=0)
     await messages.put_many([first, archived(offset=1, content="Changed in the same batch.")])

@@ -119,8 +119,8 @@ class SuspendedArchive(MongoMessages):
         self._meanwhile = meanwhile
         self._was_suspended = False
 
-    async def _documents(self, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        found = await super()._documents(keys)
+    async def _documents(self, keys: Sequence[str], *fields: Any) -> dict[str, Mapping[str, Any]]:
+        found = await super()._documents(keys, *fields)
         if not self._was_suspended:
             self._was_suspended = True
             await self._meanwhile()

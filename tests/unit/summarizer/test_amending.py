@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +23,8 @@ from afterword.schemas import (
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.stores.episodes import MOST_REVISIONS, find_conversation
-from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage
+from afterword.streams.stores.sqlite import SqliteMessages
 from afterword.streams.summarizer.conversations import MOST_BEFORE
 from afterword.streams.summarizer.current import archived as archived_message
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
@@ -594,4 +595,21 @@ async def test_a_former_owner_makes_nothing_that_its_successor_would_not_announc
     world.topic.published.clear()
     await amend(world, edit("m0"), 100)
     await amend(world, later, 300)
+    check(world)
+
+
+class WithoutMetadata(SqliteMessages):
+    async def states(
+        self, keys: Sequence[str], *, with_metadata: bool = True
+    ) -> dict[str, ArchivedMessage | DeletedMessage]:
+        assert not with_metadata, "the metadata of one episode may take a hundred megabytes"
+        return await super().states(keys, with_metadata=False)
+
+
+async def test_no_metadata_is_read_from_the_archive() -> None:
+    world = World()
+    await world.messages.put_many(archived(CLOSED))
+    messages = WithoutMetadata(world.messages.file)
+    await world.run(CLOSED, messages=messages)
+    await amend(world, edit("m1"), messages=messages)
     check(world)

@@ -33,8 +33,10 @@ class CountingMessages(MemoryMessages):
                 self.loaded += 1
                 yield archived
 
-    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        found = await super().states(keys)
+    async def states(
+        self, keys: Sequence[str], *, with_metadata: bool = True
+    ) -> dict[str, ArchivedMessage | DeletedMessage]:
+        found = await super().states(keys, with_metadata=with_metadata)
         self.loaded += len(found)
         return found
 
