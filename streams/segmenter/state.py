@@ -50,6 +50,8 @@ NOBODY = ""
 """Stands for an agent's id while no agent is active: messages that name none wait there for the first agent."""
 LENGTH_BYTES = 2
 SEQ_BYTES = 8
+RECORD_BYTES = 60
+"""What a row of the changelog takes besides its key and value, so that many deletions fill a transaction too."""
 DIGEST_BYTES = 16
 """128 bits, so that two ids of one conversation collide once in 2⁶⁴ messages."""
 
@@ -432,7 +434,7 @@ class StagedRows:
         """Write the changes; return their bytes."""
         written = 0
         for key, row in self._changes.items():
-            written += len(key) + len(row or b"")
+            written += RECORD_BYTES + len(key) + len(row or b"")
             if row is not None:
                 self._table[key] = row
             elif self._table.get(key) is not None:  # the same record may create and delete a row
