@@ -588,9 +588,18 @@ def derive_expected(evidence: Evidence) -> None:
 
     A repeat is not accepted. Both depend on the order of a conversation's messages.
     """
+    evidence.run_all("""
+        -- Conversations whose messages are read in order: those with repeats, or all of them with `scope = agent`
+        CREATE TABLE in_order AS
+        SELECT DISTINCT conversation FROM standing WHERE NOT is_dead AND NOT skipped
+        GROUP BY conversation, message HAVING :max_agents IS NOT NULL OR COUNT(*) > 1;
+        INSERT INTO expected
+        SELECT id, scope FROM standing
+        WHERE NOT is_dead AND NOT skipped AND conversation NOT IN (SELECT conversation FROM in_order);
+    """)
     events = evidence.rows("""
         SELECT 'message', id, conversation, message, partition, offset, record_ms, agent FROM standing
-        WHERE NOT is_dead AND NOT skipped
+        WHERE NOT is_dead AND NOT skipped AND conversation IN (SELECT conversation FROM in_order)
         UNION ALL
         SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent FROM flush
         WHERE agent IS NOT NULL AND (partition, offset) NOT IN dead_message
