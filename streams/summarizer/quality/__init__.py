@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from itertools import pairwise
 from math import ceil
 from unicodedata import numeric
@@ -132,7 +132,8 @@ class Evidence:
 
     @cached_property
     def _facts(self) -> Facts:
-        return source_facts(self._source, self._said, self._language, self._sent_at)
+        found = source_facts(self._source, self._said, self._language, self._sent_at)
+        return replace(found, spells=partial(_spells, self._spoken, self._language))
 
     def has_run(self, tokens: Sequence[str]) -> bool:
         """Return whether the source has these words in a row."""
@@ -140,7 +141,7 @@ class Evidence:
 
     def supports(self, claim: Claim) -> bool:
         has_code = any(kind == CODE and self._has_code(str(code)) for kind, code in claim.keys)
-        return has_code or self._facts.support(claim) or any(map(self._spells, claim.whole_numbers))
+        return has_code or self._facts.support(claim)
 
     def leaves_open(self, claim: Claim) -> bool:
         """Return whether the claim may be the writer's own count, because the source does not count such things."""
@@ -153,23 +154,6 @@ class Evidence:
         """Return whether the source has a code, in one word or in a few: "AB-1234" and "AB 1234" are the same."""
         spelled = re.compile(rf"(?<![a-z0-9]){' ?'.join(map(re.escape, code))}(?![a-z0-9])")
         return any(found[0].count(" ") < JOINED_WORDS for found in spelled.finditer(self._spoken))
-
-    def _spells(self, number: int) -> bool:
-        """Return whether the source has a number in words that `readable` does not read."""
-        # short texts in Russian and Ukrainian are easily confused
-        languages = ("ru", "uk") if _CYRILLIC.search(self._spoken) else (self._language,)
-        spelled = {each for language in languages for each in spellings(number, language)}
-        if not spelled:
-            return False
-        written = "|".join(" ?".join(map(re.escape, each.replace(" ", ""))) for each in spelled)
-        parts = frozenset().union(*map(number_words, languages))
-        text = self._spoken
-        for found in re.finditer(f" (?:{written})(?= )", text):
-            start, end = found.span()
-            before, after = text[text.rfind(" ", 0, start) + 1 : start], text[end + 1 : text.find(" ", end + 1)]
-            if parts.isdisjoint((before, after)):
-                return True
-        return False
 
     def _has_form_of(self, word: str) -> bool:
         if {fold(stem) for stem in stem_words(word, self._language)} & self._folded_stems:
@@ -185,6 +169,23 @@ class Evidence:
         if weekday is not None:
             return self._facts.has_weekday(weekday) or any(word[:size] in self._words for size in (3, 4))
         return False
+
+
+def _spells(text: str, language: str, number: int) -> bool:
+    """Return whether a text, given as words between spaces, has a number in words that `readable` does not read."""
+    # short texts in Russian and Ukrainian are easily confused
+    languages = ("ru", "uk") if _CYRILLIC.search(text) else (language,)
+    spelled = {each for code in languages for each in spellings(number, code)}
+    if not spelled:
+        return False
+    written = "|".join(" ?".join(map(re.escape, each.replace(" ", ""))) for each in spelled)
+    parts = frozenset().union(*map(number_words, languages))
+    for found in re.finditer(f" (?:{written})(?= )", text):
+        start, end = found.span()
+        before, after = text[text.rfind(" ", 0, start) + 1 : start], text[end + 1 : text.find(" ", end + 1)]
+        if parts.isdisjoint((before, after)):
+            return True
+    return False
 
 
 def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str = "", carried: str = "") -> Grounding:

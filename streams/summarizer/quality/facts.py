@@ -90,9 +90,15 @@ class Facts:
     """Months that the source names."""
     sent_on: frozenset[date] = frozenset()
     """Days on which the source's messages were sent, if they are known."""
+    spells: Callable[[int], bool] = lambda _: False
+    """Returns whether the source has a number in words that `readable` does not read."""
 
     def support(self, claim: Claim) -> bool:
-        return not claim.keys.isdisjoint(self.keys) or any(map(self.has_day, claim.days))
+        return (
+            not claim.keys.isdisjoint(self.keys)
+            or any(map(self.has_day, claim.days))
+            or any(map(self.spells, claim.whole_numbers))
+        )
 
     def has_day(self, day: Day) -> bool:
         """Return whether the source names a day, has all its parts, or was written near it."""
@@ -126,7 +132,7 @@ class Facts:
         return False
 
     def _has_number(self, number: int) -> bool:
-        return (NUMBER, Decimal(number)) in self.keys
+        return (NUMBER, Decimal(number)) in self.keys or self.spells(number)
 
 
 def facts(text: str, language: str) -> list[Claim]:

@@ -95,8 +95,8 @@ _RATE = re.compile(
     rf"([{LATIN}]{{1,{LONGEST_UNIT}}})"
 )
 """Matches the second unit of a rate: "$15 an hour", "80.000 € im Jahr"."""
-_PART_OF_HOUR = re.compile(r"\s(?:et|moins)\b")
-"""Follows an hour of the day in French: "cinq heures moins le quart"."""
+_PART_OF_HOUR = re.compile(r"\s(?:et|moins|y|menos|e|meno)\b")
+"""Follows an hour of the day in French, Spanish, Portuguese and Italian: "cinq heures moins le quart"."""
 LOOKED_BACK = 16
 _SMALL_FRACTION = 3
 _LATEST_SHORT_YEAR = 40
@@ -305,7 +305,9 @@ def times_of_day(text: str) -> Iterator[Figure]:
             exact |= {("second", Decimal(60 * minutes))}
         in_source = exact | _keys(hours, *((CLOCK, NUMBER) if pointed else (CLOCK,)))
         near = {Decimal(hour % 12)} if minute else set()
-        if _IN_WORDS.search(text, max(0, found.start() - LOOKED_BACK), found.start()):
+        if _IN_WORDS.search(text, max(0, found.start() - LOOKED_BACK), found.start()) or _PART_OF_HOUR.match(
+            text, found.end()
+        ):
             in_source |= _keys({Decimal(hour % 12), Decimal((hour - 1) % 12)}, NEAR_HOUR)
         yield Figure(*found.span(), found[0].strip(), in_source, exact | _keys(hours, NUMBER) | _keys(near, NEAR_HOUR))
 
@@ -321,7 +323,7 @@ _GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb\b")
 _FRACTIONS = {f"{value} ": words.replace("\n", "") for value, words in _NUMBERS["fractions"].items()}
 _FRACTION = re.compile(
     rf"(?i)\b(?:{'|'.join(f'({words})' for words in _FRACTIONS.values())})\s?"
-    rf"(?=(?:hour|day|year|mile|cup|stunde|tag|jahr|heure|hora|año|ora|anno|uur|jaar|time|år|часа|дня|года|lit[er]+|litro|kilo|{_LONG}|billions?)"
+    rf"(?=(?:hour|day|year|mile|cup|stunde|tag|jahr|heure|hora|año|ora|anno|uur|jaar|time|år|[а-яё]+|lit[er]+|litro|kilo|{_LONG}|billions?)"
     rf"[{LATIN}]{{0,2}}\b)"
 )
 """Parts of a unit or of a large number: "half a million", "three quarters of an hour"."""

@@ -116,6 +116,9 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("en", "¾ of an hour", "45 minutes", "75 minutes"),
         # half of the day
         ("en", "Lunch is at noon.", "Lunch is at 12:00.", "Lunch is at 0:00."),
+        ("fr", "On se voit à midi et demi.", "Rendez-vous à 12h30.", "Rendez-vous à 13h30."),
+        ("fr", "Il arrive à midi moins le quart.", "à 11h45", "à 14h45"),
+        ("pt", "Almoçamos ao meio-dia e meia.", "às 12:30", "às 13:30"),
         ("ru", "Встреча в 7 утра.", "Встреча в 07:00.", "Встреча в 7 вечера."),
         ("en", "The train leaves at 6 am.", "The train leaves at 06:00.", "The train leaves at 6 pm."),
         ("en", "at seven in the evening", "at 7 pm", "at 8 pm"),
@@ -151,6 +154,8 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("ko", "삼백오십 명", "350명", "400명"),
         ("ru", "Мне сто двадцать пять тысяч рублей.", "125 000 рублей", "120 000 рублей"),
         ("ru", "Это заняло полтора часа.", "1,5 часа", "2,5 часа"),
+        ("ru", "Я выпил полтора литра и прошёл полторы мили.", "1,5 литра", "2,5 литра"),
+        ("tr", "Beş Mayıs'ta buluşuyoruz.", "5 Mayıs'ta", "6 Mayıs'ta"),
         ("uk", "Нас дев’яносто п’ять осіб.", "95 осіб", "90 осіб"),
         ("pl", "Było trzysta dwadzieścia osób.", "320 osób", "300 osób"),
         ("sv", "Vi är tjugofem personer.", "Det är 25 personer.", "Det är 26 personer."),
