@@ -17,8 +17,8 @@ _PART_END = re.compile(
 
 _FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
 """Its full stop ends no clause."""
-_LABEL = re.compile(r"\A[A-Z]\w*(?: [A-Z]\w*)?: (?=\w)")
-"""Who speaks, in a transcript, or what a message is: "Anna Lee: …", "Question: …"."""
+_LABEL = re.compile(r"\A(?:(?:Question|Q|User|Human): |[A-Z]\w*(?: [A-Z]\w*)?: (?=I\b))")
+"""Who speaks, in a transcript, or what a message is: "Anna Lee: I …", "Question: …". "Docker: …" names the topic."""
 _GREETED = re.compile(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*")
 _OWN_NAME = re.compile(
     rf"\A(?:[A-ZÀ-Þ]\w+, )?(?i:{pattern('titles', 'own_name')}) [A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+){{0,2}}"

@@ -250,9 +250,9 @@ _CODE = re.compile(
 )
 _MEASURE = re.compile(
     r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KMGT]?[KMBVWLh]|[AP]M|[KM]W?Hz|kWh?|[KMGT]B)"
-    r"|[a-z]+-\d+s?|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
+    r"|[a-z]+-\d+s?|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]|\d+[eE][+-]?\d\d?"
 )
-"""Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
+"""Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023, 1e6."""
 _NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
 
 

@@ -73,7 +73,7 @@ DIGITS = (
     r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as written in India
     r"|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
 )
-_NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})")
+_NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})(?:e[+-]?\d\d?(?![{LATIN}\d]))?", re.IGNORECASE)
 _LONG = "|".join(sorted(map(re.escape, MAGNITUDES.keys() - {"m", "b"}), key=lambda word: (-len(word), word)))
 _SIGNS = "$€£¥₹₩₺₴₫₽฿₪₦₱"
 _AFTER = re.compile(
@@ -240,6 +240,10 @@ def _units_of_time(language: str) -> dict[str, tuple[str, Decimal]]:
 
 def numbers(digits: str) -> Iterator[Decimal]:
     """Yield every value that the digits may mean: "1.500" is 1500 in one country and 1.5 in another."""
+    digits, _, exponent = digits.lower().partition("e")
+    if exponent:
+        yield from (value.scaleb(int(exponent)) for value in numbers(digits))
+        return
     plain = re.sub(r"['’\s]", "", digits)
     found = re.fullmatch(r"([\d.,]*?)(?:[.,](\d+))?", plain)
     whole, fraction = (found[1], found[2]) if found else (plain, None)

@@ -65,6 +65,7 @@ def title(*said: str) -> str:
         ("Quiero un viaje de cinco días a Ciudad de México", "Viaje de cinco días a Ciudad de México"),
         ("Ho bisogno di aiuto per tradurre una lettera di tre pagine", "Lettera di tre pagine"),
         ("Marketing: I think a rubber case would be good.", "Rubber case"),
+        ("Docker: the container does not start", "Docker: the container does not start"),
         ("He wants to raise the rent by 15%.", "Rent by 15%"),
         ("I'm looking for family benefits.", "Family benefits"),
         ("Mein Paket wurde gestern zugestellt.", "Mein Paket wurde gestern zugestellt"),

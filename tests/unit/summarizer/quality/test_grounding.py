@@ -164,6 +164,8 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("ru", "Я заплатил двадцатью пятью рублями.", "25 рублей", "20 рублей"),
         ("vi", "Có hai mươi lăm cái ghế.", "25 cái ghế", "20 cái ghế"),
         ("hi", "हमें पच्चीस कुर्सियाँ चाहिए।", "25 कुर्सियाँ", "20 कुर्सियाँ"),
+        ("en", "It has 1e6 rows and weighs 2.5e-3 g.", "1,000,000 rows, 2.5 mg", "100,000 rows"),
+        ("en", "It has a million rows.", "It has 1e6 rows.", "It has 1e5 rows."),
         ("fr", "deux et demi", "2,5", "25"),
         ("en", "in half an hour", "in 30 minutes", "in 45 minutes"),
         ("en", "half a million people", "500,000 people", "a million people"),
