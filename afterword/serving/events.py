@@ -218,8 +218,9 @@ class Feed:
                 await self._interrupt(error)
 
     async def _interrupt(self, error: Exception) -> None:
+        if not self._interrupted:
+            log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
         self._interrupted = True
-        log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
         await asyncio.sleep(WAIT_SECONDS)
 
     @property
