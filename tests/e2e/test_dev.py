@@ -26,8 +26,8 @@ def servers(data: Path) -> dict[str, int]:
             command = path.read_bytes().decode().split("\0")
         except OSError:  # the process has ended since
             continue
-        if f"{data}/kafka/broker-1/server.properties" in command:
-            found["kafka broker 1"] = int(path.parent.name)
+        if f"{data}/kafka/server.properties" in command:
+            found["kafka"] = int(path.parent.name)
     return found
 
 

@@ -19,21 +19,8 @@ SPEAKERS = [(None, "user"), ("planner", "assistant"), ("planner", "tool"), ("cod
 
 def of_agents(whole: Settings, make_settings: Callable[..., Settings], directory: Path) -> Settings:
     """Return settings of a second deployment that reads the same messages, with its own names and stores."""
-    kafka = whole.kafka
     return make_settings(
-        kafka={
-            **QUICK,
-            "messages_topic": kafka.messages_topic,
-            "episodes_topic": f"{kafka.episodes_topic}.agents",
-            "summaries_topic": f"{kafka.summaries_topic}.agents",
-            "deletions_topic": f"{kafka.deletions_topic}.agents",
-            "conversations_topic": f"{kafka.conversations_topic}.agents",
-            "current_episodes_topic": f"{kafka.current_episodes_topic}.agents",
-            "current_conversations_topic": f"{kafka.current_conversations_topic}.agents",
-            "segmenter_id": f"{kafka.segmenter_id}-agents",
-            "summarizer_id": f"{kafka.summarizer_id}-agents",
-            "archiver_id": f"{kafka.archiver_id}-agents",
-        },
+        kafka={**QUICK, "messages_topic": whole.kafka.messages_topic, "prefix": f"{whole.kafka.prefix}agents."},
         sqlite={"path": directory / "agents.sqlite"},
         episodes={"scope": "agent", "trigger": TRIGGER},
     )
@@ -74,7 +61,7 @@ async def test_a_deployment_for_conversations_and_one_for_agents_share_the_messa
         lines = [*talk(0), *talk(1)]
         for deployment in (conversations, agents):
             report = await deployment.audit()
-            assert report.clean, list(report.lines())
+            assert report.clean, "\n".join(report.lines())
             assert report.messages["in_an_episode"] == len(lines)
             assert report.notes == []
         assert {e.agent_id for e in await conversations.episodes()} == {None}
