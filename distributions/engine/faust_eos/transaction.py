@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
+from aiokafka.errors import InvalidTxnState, KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import OffsetAndMetadata
 
@@ -227,10 +227,10 @@ class TransactionalProducer:
         """Commit the outputs and the group's offsets. Raises: KafkaError."""
         sent = await self._begin(outputs)
         # offsets come later: a broker that checks both at once refuses one of them, which is resent only after a pause
-        await asyncio.gather(*[batch.arrived() for batch in sent])
+        await all_arrived(sent)
         await self._end(sent, offsets, group)
 
-    async def _begin(self, outputs: Iterable[Output]) -> list["_Sent"]:
+    async def _begin(self, outputs: Iterable[Output]) -> list["Sent"]:
         await self._producer.begin_transaction()
         grouped: dict[TopicPartition, list[Row]] = {}
         partitions: dict[str, list[int]] = {}  # read anew for each commit, because a topic may grow
@@ -242,21 +242,21 @@ class TransactionalProducer:
                 partition = int(self._partitioner(key, partitions[topic], partitions[topic]))
             row = (output.key, output.value, output.timestamp_ms, output.headers)
             grouped.setdefault(TopicPartition(topic, partition), []).append(row)
-        sent: list[_Sent] = []
+        sent: list[Sent] = []
         for target, rows in grouped.items():
             sent += await self._send(target, rows)
         return sent
 
     async def _end(
-        self, sent: Iterable["_Sent"], offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str
+        self, sent: Collection["Sent"], offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str
     ) -> None:
         await self._producer.send_offsets_to_transaction(dict(offsets), group)
-        await asyncio.gather(*[batch.arrived() for batch in sent])
+        await all_arrived(sent)
         await self._producer.commit_transaction()
 
-    async def _send(self, target: TopicPartition, rows: Iterable[Row]) -> list["_Sent"]:
+    async def _send(self, target: TopicPartition, rows: Iterable[Row]) -> list["Sent"]:
         """Send in batches that are built here: `AIOKafkaProducer.send` costs several times as much per record."""
-        sent: list[_Sent] = []
+        sent: list[Sent] = []
         builder = self._producer.create_batch()
         for key, value, timestamp, headers in rows:
             if builder.append(key=key, value=value, timestamp=timestamp, headers=headers) is None:
@@ -266,17 +266,17 @@ class TransactionalProducer:
         sent.append(await self._submit(builder, target))
         return sent
 
-    async def _submit(self, builder: Any, target: TopicPartition) -> "_Sent":
+    async def _submit(self, builder: Any, target: TopicPartition) -> "Sent":
         count = builder.record_count()
         await asyncio.sleep(0)  # building and checksumming half a megabyte takes long on a slow machine
         future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
         # after a failed commit nobody awaits the rest, and asyncio would log each as an error
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return _Sent(future, count, target.topic)
+        return Sent(future, count, target.topic)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class Sent:
     delivered: asyncio.Future[Any]
     count: int
     topic: str
@@ -291,6 +291,21 @@ class _Sent:
 
     def last_offset(self) -> int:
         return int(self.delivered.result().offset) + self.count - 1
+
+
+async def all_arrived(sent: Iterable[Sent]) -> None:
+    """Wait for the broker's answers. Raises: KafkaError with a note of the topic.
+
+    If one topic refuses us, the transaction has none of the topics, and the others answer InvalidTxnState, which would
+    be retried forever. So the answer of the topic that refused us is raised, even if it comes later.
+    """
+    answers = [asyncio.ensure_future(batch.arrived()) for batch in sent]
+    try:
+        await asyncio.gather(*answers)
+    except InvalidTxnState as error:
+        found = await asyncio.gather(*answers, return_exceptions=True)
+        others = [one for one in found if isinstance(one, Exception) and not isinstance(one, InvalidTxnState)]
+        raise others[0] if others else error from None
 
 
 async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:

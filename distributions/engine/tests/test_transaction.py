@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+from aiokafka.errors import (
+    InvalidTxnState,
+    KafkaConnectionError,
+    MessageSizeTooLargeError,
+    TopicAuthorizationFailedError,
+)
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -14,7 +19,7 @@ from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.batch import Output
 from faust_eos.changelog import Bookmark
 from faust_eos.options import Options
-from faust_eos.transaction import TransactionalProducer, transactional_id
+from faust_eos.transaction import Sent, TransactionalProducer, all_arrived, transactional_id
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
 """Names of the characters that Kafka allows, which are letters, digits, full stops, hyphens and underscores."""
@@ -115,3 +120,17 @@ def test_no_two_partitions_share_a_transactional_id(
 def test_the_rights_of_an_apps_user_cover_its_transactional_ids(writer: tuple[str, TopicPartition]) -> None:
     prefix = f"{writer[0]}-"
     assert transactional_id(*writer).startswith(prefix)
+
+
+async def test_of_all_answers_the_one_of_the_topic_that_refuses_us_counts() -> None:
+    loop = asyncio.get_running_loop()
+    others, refused = Sent(loop.create_future(), 1, "others"), Sent(loop.create_future(), 1, "refused")
+    waiting = asyncio.create_task(all_arrived([others, refused]))
+    others.delivered.set_exception(InvalidTxnState())
+    await asyncio.sleep(0)
+    refused.delivered.set_exception(TopicAuthorizationFailedError("refused"))
+    with pytest.raises(TopicAuthorizationFailedError) as raised:
+        await waiting
+    assert raised.value.__notes__ == ["topic refused"]
+    with pytest.raises(InvalidTxnState):
+        await all_arrived([others])
