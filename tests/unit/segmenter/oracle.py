@@ -406,19 +406,16 @@ def fires(trigger: Any, talk: Talk, count_tokens: Callable[[str], int]) -> bool:
     if condition in ("any", "all"):
         return {"any": any, "all": all}[condition](fires(each, talk, count_tokens) for each in value)
     pending = [t.message for t in talk.pending]
-    if condition in ("messages", "events"):
-        return len(pending) >= value
-    if condition == "turns":
-        turns = [n for n, m in enumerate(pending) if m.role == "user" or n == 0]
-        return len(turns) >= value
-    if condition == "tokens":
-        return sum(count_tokens(m.content) for m in pending) >= value
-    if condition == "text_bytes":
-        return len("".join(m.content for m in pending).encode()) >= value
-    if condition == "important_content":
-        return any(len(m.content.strip()) > value for m in pending)
-    assert condition == "seconds"
-    return talk.taken[-1].sent - (talk.since or 0) >= value
+    found: dict[str, Callable[[], float]] = {
+        "messages": lambda: len(pending),
+        "events": lambda: len(pending),
+        "turns": lambda: sum(m.role == "user" or n == 0 for n, m in enumerate(pending)),
+        "tokens": lambda: sum(count_tokens(m.content) for m in pending),
+        "text_bytes": lambda: len("".join(m.content for m in pending).encode()),
+        "important_content": lambda: max((len(m.content.strip()) for m in pending), default=0) - 1,
+        "seconds": lambda: talk.taken[-1].sent - (talk.since or 0),
+    }
+    return found[condition]() >= value
 
 
 def living(taken: list[Taken]) -> list[Taken]:
