@@ -68,7 +68,7 @@ def summarize(
         title=title_of(turns, language) or cut_at_word(beginning, TITLE_CHARACTERS),
         short_summary=told.text(SHORT_CHARACTERS) or cut_at_word(beginning, SHORT_CHARACTERS),
         long_summary=told.text(long_characters) or cut_at_word(beginning, long_characters),
-        rolling_summary=rolling or NO_TEXT,
+        rolling_summary=rolling or cut_to_tokens(cut_at_word(beginning, long_characters), rolling_tokens),
     )
 
 

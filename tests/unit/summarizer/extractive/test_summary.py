@@ -196,6 +196,11 @@ def test_a_smaller_budget_has_fewer_sentences_and_none_is_cut(characters: int) -
     assert long[-1] in ".?!"
 
 
+def test_of_a_sentence_that_is_too_long_for_any_text_each_has_the_beginning() -> None:
+    summary = summary_of(("user", "dolor sit amet kangaroo " * 28_500))
+    assert all("dolor sit amet kangaroo" in text for text in texts(summary))
+
+
 def test_nothing_is_told_twice() -> None:
     again = ("user", "I want to cancel my order 4711, because the chair arrived broken.")
     assert summary_of(*ORDER, again, again).long_summary.count("chair arrived broken") == 1
