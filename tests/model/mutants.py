@@ -61,7 +61,7 @@ MUTANTS = (
         "the source offset is committed in a transaction of its own",
         "distributions/engine/tests/test_transaction.py",
         TRANSACTION,
-        "        await asyncio.gather(*[batch.arrived() for batch in sent])\n        await self._producer.commit",
+        "        await all_arrived(sent)\n        await self._producer.commit",
         "        await asyncio.gather(*[batch.arrived() for batch in sent], return_exceptions=True)\n"
         "        await self._producer.commit",
     ),
@@ -186,7 +186,7 @@ MUTANTS = (
         SEGMENTER,
         TRANSACTION,
         "        await self._producer.send_offsets_to_transaction(dict(offsets), group)\n"
-        "        await asyncio.gather(*[batch.arrived() for batch in sent])\n",
+        "        await all_arrived(sent)\n",
         "        await self._producer.send_offsets_to_transaction(dict(offsets), group)\n"
         "        answers = await asyncio.gather(*[batch.arrived() for batch in sent], return_exceptions=True)\n"
         "        if any(isinstance(answer, KafkaError) for answer in answers):\n"
