@@ -1,5 +1,6 @@
 """Providers of summaries: an LLM, or the extractive method, which does not need one."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -222,7 +223,8 @@ class ExtractiveProvider:
     name = "extractive"
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        return await request.read(lambda: extracted(request))
+        # in a thread: the first call loads a model, and a very long message takes some hundred milliseconds
+        return await asyncio.to_thread(extracted, request)
 
     async def check(self) -> None:
         """Do nothing: there is no server that could be missing."""

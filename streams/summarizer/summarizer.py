@@ -67,7 +67,8 @@ class SummaryCheck:
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
         source = source_of(request, self._instructions)
-        found = await request.read(lambda: assess(source, summary, self._quality))
+        # in a thread, so that other lanes continue: the first check in a language loads models, and long ones take time
+        found = await asyncio.to_thread(assess, source, summary, self._quality)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
         if not found.problems or not self._quality.enabled:
