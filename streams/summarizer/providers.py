@@ -1,6 +1,5 @@
 """Providers of summaries: an LLM, or the extractive method, which does not need one."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -223,8 +222,7 @@ class ExtractiveProvider:
     name = "extractive"
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        # in a thread: the first call loads a model, and a very long message takes some hundred milliseconds
-        return await asyncio.to_thread(extracted, request)
+        return await request.read(lambda: extracted(request))
 
     async def check(self) -> None:
         """Do nothing: there is no server that could be missing."""
