@@ -505,10 +505,6 @@ class RerankerSettings(Section):
     """The server that puts the best hits of `recall` in order, and limits on what it is given."""
 
     base_url: str | None = Field(None, description="address of the server before `/rerank`; default: no reranking")
-    api: Literal["cohere", "tei"] = Field(
-        "cohere",
-        description="format of requests: cohere: that of Cohere, Jina and vLLM; tei: Text Embeddings Inference",
-    )
     model: str | None = Field(None, min_length=1, description="name of the model, for a server that has several")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
     timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; after it, the order stays")

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from afterword.streams.errors import (
     AnswerInvalid,
@@ -52,7 +52,7 @@ class RerankServer:
 
         Several searches may call it at once. Raises: ProviderError.
         """
-        body = request_body(self._settings, query, texts)
+        body = request_body(self._settings.model, query, texts)
         return places_in(await self._http.post_for_bytes(PATH, body), len(texts))
 
     async def check(self) -> str:
@@ -64,12 +64,10 @@ class RerankServer:
         await self._http.close()
 
 
-def request_body(settings: RerankerSettings, query: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Build the JSON of a request, with the names that the server's API uses."""
-    if settings.api == "tei":
-        return {"query": query, "texts": texts, "truncate": True}
-    model = {"model": settings.model} if settings.model else {}
-    return {**model, "query": query, "documents": texts, "top_n": len(texts)}
+def request_body(model: str | None, query: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Build the JSON of a request."""
+    named = {"model": model} if model else {}
+    return {**named, "query": query, "documents": texts, "top_n": len(texts)}
 
 
 class _Relevance(BaseModel):
@@ -78,22 +76,17 @@ class _Relevance(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     index: int
-    score: float = Field(validation_alias=AliasChoices("relevance_score", "score"), allow_inf_nan=False)
+    relevance_score: float = Field(allow_inf_nan=False)
 
 
 class _Ranking(BaseModel):
-    """A server's answer: `results`, Voyage's `data`, or TEI's bare list. Other fields are ignored."""
+    """A server's answer: `results`, or Voyage's `data`. Other fields are ignored."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     results: Annotated[Sequence[_Relevance], Field(max_length=MOST_RERANKED)] = Field(
         validation_alias=AliasChoices("results", "data")
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def has_results(cls, answer: object) -> object:
-        return {"results": answer} if isinstance(answer, list) else answer
 
 
 def places_in(content: bytes, count: int) -> list[int]:
@@ -102,7 +95,7 @@ def places_in(content: bytes, count: int) -> list[int]:
         found = _Ranking.model_validate_json(content).results
     except ValidationError:  # the original error quotes the answer
         raise AnswerInvalid(problem="the response was not a ranking") from None
-    places = [one.index for one in sorted(found, key=lambda one: -one.score)]
+    places = [one.index for one in sorted(found, key=lambda one: -one.relevance_score)]
     if not places or len(set(places)) < len(places) or not all(0 <= place < count for place in places):
         raise AnswerInvalid(problem="it named no document, the same one twice, or an unknown one")
     return places

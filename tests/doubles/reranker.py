@@ -12,8 +12,8 @@ from aiohttp import web
 from afterword.reading import reranking as reranking_module
 from afterword.streams.errors import ProviderError
 
-Form = Literal["cohere_v1", "cohere_v2", "jina", "vllm", "voyage", "tei"]
-FORMS: tuple[Form, ...] = ("cohere_v1", "cohere_v2", "jina", "vllm", "voyage", "tei")
+Form = Literal["cohere_v1", "cohere_v2", "jina", "vllm", "voyage"]
+FORMS: tuple[Form, ...] = ("cohere_v1", "cohere_v2", "jina", "vllm", "voyage")
 MODEL = "a-reranker"
 KEY = "key-of-the-reranker"
 
@@ -88,11 +88,9 @@ class RerankServer:
 
 
 def _ranking(form: Form, body: dict[str, Any]) -> Any:
-    documents = body["texts" if form == "tei" else "documents"]
+    documents = body["documents"]
     scores = {index: shared_words(body["query"], text) for index, text in enumerate(documents)}
     best = sorted(scores, key=lambda index: -scores[index])[: body.get("top_n")]
-    if form == "tei":
-        return [{"index": index, "score": scores[index]} for index in best]
     assert body["model"] == MODEL
     named = [{"index": index, "relevance_score": scores[index]} for index in best]
     shown = [{**one, "document": {"text": documents[one["index"]]}} for one in named]

@@ -31,8 +31,7 @@ QUERY = "blue boat from the harbour"
 
 
 def of_endpoint(server: RerankServer, **changed: Any) -> Settings:
-    api = "tei" if server.form == "tei" else "cohere"
-    reranker = {"base_url": server.url, "model": MODEL, "api_key": KEY, "api": api, "timeout_seconds": 5, **changed}
+    reranker = {"base_url": server.url, "model": MODEL, "api_key": KEY, "timeout_seconds": 5, **changed}
     return Settings.model_validate({"reranker": reranker})
 
 

@@ -13,19 +13,14 @@ from tests.doubles.reranker import scores
 QUESTION = "Where?", ["Here.", "There."]
 
 
-def test_a_request_has_the_names_of_its_api_and_nothing_of_ids() -> None:
-    assert request_body(RerankerSettings(model="m"), *QUESTION) == {
+def test_a_request_names_a_model_only_if_one_is_set_and_has_no_ids() -> None:
+    assert request_body("m", *QUESTION) == {
         "model": "m",
         "query": "Where?",
         "documents": ["Here.", "There."],
         "top_n": 2,
     }
-    assert request_body(RerankerSettings(), *QUESTION).keys() == {"query", "documents", "top_n"}
-    assert request_body(RerankerSettings(api="tei", model="m"), *QUESTION) == {
-        "query": "Where?",
-        "texts": ["Here.", "There."],
-        "truncate": True,
-    }
+    assert request_body(None, *QUESTION).keys() == {"query", "documents", "top_n"}
 
 
 @pytest.mark.parametrize(
@@ -35,7 +30,6 @@ def test_a_request_has_the_names_of_its_api_and_nothing_of_ids() -> None:
         (scores((0, 0.1), (1, 0.9)), [1, 0]),
         (scores((0, -7.5), (1, -2)), [1, 0]),
         (scores((2, 0.5)), [2]),
-        (b'[{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}]', [1, 0]),
         (b'{"data": [{"index": 2, "relevance_score": 1}]}', [2]),
         (b'{"results": [{"index": 1, "relevance_score": 0.2, "document": {"text": "x"}}], "id": 3}', [1]),
         (scores((1, 0.5), (0, 0.5)), [1, 0]),
@@ -52,7 +46,7 @@ HOSTILE = {
     "an error": b'{"message": "overloaded"}',
     "another shape": b'{"results": {"0": 1}}',
     "no result": b'{"results": []}',
-    "an empty list": b"[]",
+    "a list": b'[{"index": 0, "relevance_score": 1}]',
     "null": b"null",
     "NaN": scores((0, "NaN"), (1, 0.5)),
     "infinite": scores((0, "Infinity"), (1, 0.5)),
@@ -83,9 +77,7 @@ json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(("results", "data", "index", "score", "relevance_score", "x")), inner, max_size=3
-        )
+        | st.dictionaries(st.sampled_from(("results", "data", "index", "relevance_score", "x")), inner, max_size=3)
     ),
     max_leaves=8,
 )
