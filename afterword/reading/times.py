@@ -1,8 +1,9 @@
-"""Finds the time that a question asks about: "in May 2023", "last week", "between March 1 and March 10", "seit Montag".
+"""Finds the time that a question asks about: "in May 2023", "last week", "on Tuesday two weeks ago", "seit Montag".
 
 The words for months, weekdays and relative days in each language are dateparser's. Its own search is not used, because
-it takes "we" for Wednesday and "5 days a week" for a date, and knows neither spans nor "vergangene Woche". An ambiguous
-question names no time, because a wrong time would hide the right answer.
+it takes "we" for Wednesday and "5 days a week" for a date, and does not know "vergangene Woche". A question with
+several dates, or with a word that gives its date another meaning, such as "before", names no time, because a wrong time
+would hide the right answer.
 """
 
 import re
@@ -29,8 +30,6 @@ MOST_LANGUAGES = 4
 """Upper limit for the languages that are tried: a short question may be in many."""
 SHORTEST_NAME = 4
 """Minimum length of a weekday's name. A shorter one may be another word: "sun", "mar", "we"."""
-EARLIEST = date(1970, 1, 1)
-"""First day of a span without a beginning, such as "before March 10"."""
 ABOUT_A_YEAR = timedelta(days=366)
 
 
@@ -79,7 +78,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     readers = [_Reader(tokens, _vocabulary(language), today) for language in languages]
     reader = max(readers, key=lambda reader: reader.understood)
     try:
-        days = reader.together()
+        days = reader.days()
     except ValueError:
         return None
     if days is None:
@@ -113,7 +112,6 @@ _TOKEN = re.compile(
     r"|(?P<number>\d{1,4})(?:st|nd|rd|th|er|ère|de|ste|e|\.|º|ª)?(?!\w)|\d\w*|[–—-]|[^\W\d_]+(?:['’-][^\W\d_]+)*"
 )
 _ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'|'s$")
-_OPEN = ("since", "before", "until", "after")
 _WORDS: dict[str, dict[str, list[str]]] = {
     language: {meaning: said.split() for meaning, said in around.items()}
     for language, around in VOCABULARY["asked_times"].items()
@@ -133,7 +131,7 @@ _NUMBER = r"(\d++[.,]?\d*+)"
 _ARTICLE = re.compile(r"^(?:(?:el|la|le)\s|l')")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _BETWEEN = r"(?:(?:[^\W\d]{1,3}|della|dalla|nella|~) ){0,2}"
-"""Articles, prepositions or "last" between a date and the word that says how it is meant."""
+"""Articles, prepositions or "last" between a date and the word that gives it another meaning."""
 _OF = "(?:(?:of|de|del|di|do) )?"
 _WITH_YEAR = rf"(?: {_OF}(?P<year>{_YEAR.pattern}))?"
 _WEEKEND = "(?P<weekend>weekend|wochenende|week-end)"
@@ -161,17 +159,12 @@ class _Vocabulary:
         for number, key in enumerate(_WEEKDAYS):
             names = map(str.casefold, info[key])
             self.symbols |= {name: f"{'W' if len(name) >= SHORTEST_NAME else 'w'}{number}" for name in names}
-        opening = [word for meaning in _OPEN for word in around[meaning]]
-        self.within = frozenset([*opening, *around["in"]])
-        self.ands = frozenset(around["and"])
-        joins = self.ands.union(around["to"], _DASHES)
-        beside = ("opens", "and", "to", "onward", "or", "not", "of", "one")
-        self.plain = self.within.union(*(around[meaning] for meaning in beside))
+        within = [word for meaning in ("since", "other", "in") for word in around[meaning]]
+        ands, joins = frozenset(around["and"]), frozenset([*around["and"], *around["to"], *_DASHES])
+        beside = ("opens", "and", "to", "onward", "or", "of", "one")
+        self.plain = frozenset(within).union(*(around[meaning] for meaning in beside))
         self.of = frozenset([*around["in"], *around["of"]])
         """Words between a month and its year."""
-        units = (name.casefold() for unit in _UNITS for name in info[unit] if len(name) > 1)
-        self.units = frozenset([*units, *self.symbols.values(), "weekend"])
-        """Words for a time that another time may only describe: "the Monday before March 10"."""
 
         self.phrases: dict[str, tuple[int, str]] = {}
         """Phrases such as "last week" by the stems of their words: how many units from today, and which."""
@@ -185,46 +178,38 @@ class _Vocabulary:
                     self.phrases[" ".join(said_as)] = count, named["unit"]
                     if language != "en":  # "la última semana" for "la semana pasada"
                         self.phrases[" ".join(reversed(said_as))] = count, named["unit"]
-        self.relative = re.compile(rf"(?<!\S)(?:{_any_of(self.phrases)})(?!\S)")
+        self.relative = re.compile(rf"(?<!\S){_any_of(self.phrases)}(?!\S)")
         counted = rf"(?:\d+|{_any_of(around['one'])})"
         forms = {unit: "|".join(info["relative-type-regex"][rf"\1 {unit} ago"]) for unit in _UNITS}
         ago = "|".join(f"(?P<{unit}s>{each})" for unit, each in forms.items()).replace(_NUMBER, counted)
-        before = rf"{_any_of(self.within.union(around['opens']))}|{_MONTH_OR_YEAR} (?:{_any_of(joins)})"
-        after = rf"(?:{_any_of(joins - self.ands)}) {_MONTH_OR_YEAR}(?!\S)"
+        before = rf"{_any_of([*within, *around['opens']])}|{_MONTH_OR_YEAR} {_any_of(joins)}"
+        after = rf"{_any_of(joins - ands)} {_MONTH_OR_YEAR}(?!\S)"
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
         self.dates = regex.compile(
             rf"(?<!\S)(?:{ago}|{_DATE}|(?<=(?<!\S)(?:~|{before}) )(?:{alone})|(?:{alone})(?= {after}))(?!\S)"
         )
-        self.span = re.compile(
-            rf"(?:(?<!\S)(?P<opens>{_any_of(around['opens'])}) {_BETWEEN})?(?<!\S)(?P<first>@\w*|\d\d?) {_BETWEEN}"
-            rf"(?P<joins>{_any_of(joins)}) {_BETWEEN}(?P<last>@\w*|\d\d?)(?!\S)(?: (?P<year>{_YEAR.pattern})(?!\S))?"
-        )
-        opens = "|".join(f"(?P<{meaning}>{_any_of(around[meaning])})" for meaning in _OPEN)
-        onward = _any_of(around["onward"])
-        self.open_span = regex.compile(
-            rf"(?<!\S)(?:{_any_of(around['opens'])}) {_BETWEEN}@\w* (?:\S+ )?(?P<since>{onward or '(?!)'})(?!\S)"
-            rf"|@\w* (?P<since>onwards?)(?!\S)|(?:(?P<word>\S+) )?(?<!\S)(?:{opens}) {_BETWEEN}@"
-        )
-        ends, also = _any_of(joins - _DASHES), _any_of([*joins, *around["or"]])
-        opened, day = rf"(?<!\S)(?:{_any_of(around['opens'])})", _any_of(map(str.casefold, info["day"]))
-        self.several = re.compile(
-            rf"(?<!\S)\d\d? (?:{also}) {_BETWEEN}@day|@day1? (?:\d\d? )?(?:{also}) {_BETWEEN}\d\d?(?!\S)"
-            rf"|{opened} (?:\S+ ){{1,3}}(?:{ends}) {_BETWEEN}@|{opened} {_BETWEEN}@\w* (?:{ends})(?!\S)"
-            rf"|(?<!\S)\d+ (?:{day}) (?:\S+ ){{0,2}}@"
-        )
-        """Matches a list of several days that are not a span."""
-        week, to_come = _any_of(map(str.casefold, info["week"])), _any_of(around["to_come"])
+        words = {meaning: _any_of(said) for meaning, said in around.items()}
+        self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
+        other, opened, to_come = words["other"], words["opens"], words["to_come"]
+        ends, also = _any_of(around["and"] + around["to"]), _any_of([*joins, *around["or"]])
+        day, week = (_any_of(map(str.casefold, info[unit])) for unit in ("day", "week"))
         long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
         self.unclear = re.compile(
-            rf"(?<!\S)(?:(?:{_any_of(around['or'])}) {_BETWEEN}@|@\w* (?:{_any_of(around['or'])})(?!\S)"
-            rf"|@\w* (?:{ends}) (?:{_any_of(opening)}|later|earlier)(?!\S)"
-            rf"|(?:{_any_of(around['not'])}) (?:{_any_of(opening)}) {_BETWEEN}@"
-            r"|(?:than|except|excluding|including|half|as of) @"  # other days than the date
-            rf"|(?:{long}) (?:\S+ ){{0,2}}@day"  # "the week of March 9"
-            rf"|@weekday1? (?:{_any_of(opening)}) ~"  # "the Friday before last"
-            rf"|@weekday1? (?:\S+ ){{0,2}}(?:{week})(?!\S)|(?:{week}) (?:\S+ ){{0,2}}@weekday"  # of another week
-            rf"|(?:{to_come}) @(?:weekday|month)1|@(?:weekday|month)1 (?:\S+ )?(?:{to_come})(?!\S))"
+            rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@"
+            rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
+            rf"|{opened} {_BETWEEN}@\w* (?:{ends}|(?:\S+ )?{words['onward']})(?!\S)"
+            rf"|\d\d? {also} {_BETWEEN}@day"
+            rf"|\d+ {day} (?:\S+ ){{0,2}}@"  # "3 days of March 10"
+            rf"|{long} (?:\S+ ){{0,2}}@day"  # "the week of March 9"
+            rf"|{week} (?:\S+ ){{0,2}}@weekday"  # of another week
+            rf"|{to_come} @(?:weekday|month)1)"
+            rf"|@\w* (?:{words['or']}|{ends} (?:{other}|later|earlier))(?!\S)"
+            rf"|@day1? (?:\d\d? )?{also} {_BETWEEN}\d\d?(?!\S)"
+            rf"|@weekday1? {other} ~"  # "the Friday before last"
+            rf"|@weekday1? (?:\S+ ){{0,2}}{week}(?!\S)"
+            rf"|@(?:weekday|month)1 (?:\S+ )?{to_come}(?!\S)"
         )
+        """Matches a list or a span of several days, and words that make a date mean other days."""
 
     def symbol(self, word: str) -> str:
         """Return what a word is in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", or the word."""
@@ -243,7 +228,7 @@ class _Vocabulary:
 
 
 def _any_of(phrases: Iterable[str]) -> str:
-    return "|".join(map(re.escape, sorted(phrases, key=len, reverse=True)))
+    return f"(?:{'|'.join(map(re.escape, sorted(phrases, key=len, reverse=True))) or '(?!)'})"
 
 
 @cache
@@ -328,25 +313,22 @@ class _Reader:
             text = f"{text[: self._tokens[one.begin].start()]} {text[self._tokens[one.end - 1].end() :]}"
         return text
 
-    def together(self) -> Period | None:
-        """Read what the dates and the words around them mean together; None if that is unclear.
+    def days(self) -> Period | None:
+        """Read what the dates and the words around them mean; None if they name no days, or if that is unclear.
 
         Raises: ValueError if there is no such day.
         """
         dates = self._combined()
-        said = self._around(dates)
-        if not dates or self._known.unclear.search(said):
-            return None
-        for found in self._known.span.finditer(said):
-            ends = found["first"], found["last"]
-            if "".join(ends).count("@") == len(dates) and (found["opens"] or found["joins"] not in self._known.ands):
-                period = self._between(dates, *ends, found["year"])
-                return period if period and period.first <= period.last else None
-        if self._known.several.search(said):
+        if self._known.unclear.search(self._around(dates)):
             return None
         if len(dates) > 1:
             dates = [one for one in dates if one.days.first <= self._today]  # a memory is only about the past
-        return self._open_span(dates[0]) if len(dates) == 1 else None
+        if len(dates) != 1:
+            return None
+        if not self._known.since.search(self._around(dates)):
+            return dates[0].days
+        first = dates[0].days.first
+        return Period(first, self._today) if first <= self._today else None
 
     def _combined(self) -> Sequence[_Date]:
         """Read "in May last year" as one date, and weekdays beside a week as its days: "on Tuesday last week".
@@ -373,39 +355,8 @@ class _Reader:
             said[one.begin : one.end] = [f"@{one.kind}1" if one.end - one.begin == 1 else f"@{one.kind}"]
         return " ".join(said)
 
-    def _between(self, dates: Sequence[_Date], begin: str, end: str, year: str | None) -> Period | None:
-        one, other = dates[0], dates[-1]
-        first, last = one.days.first, other.days.last
-        if len(dates) == 2:
-            year = None if self._year_in(one) else self._year_in(other)
-            if one.kind == "weekday" and first > last:
-                first -= timedelta(days=7)
-            return Period(first.replace(year=int(year)) if year and one.kind in ("day", "month") else first, last)
-        if one.kind != "day":
-            return None
-        if end.startswith("@"):
-            return Period(first.replace(day=int(begin)), last)
-        first = first.replace(year=int(year)) if year else first
-        return Period(first, first.replace(day=int(end)))
-
     def _year_in(self, one: _Date) -> str | None:
         return next(filter(_YEAR.fullmatch, self._words[one.begin : one.end]), None)
-
-    def _open_span(self, one: _Date) -> Period | None:
-        """Read "since Monday" and "before March 10". Without such a word, return the days themselves."""
-        found = self._known.open_span.search(self._around([one]))
-        if not found:
-            return one.days
-        if found["word"] in self._known.units:
-            return None
-        first, last = one.days
-        days = {
-            "since": Period(first, self._today),
-            "before": Period(EARLIEST, first - timedelta(days=1)),
-            "until": Period(EARLIEST, last),
-            "after": Period(last + timedelta(days=1), self._today),
-        }[str(found.lastgroup)]
-        return days if days.first <= days.last else None
 
 
 def _numeric(token: re.Match[str]) -> date | None:
