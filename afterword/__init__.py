@@ -9,95 +9,62 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
-    from afterword.installed import ExtraMissing
-    from afterword.operating.eraser import Eraser
-    from afterword.reading.memory import Memory, hits_as_text
-    from afterword.schemas import (
-        ConversationDeleted,
-        ConversationFlush,
-        EpisodeClosed,
-        InvalidRecord,
-        MessageCreated,
-        MessageDeleted,
-        MessageEdited,
-        SummaryCreated,
-        SummaryDeleted,
-    )
-    from afterword.streams.errors import (
-        AfterwordError,
-        BrokerRefuses,
-        BrokerUnavailable,
-        ConfigurationError,
-        OwnerMissing,
-        RequestRefused,
-        StoreUnavailable,
-        TopicMissing,
-        TopicReplaced,
-    )
-    from afterword.streams.settings import Settings, load_settings
-    from afterword.writing.producer import Producer
+    from afterword.consumers.subscriber import RevisionSubscriber as RevisionSubscriber
+    from afterword.consumers.subscriber import SummarySubscriber as SummarySubscriber
+    from afterword.installed import ExtraMissing as ExtraMissing
+    from afterword.operating.eraser import Eraser as Eraser
+    from afterword.reading.memory import Memory as Memory
+    from afterword.reading.memory import hits_as_text as hits_as_text
+    from afterword.schemas import ConversationDeleted as ConversationDeleted
+    from afterword.schemas import ConversationFlush as ConversationFlush
+    from afterword.schemas import EpisodeClosed as EpisodeClosed
+    from afterword.schemas import InvalidRecord as InvalidRecord
+    from afterword.schemas import MessageCreated as MessageCreated
+    from afterword.schemas import MessageDeleted as MessageDeleted
+    from afterword.schemas import MessageEdited as MessageEdited
+    from afterword.schemas import SummaryCreated as SummaryCreated
+    from afterword.schemas import SummaryDeleted as SummaryDeleted
+    from afterword.streams.errors import AfterwordError as AfterwordError
+    from afterword.streams.errors import BrokerRefuses as BrokerRefuses
+    from afterword.streams.errors import BrokerUnavailable as BrokerUnavailable
+    from afterword.streams.errors import ConfigurationError as ConfigurationError
+    from afterword.streams.errors import OwnerMissing as OwnerMissing
+    from afterword.streams.errors import RequestRefused as RequestRefused
+    from afterword.streams.errors import StoreUnavailable as StoreUnavailable
+    from afterword.streams.errors import TopicMissing as TopicMissing
+    from afterword.streams.errors import TopicReplaced as TopicReplaced
+    from afterword.streams.settings import Settings as Settings
+    from afterword.streams.settings import load_settings as load_settings
+    from afterword.writing.producer import Producer as Producer
 
-__all__ = [
-    "AfterwordError",
-    "BrokerRefuses",
-    "BrokerUnavailable",
-    "ConfigurationError",
-    "ConversationDeleted",
-    "ConversationFlush",
-    "EpisodeClosed",
-    "Eraser",
-    "ExtraMissing",
-    "InvalidRecord",
-    "Memory",
-    "MessageCreated",
-    "MessageDeleted",
-    "MessageEdited",
-    "OwnerMissing",
-    "Producer",
-    "RequestRefused",
-    "RevisionSubscriber",
-    "Settings",
-    "StoreUnavailable",
-    "SummaryCreated",
-    "SummaryDeleted",
-    "SummarySubscriber",
-    "TopicMissing",
-    "TopicReplaced",
-    "hits_as_text",
-    "load_settings",
-]
-
-_MODULES = {
-    "Eraser": "afterword.operating.eraser",
-    "ExtraMissing": "afterword.installed",
-    "Memory": "afterword.reading.memory",
-    "Producer": "afterword.writing.producer",
-    "hits_as_text": "afterword.reading.memory",
-    **dict.fromkeys(("RevisionSubscriber", "SummarySubscriber"), "afterword.consumers.subscriber"),
-    **dict.fromkeys(
-        (
-            *("ConversationDeleted", "ConversationFlush", "EpisodeClosed", "InvalidRecord", "MessageCreated"),
-            *("MessageDeleted", "MessageEdited", "SummaryCreated", "SummaryDeleted"),
-        ),
-        "afterword.schemas",
-    ),
-    **dict.fromkeys(("Settings", "load_settings"), "afterword.streams.settings"),
+_NAMES = {
+    "afterword.consumers.subscriber": "RevisionSubscriber SummarySubscriber",
+    "afterword.installed": "ExtraMissing",
+    "afterword.operating.eraser": "Eraser",
+    "afterword.reading.memory": "Memory hits_as_text",
+    "afterword.schemas": "ConversationDeleted ConversationFlush EpisodeClosed InvalidRecord MessageCreated "
+    "MessageDeleted MessageEdited SummaryCreated SummaryDeleted",
+    "afterword.streams.errors": "AfterwordError BrokerRefuses BrokerUnavailable ConfigurationError OwnerMissing "
+    "RequestRefused StoreUnavailable TopicMissing TopicReplaced",
+    "afterword.streams.settings": "Settings load_settings",
+    "afterword.writing.producer": "Producer",
 }
-"""The module of each name. All other names are errors."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use. Raises: AttributeError, ExtraMissing."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from afterword.installed import extra_required
 
     with extra_required("worker" if name == "Eraser" else "memory", f"afterword.{name}"):
-        found = getattr(import_module(_MODULES.get(name, "afterword.streams.errors")), name)
+        found = getattr(import_module(_MODULES[name]), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})
