@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import uuid4
 
@@ -118,7 +118,6 @@ class AfterwordSession:
         """Messages that were sent but not yet seen in the archive, oldest first."""
         self._popped: set[str] = set()
         self._cleared_at = datetime.min.replace(tzinfo=UTC)
-        self._last_sent_at = EPOCH
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the last `limit` items in order, or if it is None all of them, within `session_settings`.
@@ -170,8 +169,8 @@ class AfterwordSession:
         """Delete all messages of the conversation everywhere, including those of other agents."""
         if not await self.get_items(1):
             return
+        self._cleared_at = datetime.now(UTC)
         await self._producer.delete_conversation(self.session_id, tenant_id=self._tenant_id)
-        self._cleared_at = self._now()
         self._unseen.clear()
 
     async def archived(self, timeout: float = ARCHIVED_SECONDS) -> None:
@@ -191,18 +190,11 @@ class AfterwordSession:
             tenant_id=self._tenant_id,
             role=role,
             content=content,
-            sent_at=self._now(),
+            sent_at=datetime.now(UTC),
             tools=(item["name"],) if item.get("type") == "function_call" else (),
             skip_summarization=not content,
             metadata={ITEM: rest},
         )
-
-    def _now(self) -> datetime:
-        """Return the time in milliseconds, strictly increasing between calls."""
-        now = datetime.now(UTC)
-        later = self._last_sent_at + timedelta(milliseconds=1)
-        self._last_sent_at = max(now.replace(microsecond=now.microsecond // 1000 * 1000), later)
-        return self._last_sent_at
 
     async def _newest(self) -> AsyncGenerator[MessageCreated, None]:
         """Yield messages, newest first: those not yet archived, then the archived ones."""
