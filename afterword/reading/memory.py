@@ -318,7 +318,7 @@ class Memory:
         selection = Selection(conversation_id, known.tenant_id, agent_id, before=int(before) if before else None)
         found = await self._newest(selection, limit + 1)
         has_more = len(found) > limit or sum(len(one.message.content) for one in found) >= MOST_LOADED
-        page = (found[:-1] if has_more else found) or found  # one message may be as long as a page may be
+        page = found[:-1] if has_more else found
         next_before = str(page[-1].offset) if has_more else None
         return MessagePage(messages=tuple(archived.message for archived in page), next_before=next_before)
 

@@ -125,16 +125,6 @@ async def test_a_page_of_long_messages_is_shorter(world: Remembered) -> None:
     assert seen == [f"m{n}" for n in reversed(range(20))]
 
 
-async def test_a_page_may_consist_of_one_message_of_any_length(world: Remembered) -> None:
-    await world.say("word " * (MOST_LOADED // 5), "Short.")
-    first = await world.memory.messages("c1")
-    assert first is not None
-    assert [message.id for message in first.messages] == ["m1"]
-    second = await world.memory.messages("c1", before=first.next_before)
-    assert second is not None
-    assert [message.id for message in second.messages] == ["m0"]
-
-
 async def test_without_a_summary_all_messages_are_there(world: Remembered) -> None:
     said = await world.say(*islice(sentences(), 30))
     found = await world.context()
