@@ -148,10 +148,18 @@ def json_object(value: bytes) -> dict[str, Any]:
     try:
         event = loads(value)
     except orjson.JSONDecodeError as error:
-        raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
+        raise InvalidRecord("invalid_json", _unreadable(value, error.colno)) from None
     if not isinstance(event, dict):
         raise InvalidRecord("schema_violation", "not a JSON object")
     return event
+
+
+def _unreadable(value: bytes, column: int) -> str:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start + 1}"
+    return f"not JSON at column {column}"
 
 
 def loads(value: bytes) -> Any:

@@ -71,6 +71,12 @@ def test_what_is_wrong_is_said_without_the_content(data):
     assert "secret" not in str(found)
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding_is_named(encoding):
+    data = json.dumps(MESSAGE | {"content": "größe"}, ensure_ascii=False).encode(encoding)
+    assert "not UTF-8 at byte" in str(parse_numbered(1, data, NOW))
+
+
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_line_is_taken_or_refused(data):
     parse_numbered(1, data, NOW)
