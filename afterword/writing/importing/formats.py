@@ -28,7 +28,6 @@ from afterword.streams.text.content import (
     said,
 )
 from afterword.writing.importing.records import (
-    BLANK,
     MOST_CHARACTERS,
     TOO_LARGE,
     ImportOptions,
@@ -65,14 +64,14 @@ MESSAGE_WEIGHT = 512
 TOO_DEEP_OR_LARGE = "it is nested too deeply, or has an integer of more than 64 bits"
 
 
-def conversations(records: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-    """Number the records, and yield at the end one conversation of the messages that are records of their own.
+def conversations(records: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Yield numbered records, and at the end one conversation of the messages that are records of their own.
 
     It has the number of its first message. It is held in memory and therefore limited to `MOST_CHARACTERS`.
     """
     joined: list[Any] = []
     first = count = weight = 0
-    for number, record in enumerate(records, start=1):
+    for number, record in records:
         if _role(record) is None or _listed(record) is not None:
             yield number, record
             continue
@@ -342,11 +341,17 @@ def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOu
         files = [shown for name in ("attachments", "files") for shown in _placeholders(one.get(name), "file_name")]
         content = one.get("content")
         with suppress(ContentUnreadable):  # which `read_messages` rejects
-            content = content if flatten(content) else one.get("text")
+            if all(_is_unknown(piece) for piece in flatten(content)):
+                content = [one.get("text"), content]
         fields = {"role": one.get("sender"), "content": [content, *files], "created_at": one.get("created_at")}
         converted.append({"id": one.get("uuid"), **fields})
     record = {"id": conversation_id, "user_id": user_id, "messages": converted}
     yield from read_messages(where, record, options, "claude")
+
+
+def _is_unknown(piece: Piece) -> bool:
+    """Return whether a piece only says that there is something of an unknown type."""
+    return not piece.tools and set(piece.text.split()) == {"[attachment]"}
 
 
 def _placeholders(files: object, name: str) -> list[str]:
@@ -363,17 +368,17 @@ def read_history(
     owner: dict[str, Any] = {}
     for name, file in files:
         read = records(file, is_lines=form == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
-        for number, record in conversations(read) if form == "messages" else enumerate(read, start=1):
+        for number, record in conversations(read) if form == "messages" else read:
             where = f"{name}:{number}"
             owner = owner or owner_of(record)
             if of_one_person and owner_of(record) not in ({}, owner):
                 reason = "it belongs to another person than the conversations before it, but --user names only one"
                 yield Rejected(where, reason)
                 continue
-            if not isinstance(record, Malformed):
-                yield from FORMATS[form](where, record, options)
-            elif record is not BLANK:
+            if isinstance(record, Malformed):
                 yield Rejected(where, record.reason, record.messages)
+            else:
+                yield from FORMATS[form](where, record, options)
 
 
 def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:

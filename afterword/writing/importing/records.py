@@ -37,30 +37,28 @@ class Malformed(NamedTuple):
     messages: int = 1
 
 
-BLANK = Malformed("a blank line")
-"""A blank line is counted as a record, so that a record's number is its line number, and otherwise ignored."""
 TOO_LARGE = Malformed("too_large: more than 128 MiB")
 UNREADABLE = Malformed("cut off, not JSON, nested too deeply, or more than 128 MiB; the rest of the file was not read")
 
 
-def records(file: BufferedReader, is_lines: bool = False) -> Iterator[Any | Malformed]:
+def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int, Any | Malformed]]:
     """Yield a file's records: the elements of an array, consecutive JSON values, or one value per line.
 
-    `is_lines` forces one record per line even if the first is damaged. A damaged line does not affect the others; a
-    damaged array ends there. Raises: OSError.
+    Each has its number, from 1, or that of its line. `is_lines` forces one record per line even if the first is
+    damaged. A damaged line does not affect the others; a damaged array ends there. Raises: OSError.
     """
     head = file.peek(CHUNK_BYTES)
     if head.startswith(BYTE_ORDER_MARK):
         file.read(len(BYTE_ORDER_MARK))
     first = head.removeprefix(BYTE_ORDER_MARK).split(b"\n", 1)[0].strip()
     if not (is_lines or (first.startswith(b"{") and not isinstance(_parsed(first), Malformed))):
-        yield from _values(file)
+        yield from enumerate(_values(file), start=1)
         return
-    for line in bounded_lines(file, MOST_CHARACTERS):
+    for number, line in enumerate(bounded_lines(file, MOST_CHARACTERS), start=1):
         if len(line) > MOST_CHARACTERS:
-            yield TOO_LARGE
-        else:
-            yield _parsed(line.strip()) if line.strip() else BLANK
+            yield number, TOO_LARGE
+        elif line.strip():
+            yield number, _parsed(line.strip())
 
 
 def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
@@ -103,7 +101,9 @@ def _parsed(data: bytes) -> Any | Malformed:
         return json.loads(mended(data), parse_constant=lambda _: None, parse_float=_number)
     except json.JSONDecodeError as error:
         return Malformed(f"not JSON at column {error.colno}")
-    except (ValueError, RecursionError):  # not UTF-8, or a number with thousands of digits
+    except UnicodeDecodeError as error:
+        return Malformed(f"not UTF-8 at byte {error.start + 1}")
+    except (ValueError, RecursionError):  # a number with thousands of digits, or deep nesting
         return Malformed("not JSON")
 
 

@@ -52,8 +52,22 @@ def test_a_conversation_is_read_with_its_tools_and_files():
     assert found[0].sent_at is not None
 
 
-def test_the_text_stands_for_a_content_without_any():
-    assert [m.content for m in messages_of(read(conversation(said("human", text="Hello"))))] == ["Hello"]
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ([], ["Hello"]),
+        ([{"type": "widget", "data": {"color": "red"}}] * 2, ["Hello\n[attachment]\n[attachment]"]),
+        (
+            [{"type": "thinking", "thinking": "Hm."}, {"type": "widget", "data": {"color": "red"}}],
+            ["Hello\n[attachment]"],
+        ),
+        ([text("Good morning")], ["Good morning"]),
+        ([{"type": "tool_use", "name": "search", "input": {}}], [""]),
+    ],
+)
+def test_the_text_stands_for_a_content_that_cannot_be_read(content, shown):
+    found = messages_of(read(conversation(said("human", *content, text="Hello"))))
+    assert [m.content for m in found] == shown
 
 
 def test_two_accounts_are_never_one_user():
