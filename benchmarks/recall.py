@@ -38,7 +38,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from afterword.reading.memory import Memory
-from afterword.reading.reranking import open_reranking
+from afterword.reading.reranking import Reranking
 from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id
 from afterword.streams.settings import load_settings
@@ -368,7 +368,7 @@ async def measured(corpus: Corpus) -> list[dict[str, str]]:
         rows = await _rows("words", corpus, memory)
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embed))
         if (settings := load_settings()).reranker.base_url:
-            reranking = open_reranking(settings, Metrics("benchmark", ""))
+            reranking = Reranking(settings.reranker, metrics=Metrics("benchmark", ""))
             make = partial(memory, embed=embed, reranking=reranking)
             rows += await _rows(settings.reranker.model or "reranker", corpus, make)
             await reranking.close()

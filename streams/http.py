@@ -88,21 +88,17 @@ class HttpClient:
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the response's JSON object. Raises: ProviderError, also for an error in a response with status 200."""
+        async with self._calls:
+            response, content = await self._send(path, orjson.dumps(body))
+        if not response.is_success:
+            raise failure(response, content, body)
         try:
-            answer = json_object(await self.post_for_bytes(path, body))
+            answer = json_object(content)
         except InvalidRecord:
             raise no_answer("its response was not a JSON object") from None
         if error := answer.get("error"):
             raise reported(error, body)
         return answer
-
-    async def post_for_bytes(self, path: str, body: dict[str, Any]) -> bytes:
-        """Return the response's body, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
-        async with self._calls:
-            response, content = await self._send(path, orjson.dumps(body))
-        if response.is_success:
-            return content
-        raise failure(response, content, body)
 
     async def _send(self, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
         """Return the response and its body. Raises: ProviderUnavailable."""

@@ -213,13 +213,13 @@ async def check_reranker(settings: Settings) -> str:
     """Ask the reranking server, if one is configured, for the order of two short texts."""
     if settings.reranker.base_url is None:
         return "none"
-    from afterword.reading.reranking import RerankServer
+    from afterword.reading.reranking import Reranking
 
-    server = RerankServer(settings.reranker)
+    reranking = Reranking(settings.reranker)
     try:
-        return await server.check()
+        return await reranking.check()
     finally:
-        await server.close()
+        await reranking.close()
 
 
 class NoSummary(AfterwordError):

@@ -216,9 +216,9 @@ class Memory:
         """
         stores, embed, reranking = open_stores(settings), QueryEmbedder(settings.embedder), None
         if settings.reranker.base_url is not None:
-            from afterword.reading.reranking import open_reranking
+            from afterword.reading.reranking import Reranking, mask_of
 
-            reranking = open_reranking(settings, metrics)
+            reranking = Reranking(settings.reranker, mask_of(settings.redaction), metrics)
         return cls(
             stores.episodes,
             stores.messages,

@@ -5,12 +5,12 @@ There is one call per search and no retry. If it fails, the search returns its h
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from afterword.streams.errors import (
     AnswerInvalid,
@@ -19,7 +19,7 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     ProviderUnavailable,
 )
-from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, Settings, variable
+from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, variable
 
 if TYPE_CHECKING:
     from afterword.streams.telemetry import Metrics
@@ -33,47 +33,10 @@ log = structlog.get_logger(__name__)
 Mask = Callable[[str], str]
 MakeMask = Callable[[], Mask]
 """Builds the mask for the texts of one search. Equal values get the same placeholder in all of them."""
-PATH = "/rerank"
-
-
-class RerankServer:
-    """Asks a server for the relevance of texts."""
-
-    def __init__(self, settings: RerankerSettings) -> None:
-        """Prepare the client without connecting. Raises: ConfigurationError."""
-        # imported here because httpx takes a tenth of a second, and most searches are not reranked
-        from afterword.streams.http import CALLS_AT_A_TIME, HttpClient
-
-        self._settings = settings
-        self._http = HttpClient(settings, "reranker", settings.base_url or "", CALLS_AT_A_TIME)
-
-    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Return the places of the texts, most relevant first. Some may be missing, but none is repeated.
-
-        Several searches may call it at once. Raises: ProviderError.
-        """
-        body = request_body(self._settings.model, query, texts)
-        return places_in(await self._http.post_for_bytes(PATH, body), len(texts))
-
-    async def check(self) -> str:
-        """Rank two short texts, and return a description of the server. Raises: ProviderError."""
-        await self.order("Which color has the sky?", ["The sky is blue.", "Two and two are four."])
-        return " ".join(part for part in (self._http.address, self._settings.model) if part)
-
-    async def close(self) -> None:
-        await self._http.close()
-
-
-def request_body(model: str | None, query: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Build the JSON of a request."""
-    named = {"model": model} if model else {}
-    return {**named, "query": query, "documents": texts, "top_n": len(texts)}
 
 
 class _Relevance(BaseModel):
     """A document's place in the request, and its relevance."""
-
-    model_config = ConfigDict(hide_input_in_errors=True)
 
     index: int
     relevance_score: float = Field(allow_inf_nan=False)
@@ -82,17 +45,15 @@ class _Relevance(BaseModel):
 class _Ranking(BaseModel):
     """A server's answer: `results`, or Voyage's `data`. Other fields are ignored."""
 
-    model_config = ConfigDict(hide_input_in_errors=True)
-
     results: Annotated[Sequence[_Relevance], Field(max_length=MOST_RERANKED)] = Field(
         validation_alias=AliasChoices("results", "data")
     )
 
 
-def places_in(content: bytes, count: int) -> list[int]:
+def places_in(answer: Mapping[str, Any], count: int) -> list[int]:
     """Read the places of `count` documents from an answer, most relevant first. Raises: AnswerInvalid."""
     try:
-        found = _Ranking.model_validate_json(content).results
+        found = _Ranking.model_validate(answer).results
     except ValidationError:  # the original error quotes the answer
         raise AnswerInvalid(problem="the response was not a ranking") from None
     places = [one.index for one in sorted(found, key=lambda one: -one.relevance_score)]
@@ -102,19 +63,24 @@ def places_in(content: bytes, count: int) -> list[int]:
 
 
 class Reranking:
-    """Asks a reranker for the order of a search's best hits."""
+    """Asks a server for the order of a search's best hits. It connects with the first question."""
 
     def __init__(
         self,
-        reranker: RerankServer,
         settings: RerankerSettings,
         make_mask: MakeMask = lambda: str,
         metrics: "Metrics | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """By default texts are shown unmasked. `clock` returns seconds from any starting point."""
-        self._reranker = reranker
+        """By default texts are shown unmasked. `clock` returns seconds from any starting point.
+
+        Raises: ConfigurationError.
+        """
+        # imported here because httpx takes a tenth of a second, and most searches are not reranked
+        from afterword.streams.http import HttpClient
+
         self._settings = settings
+        self._http = HttpClient(settings, "reranker", settings.base_url or "")
         self._make_mask = make_mask
         self._metrics = metrics
         self._clock = clock
@@ -135,7 +101,7 @@ class Reranking:
         question, texts = await asyncio.to_thread(lambda: (mask(query), [document(mask) for document in documents]))
         try:
             async with asyncio.timeout(seconds := self._settings.timeout_seconds):
-                order = await self._reranker.order(question, texts)
+                order = await self.ask(question, texts)
         except (ProviderError, TimeoutError) as found:
             late = ProviderUnavailable(problem=f"it did not answer in {seconds:g} s")
             error = found if isinstance(found, ProviderError) else late
@@ -148,20 +114,26 @@ class Reranking:
         self._count("ok")
         return order
 
+    async def ask(self, query: str, texts: Sequence[str]) -> list[int]:
+        """Return the places of the texts, most relevant first. Some may be missing, but none is repeated.
+
+        Raises: ProviderError.
+        """
+        named = {"model": self._settings.model} if self._settings.model else {}
+        body = {**named, "query": query, "documents": texts, "top_n": len(texts)}
+        return places_in(await self._http.post("/rerank", body), len(texts))
+
+    async def check(self) -> str:
+        """Rank two short texts, and return a description of the server. Raises: ProviderError."""
+        await self.ask("Which color has the sky?", ["The sky is blue.", "Two and two are four."])
+        return " ".join(part for part in (self._http.address, self._settings.model) if part)
+
     async def close(self) -> None:
-        await self._reranker.close()
+        await self._http.close()
 
     def _count(self, outcome: str) -> None:
         if self._metrics is not None:
             self._metrics.rerankings.labels(outcome).inc()
-
-
-def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking:
-    """Build the reranking for the server in these settings. It connects with the first question.
-
-    Raises: ConfigurationError.
-    """
-    return Reranking(RerankServer(settings.reranker), settings.reranker, mask_of(settings.redaction), metrics)
 
 
 def mask_of(redaction: Redaction) -> MakeMask:

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
-from afterword.reading import reranking as reranking_module
+from afterword.reading.reranking import Reranking
 from afterword.streams.errors import ProviderError
+from afterword.streams.settings import RerankerSettings
 
 Form = Literal["cohere_v1", "cohere_v2", "jina", "vllm", "voyage"]
 FORMS: tuple[Form, ...] = ("cohere_v1", "cohere_v2", "jina", "vllm", "voyage")
@@ -29,17 +30,20 @@ class AskedOrder(NamedTuple):
     texts: Sequence[str]
 
 
-class ScriptedReranker(reranking_module.RerankServer):
+class ScriptedReranking(Reranking):
     """Returns or raises the next step of its script; after the last one, it reverses the texts."""
 
-    def __init__(self, script: Sequence[list[int] | ProviderError] = ()) -> None:  # it has no settings and no client
+    def __init__(
+        self, script: Sequence[list[int] | ProviderError] = (), timeout_seconds: float = 2.0, **options: Any
+    ) -> None:
+        settings = RerankerSettings(base_url="http://127.0.0.1:9", timeout_seconds=timeout_seconds)
+        super().__init__(settings, **options)
         self.script = deque(script)
         self.delay_seconds = 0.0
         self.questions: list[AskedOrder] = []
         self.asked = asyncio.Event()
-        self.closed = False
 
-    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
+    async def ask(self, query: str, texts: Sequence[str]) -> list[int]:
         """Return the next order. Raises: the next step of the script if it is a ProviderError."""
         self.questions.append(AskedOrder(query, texts))
         self.asked.set()
@@ -48,9 +52,6 @@ class ScriptedReranker(reranking_module.RerankServer):
         if isinstance(step, ProviderError):
             raise step
         return step
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

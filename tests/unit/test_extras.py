@@ -76,10 +76,10 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
 
 
 RERANKING = """
-from afterword.reading.reranking import mask_of, open_reranking
+from afterword.reading.reranking import Reranking, mask_of
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import Redaction, Settings
-assert open_reranking(Settings(reranker={"base_url": "http://127.0.0.1:1"})) is not None
+from afterword.streams.settings import Redaction, RerankerSettings
+Reranking(RerankerSettings(base_url="http://127.0.0.1:1"))
 assert mask_of(Redaction())()("a") == "a"
 try:
     assert mask_of(Redaction(where="llm")) is not None

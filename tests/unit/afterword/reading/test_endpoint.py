@@ -1,26 +1,16 @@
-"""Requests to a reranking server, and the use of its answers."""
+"""The use of a reranking server's answers."""
+
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.reading.reranking import RerankServer, places_in, request_body
+from afterword.reading.reranking import Reranking, places_in
 from afterword.streams.errors import AnswerInvalid, ConfigurationError
 from afterword.streams.settings import RerankerSettings
 from tests.doubles.reranker import scores
-
-QUESTION = "Where?", ["Here.", "There."]
-
-
-def test_a_request_names_a_model_only_if_one_is_set_and_has_no_ids() -> None:
-    assert request_body("m", *QUESTION) == {
-        "model": "m",
-        "query": "Where?",
-        "documents": ["Here.", "There."],
-        "top_n": 2,
-    }
-    assert request_body(None, *QUESTION).keys() == {"query", "documents", "top_n"}
 
 
 @pytest.mark.parametrize(
@@ -36,41 +26,28 @@ def test_a_request_names_a_model_only_if_one_is_set_and_has_no_ids() -> None:
     ],
 )
 def test_a_ranking_is_read_in_every_form(content: bytes, places: list[int]) -> None:
-    assert places_in(content, 3) == places
+    assert places_in(orjson.loads(content), 3) == places
 
 
 HOSTILE = {
-    "nothing": b"",
-    "no JSON": b"<html>502</html>",
-    "not UTF-8": b'{"results": [{"index": 0, "relevance_score": "\xff"}]}',
     "an error": b'{"message": "overloaded"}',
     "another shape": b'{"results": {"0": 1}}',
     "no result": b'{"results": []}',
-    "a list": b'[{"index": 0, "relevance_score": 1}]',
-    "null": b"null",
-    "NaN": scores((0, "NaN"), (1, 0.5)),
-    "infinite": scores((0, "Infinity"), (1, 0.5)),
-    "more than a float": scores((0, "1e999"), (1, 0.5)),
+    "NaN": scores((0, '"NaN"'), (1, 0.5)),
+    "more than a float": scores((0, '"1e999"'), (1, 0.5)),
     "a negative place": scores((-1, 0.5)),
     "a place too far": scores((3, 0.5)),
-    "a place beyond all numbers": scores(("9" * 5000, 0.5)),
     "a place twice": scores((0, 0.5), (0, 0.4)),
     "no place": b'{"results": [{"relevance_score": 1}]}',
     "a fraction": scores((0.5, 1)),
     "too many": scores(*((n, 0.5) for n in range(51))),
-    "nested": b"[" * 100_000 + b"]" * 100_000,
-    "nested results": b'{"results": ' * 50_000 + b"1" + b"}" * 50_000,
-    "nested documents": b'{"results": [{"index": 0, "relevance_score": 1, "document": '
-    + b"[" * 100_000
-    + b"]" * 100_000
-    + b"}]}",
 }
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_answer_is_none(content: bytes) -> None:
     with pytest.raises(AnswerInvalid):
-        places_in(content, 3)
+        places_in(orjson.loads(content), 3)
 
 
 json = st.recursive(
@@ -83,10 +60,10 @@ json = st.recursive(
 )
 
 
-@given(st.binary(max_size=200) | json.map(orjson.dumps), st.integers(0, 5))
-def test_any_answer_gives_places_that_are_there_each_once_or_is_none(content: bytes, count: int) -> None:
+@given(st.dictionaries(st.sampled_from(("results", "data")), json), st.integers(0, 5))
+def test_any_answer_gives_places_that_are_there_each_once_or_is_none(answer: dict[str, Any], count: int) -> None:
     try:
-        places = places_in(content, count)
+        places = places_in(answer, count)
     except AnswerInvalid:
         return
     assert places
@@ -96,7 +73,7 @@ def test_any_answer_gives_places_that_are_there_each_once_or_is_none(content: by
 
 def test_what_is_wrong_with_an_answer_quotes_nothing_of_it() -> None:
     with pytest.raises(AnswerInvalid) as raised:
-        places_in(b'{"results": "a secret"}', 3)
+        places_in({"results": "a secret"}, 3)
     assert "secret" not in str(raised.value)
     assert raised.value.__cause__ is None
 
@@ -104,4 +81,4 @@ def test_what_is_wrong_with_an_answer_quotes_nothing_of_it() -> None:
 @pytest.mark.parametrize("address", ["", "rerank.internal", "ftp://host"])
 def test_an_address_that_is_none_is_named_with_its_setting(address: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_RERANKER__BASE_URL"):
-        RerankServer(RerankerSettings(base_url=address))
+        Reranking(RerankerSettings(base_url=address))

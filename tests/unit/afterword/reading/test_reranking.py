@@ -21,12 +21,12 @@ from afterword.streams.errors import (
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from afterword.streams.settings import Redaction, RerankerSettings
+from afterword.streams.settings import Redaction
 from afterword.streams.stores.index import Recalled
 from afterword.streams.stores.messages import ArchiveChange
 from afterword.streams.telemetry import Metrics
 from tests.doubles.llm import unread
-from tests.doubles.reranker import ScriptedReranker
+from tests.doubles.reranker import ScriptedReranking
 from tests.unit.afterword.reading.remembered import Remembered
 
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
@@ -43,16 +43,7 @@ def world() -> Remembered:
     return Remembered()
 
 
-def memory_with(
-    world: Remembered,
-    reranker: ScriptedReranker,
-    redaction: Redaction | None = None,
-    metrics: Metrics | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    **settings: Any,
-) -> Memory:
-    mask = mask_of(redaction or Redaction())
-    reranking = Reranking(reranker, RerankerSettings(**settings), mask, metrics, clock)
+def memory_with(world: Remembered, reranking: Reranking) -> Memory:
     return Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
 
 
@@ -73,9 +64,9 @@ def names(hits: Sequence[Recalled]) -> list[str]:
 async def test_the_order_of_the_reranker_is_fused_with_that_of_passages(world: Remembered) -> None:
     await boats(world, 4)
     before = await world.memory.recall("boat", **OWNER)
-    reranker = ScriptedReranker([[2, 0], [1, 0, 2, 3], [3, 2, 1, 0]])
     metrics = unread()
-    memory = memory_with(world, reranker, metrics=metrics)
+    reranker = ScriptedReranking([[2, 0], [1, 0, 2, 3], [3, 2, 1, 0]], metrics=metrics)
+    memory = memory_with(world, reranker)
     after = await memory.recall("boat", **OWNER)
     assert names(after) == [names(before)[place] for place in (0, 2, 1, 3)], "two have named it"
     assert [hit.score for hit in after] == [hit.score for hit in before], "scores stay with their ranks"
@@ -90,25 +81,25 @@ async def test_the_time_that_a_query_names_counts_whatever_the_reranker_says(wor
     await boats(world, 2)
     in_may = {"sent_at": datetime(2023, 5, 3, 12, tzinfo=UTC), "conversation_id": "may"}
     await world.summarise(await world.say("A boat, the old one.", "Aye.", **in_may))
-    hits = await memory_with(world, ScriptedReranker([[1, 2, 0]])).recall("which boat in May 2023?", **OWNER)
+    hits = await memory_with(world, ScriptedReranking([[1, 2, 0]])).recall("which boat in May 2023?", **OWNER)
     assert names(hits)[0] == "may"
 
 
 async def test_the_reranker_chooses_among_its_candidates_not_among_the_hits_that_are_wanted(world: Remembered) -> None:
     await boats(world, 8)
     before = await world.memory.recall("boat", **OWNER, k=8)
-    reranker = ScriptedReranker([[5]])
+    reranker = ScriptedReranking([[5]])
     (best,) = await memory_with(world, reranker).recall("boat", **OWNER, k=1)
     assert best.conversation_id == names(before)[5]
     assert len(reranker.questions[0].texts) == 8
-    every = await memory_with(world, ScriptedReranker([[5]])).recall("boat", **OWNER, k=8)
+    every = await memory_with(world, ScriptedReranking([[5]])).recall("boat", **OWNER, k=8)
     assert names(every) == [names(before)[place] for place in (5, 0, 1, 2, 3, 4, 6, 7)]
 
 
 async def test_a_document_is_what_was_said_and_the_summary(world: Remembered) -> None:
     await world.summarise(await world.say("Hello.", "Hi.", "We sail to Corsica.", "In which boat?", "The blue one."))
     await world.summarise(await world.say("Corsica?", "An island.", conversation_id="c2"))
-    reranker = ScriptedReranker()
+    reranker = ScriptedReranking()
     hits = await memory_with(world, reranker).recall("sailing to Corsica", **OWNER, min_score_ratio=0)
     (question,) = reranker.questions
     assert question.query == "sailing to Corsica"
@@ -120,7 +111,7 @@ async def test_a_document_is_what_was_said_and_the_summary(world: Remembered) ->
 async def test_documents_are_bounded(world: Remembered) -> None:
     for n in range(3):
         await world.summarise(await world.say("boat " * 100_000, conversation_id=f"c{n}"))
-    reranker = ScriptedReranker()
+    reranker = ScriptedReranking()
     await memory_with(world, reranker).recall("boat", **OWNER)
     assert max(map(len, reranker.questions[0].texts)) <= DOCUMENT_CHARACTERS
 
@@ -129,7 +120,7 @@ async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(wo
     said = await world.say("The blue boat.", "A secret of the boat.", "A boat, yes.")
     await world.summarise(said)
     await boats(world, 2)
-    reranker = ScriptedReranker()
+    reranker = ScriptedReranking()
     memory = memory_with(world, reranker)
     await memory.recall("boat", **OWNER)
     assert any("secret" in text for text in reranker.questions[0].texts)
@@ -148,7 +139,7 @@ async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(wo
 
 
 async def test_without_a_choice_nobody_is_asked(world: Remembered) -> None:
-    reranker = ScriptedReranker()
+    reranker = ScriptedReranking()
     memory = memory_with(world, reranker)
     assert await memory.recall("boat", **OWNER) == []
     await boats(world, 1)
@@ -162,9 +153,10 @@ async def test_a_failure_leaves_the_order_of_passages_is_logged_without_contents
 ) -> None:
     await boats(world, 4)
     before = await world.memory.recall("boat", **OWNER)
-    reranker, metrics = ScriptedReranker([failure]), unread()
+    metrics = unread()
+    reranker = ScriptedReranking([failure], metrics=metrics)
     with capture_logs() as logs:
-        after = await memory_with(world, reranker, metrics=metrics).recall("boat", **OWNER)
+        after = await memory_with(world, reranker).recall("boat", **OWNER)
     assert after == before
     (logged,) = logs
     assert (logged["event"], logged["log_level"]) == ("reranking_failed", "warning")
@@ -177,12 +169,12 @@ async def test_a_failure_leaves_the_order_of_passages_is_logged_without_contents
 async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> None:
     await boats(world, 3)
     before = await world.memory.recall("boat", **OWNER)
-    reranker, metrics = ScriptedReranker(), unread()
+    metrics = unread()
+    reranker = ScriptedReranking(timeout_seconds=0.1, metrics=metrics)
     reranker.delay_seconds = 600.0
     began = time.monotonic()
     with capture_logs() as logs:
-        memory = memory_with(world, reranker, metrics=metrics, timeout_seconds=0.1)
-        assert await memory.recall("boat", **OWNER) == before
+        assert await memory_with(world, reranker).recall("boat", **OWNER) == before
     assert time.monotonic() - began < 120
     assert "did not answer in 0.1 s" in logs[0]["problem"]
     assert counted(metrics, "provider_unavailable") == 1
@@ -192,8 +184,9 @@ async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world
     await boats(world, 3)
     now = 0.0
     script = [FAILURES[0], AnswerInvalid(problem="nonsense"), [2, 1, 0]]
-    reranker, metrics = ScriptedReranker(script), unread()
-    memory = memory_with(world, reranker, metrics=metrics, clock=lambda: now)
+    metrics = unread()
+    reranker = ScriptedReranking(script, metrics=metrics, clock=lambda: now)
+    memory = memory_with(world, reranker)
     before = await memory.recall("boat", **OWNER)
     with capture_logs() as logs:
         assert await memory.recall("boat", **OWNER) == before
@@ -212,8 +205,7 @@ async def test_nothing_is_masked_for_one_that_is_left_alone(world: Remembered) -
         masks.append(str)
         return str
 
-    reranking = Reranking(ScriptedReranker(FAILURES[:1]), RerankerSettings(), make_mask)
-    memory = Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
+    memory = memory_with(world, ScriptedReranking(FAILURES[:1], make_mask=make_mask))
     for _ in range(3):
         assert await memory.recall("boat", **OWNER)
     assert len(masks) == 1
@@ -221,7 +213,7 @@ async def test_nothing_is_masked_for_one_that_is_left_alone(world: Remembered) -
 
 async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
     await boats(world, 3)
-    reranker = ScriptedReranker()
+    reranker = ScriptedReranking()
     reranker.delay_seconds = 600.0
     search = asyncio.create_task(memory_with(world, reranker).recall("boat", **OWNER))
     await reranker.asked.wait()
@@ -235,8 +227,8 @@ async def test_where_prompts_are_redacted_a_reranker_is_shown_the_same_placehold
 ) -> None:
     for n, address in enumerate(("joe@example.com", "ann@example.com")):
         await world.summarise(await world.say(f"Write about the boat to {address}.", "Yes.", conversation_id=f"c{n}"))
-    reranker = ScriptedReranker()
-    memory = memory_with(world, reranker, redaction=Redaction(where="llm"))
+    reranker = ScriptedReranking(make_mask=mask_of(Redaction(where="llm")))
+    memory = memory_with(world, reranker)
     hits = await memory.recall("boat of joe@example.com or ann@example.com", **OWNER)
     (question,) = reranker.questions
     shown = str(question)
@@ -249,8 +241,8 @@ async def test_where_prompts_are_redacted_a_reranker_is_shown_the_same_placehold
 
 async def test_where_everything_is_redacted_the_question_is_too(world: Remembered) -> None:
     await boats(world, 2)
-    reranker = ScriptedReranker()
-    memory = memory_with(world, reranker, redaction=Redaction(where="everywhere"))
+    reranker = ScriptedReranking(make_mask=mask_of(Redaction(where="everywhere")))
+    memory = memory_with(world, reranker)
     await memory.recall("boat of joe@example.com", **OWNER, min_coverage=0)
     assert reranker.questions[0].query == "boat of [EMAIL]"
 
@@ -261,20 +253,9 @@ async def test_no_half_of_what_is_redacted_is_shown_where_a_message_is_cut(world
         long = "someone.with.a.long.address@example.com "  # its placeholder is shorter: the end moves forward
         text = f"{'x' * (before % len(long))} {long * (before // len(long))}joe.miller@example.com{' blue boat' * 100}"
         await world.summarise(await world.say(f"A boat. {text}", "Yes.", conversation_id=f"c{n}"))
-    reranker = ScriptedReranker()
-    memory = memory_with(world, reranker, redaction=Redaction(where="llm"))
+    reranker = ScriptedReranking(make_mask=mask_of(Redaction(where="llm")))
+    memory = memory_with(world, reranker)
     await memory.recall("boat", **OWNER)
     shown = str(reranker.questions)
     assert "[EMAIL_1]" in shown
     assert not {"joe", "miller", "someone", "example"} & set(re.findall("[a-z]+", shown))
-
-
-async def test_closing_the_memory_closes_the_reranker(world: Remembered) -> None:
-    reranker = ScriptedReranker()
-    reranking = Reranking(reranker, RerankerSettings())
-    closing = (reranking.close,)
-    async with Memory(
-        world.episodes, world.messages, world.index.search, reranking=reranking, closing=closing
-    ) as memory:
-        assert await memory.recall("boat", **OWNER) == []
-    assert reranker.closed
