@@ -63,9 +63,8 @@ class Producer(AbstractAsyncContextManager["Producer"]):
     client's retries write it only once. Partitions are chosen by murmur2 of the key, as in the Java client.
 
     `source` is for the CloudEvents headers. `tracer` makes a span for each record, below the current span, and names it
-    in the header `traceparent`, so that the trace continues through the segmenter and the summarizer. `connect_seconds`
-    limits the wait for the first broker, by default the timeout of a request. `options` are further arguments of
-    `AIOKafkaProducer`, such as `compression_type` or `security_protocol`.
+    in the header `traceparent`, so that the trace continues through the segmenter and the summarizer. `options` are
+    further arguments of `AIOKafkaProducer`, such as `compression_type` or `security_protocol`.
     """
 
     def __init__(
@@ -75,10 +74,9 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         topic: str = "messages",
         source: str = SOURCE,
         tracer: Tracer | None = None,
-        connect_seconds: float | None = None,
         **options: Any,
     ) -> None:
-        self._kafka = Kafka(bootstrap_servers=bootstrap_servers).answering_within(connect_seconds)
+        self._kafka = Kafka(bootstrap_servers=bootstrap_servers)
         self._topic = topic
         self._source = source
         self._tracer = tracer or NoOpTracer()
@@ -96,8 +94,8 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
-        ours = {"topic": kafka.messages_topic, "connect_seconds": kafka.answer_seconds}
-        made = cls(**{**client_options(kafka), **ours, **options})
+        made = cls(**{**client_options(kafka), "topic": kafka.messages_topic, **options})
+        made._kafka = made._kafka.answering_within(kafka.answer_seconds)
         made._finds_settings = settings is None
         return made
 

@@ -33,7 +33,7 @@ from afterword.streams.ingest.sources import (
     require_sources,
     role_name,
 )
-from afterword.streams.kafka.log_reader import Log, batches, open_log
+from afterword.streams.kafka.log_reader import Extent, Log, open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes, Settings
 from afterword.streams.text.content import ROLES, ContentUnreadable, flatten, name_words
@@ -60,15 +60,9 @@ class Preview:
 async def last_records(log: Log, topics: Sequence[str], count: int) -> list[ConsumerRecord]:
     """Return the last committed records of the topics, ordered by timestamp."""
     found: list[ConsumerRecord] = []
-    async with log.reader(*topics) as consumer:
-        partitions = list(consumer.assignment())
-        first, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
-        ends = {where: end for where, end in ends.items() if first[where] < end}
-        for where, end in ends.items():
-            consumer.seek(where, max(first[where], end - count))
-        consumer.pause(*(set(partitions) - set(ends)))
-        async for records in batches(consumer, ends):
-            found += records
+    first, ends = await log.extent(topics)
+    last = Extent({where: max(first[where], end - count) for where, end in ends.items()}, ends)
+    await log.read_all(last, dict.fromkeys(topics, found.append), "", lambda *_: None)
     return sorted(found, key=lambda record: (record.timestamp, record.partition, record.offset))[-count:]
 
 
