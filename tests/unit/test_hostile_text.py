@@ -25,7 +25,7 @@ from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
-from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
+from afterword.streams.summarizer.extractive import condense, summarize
 from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
 from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import plan_of
@@ -141,7 +141,6 @@ READERS: dict[str, Reader] = {
     "plain short summary": lambda text: read_plain(f"Summary: {text}", "short_summary", LIMITS, 2),
     "plain rolling summary": lambda text: read_plain(text, "rolling_summary", LIMITS),
     "condensed": lambda text: condense(text, 20),
-    "carried forward": lambda text: carry_forward(text, [CONTENT] * 3, 20, words),
     "extractive summary": lambda text: summarize(an_episode(text), text, 20),
     "extractive summary of many": lambda text: summarize(many_messages(text), "", 20),
     "informativeness": informativeness,
@@ -241,6 +240,11 @@ def test_everything_that_reads_text_takes_time_linear_in_its_length(name: str) -
     assert grows(read, shorter, longer, 0.1) is None
     expected = rulers(read, longer) * LONGEST / len(longer)
     assert (rulers(read, mixed(LONGEST)) if expected < CHEAP_RULERS else expected) < MOST_RULERS
+
+
+def test_a_text_of_nothing_but_numbers_is_checked_in_seconds() -> None:
+    """Each number has many readings: 200,000 of them took 10 s."""
+    assert rulers(READERS["check of a source"], run("1 ", 400_000)) < MOST_RULERS / 2
 
 
 @pytest.mark.timeout(100)  # 26 s for a quarter of it, when it was stemmed
