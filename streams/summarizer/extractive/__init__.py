@@ -16,6 +16,7 @@ from afterword.streams.summarizer.extractive.ranking import (
     Sentence,
     Terms,
     exchanges_of,
+    has_choice,
     informativeness,
     is_question,
     turns_of,
@@ -39,8 +40,6 @@ MOST_REJECTED = 100
 ENGLISH = "en"
 NO_TEXT = "No text was exchanged."
 
-SAME = 0.8
-"""Sentences are duplicates if their terms have at least this Jaccard index and their numbers agree."""
 MAX_CHARACTERS = 100_000
 """At most this many characters are read. No model writes more; only a broken server sends more."""
 LENGTH = 0.002
@@ -61,7 +60,8 @@ def summarize(
     terms = cache(_terms_of(language))  # title and texts compare the same sentences
     turns = turns_of(episode.messages, terms)
     told = Told(exchanges_of(turns, terms), terms)
-    rolling = carry_forward(previous_rolling, told.lines(ROLLING_EXCHANGES), rolling_tokens, terms)
+    new = " ".join(line for line in told.lines(ROLLING_EXCHANGES) if line not in previous_rolling)
+    rolling = condense(f"{previous_rolling}\n{new}", rolling_tokens)
     visible = (strip_control_tokens(message.content).strip() for message in episode.messages)
     beginning = next(filter(None, visible), NO_TEXT)
     return Texts(
@@ -113,7 +113,12 @@ class Told:
         return chosen
 
     def _repeats(self, at: int, other: int) -> bool:
-        """Return whether two exchanges contain the same sentences elsewhere, or one nearly all words of the other."""
+        """Return whether two exchanges contain the same sentences elsewhere, or one nearly all words of the other.
+
+        A choice has the words of the offer, but does not repeat it.
+        """
+        if has_choice(self.exchanges[at]) and not has_choice(self.exchanges[other]):
+            return False
         if not self.sentences[at].isdisjoint(self.sentences[other]):
             return False
         return len(self.terms[at] & self.terms[other]) > REPETITION * len(self.terms[at])
@@ -131,15 +136,6 @@ def quoted(sentences: Sequence[Sentence]) -> str:
 def _terms_of(language: str) -> Terms:
     fillers = frozenset(stem for filler in FILLERS for stem in stem_words(filler, language))
     return lambda text: tuple(stem for stem in stem_words(text, language) if stem not in fillers)
-
-
-def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:
-    """Append a line with the new sentences that the previous rolling summary does not have yet, and condense it."""
-    carried = tidy(previous[:MAX_CHARACTERS])
-    known = [_signature(told, terms) for line in carried.splitlines() for told in _parts(line)]
-    signed = [(told, _signature(told, terms)) for told in new]
-    added = [told for told, signature in signed if not any(_same(signature, other) for other in known)]
-    return condense("\n".join(part for part in (carried, " ".join(added)) if part), max_tokens)
 
 
 def condense(text: str, max_tokens: int) -> str:
@@ -213,13 +209,3 @@ def _parts(line: str) -> list[str]:
 def _value(sentence: str, place: int) -> float:
     usual = 0.2 * (len(words(sentence)) in USUAL_WORDS) + 0.05 * (place == 0)
     return informativeness(_SPEAKER.sub("", sentence)) + usual - 0.3 * is_question(sentence) - LENGTH * len(sentence)
-
-
-def _signature(sentence: str, terms: Terms) -> tuple[frozenset[str], tuple[str, ...]]:
-    text = _SPEAKER.sub("", sentence)
-    return frozenset(terms(text)), tuple(word for word in words(text) if any(map(str.isdigit, word)))
-
-
-def _same(one: tuple[frozenset[str], tuple[str, ...]], other: tuple[frozenset[str], tuple[str, ...]]) -> bool:
-    union = len(one[0] | other[0])
-    return one[1] == other[1] and (union == 0 or len(one[0] & other[0]) / union >= SAME)

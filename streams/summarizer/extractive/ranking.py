@@ -26,6 +26,8 @@ POLITE_TERMS = 4
 FEW_TERMS = 3
 BRIEF = 0.4
 """Factor for the weight of an exchange with fewer terms."""
+DECIDED = 0.25
+"""Weight of a word of decisions, and of a choice, which needs no such word."""
 ABOUT_SELF = 0.6
 """Weight of what users say about themselves, decide or need."""
 ASSISTANT = 0.7
@@ -57,6 +59,8 @@ class Sentence:
     """The role, and the name of who said it if it is known."""
     place: tuple[int, int]
     """The number of its turn in the episode, and its own number in the turn."""
+    is_choice: bool = False
+    """True if a user takes up an assistant's offer with it, as "OK, quartz then" does."""
 
 
 @dataclass
@@ -84,22 +88,38 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
     all_messages = list(messages)
     spoken = [message for message in all_messages if message.role in ("user", "assistant")] or all_messages
     changes = [0, *accumulate(one.role != other.role for one, other in pairwise(spoken))]
-    read = [(m, [s for s in sentences_of(m.content) if not is_politeness(s, len(terms(s)))]) for m in spoken]
-    said = [(m, at, sentences) for (m, sentences), at in zip(read, changes, strict=False) if sentences]
+    said: list[tuple[EpisodeMessage, int, list[tuple[str, bool]]]] = []
+    offered: set[str] = set()
+    for message, at in zip(spoken, changes, strict=False):
+        stems = {text: terms(text) for text in sentences_of(message.content)}
+        chosen = {text for text in stems if message.role == "user" and _takes_up(offered, text, stems[text])}
+        if message.role != "user":
+            offered.update(*stems.values())
+        if told := [text for text in stems if text in chosen or not is_politeness(text, len(stems[text]))]:
+            said.append((message, at, [(text, text in chosen) for text in told]))
     turns: list[Turn] = []
     for speaker, group in groupby(said, key=lambda m: (m[0].role, m[0].author, m[0].user_id, m[0].agent_id)):
         turn, number = Turn(speaker), count()
         label = speaker_of(speaker[0].capitalize(), speaker[1])
         asked_at = None
         for _, at, sentences in group:
-            placed = [Sentence(text, speaker[0], label, (len(turns), next(number))) for text in sentences]
-            turn.said += sentences
+            placed = [
+                Sentence(text, speaker[0], label, (len(turns), next(number)), is_choice)
+                for text, is_choice in sentences
+            ]
+            turn.said += [sentence.text for sentence in placed]
             turn.statements += [sentence for sentence in placed if not is_question(sentence.text)]
             asked = [sentence for sentence in placed if is_question(sentence.text)]
-            if asked or (at != asked_at and any(map(terms, sentences))):
+            if asked or (at != asked_at and any(terms(text) for text, _ in sentences)):
                 turn.questions, asked_at = asked, at
         turns.append(turn)
     return turns
+
+
+def _takes_up(offered: Collection[str], text: str, stems: Sequence[str]) -> bool:
+    """Return whether a short statement mostly names what was offered before, in whatever words people choose."""
+    named = sum(stem in offered for stem in stems)
+    return 0 < len(stems) <= 2 * named and len(stems) <= POLITE_TERMS and not is_question(text)
 
 
 def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
@@ -144,6 +164,10 @@ def _codes_differ(question: str, answer: str) -> bool:
     return asked.isdisjoint(told) and any(_NUMBER.sub("0", code) in forms for code in told)
 
 
+def has_choice(exchange: Exchange) -> bool:
+    return any(sentence.is_choice for sentence in exchange)
+
+
 def is_question(sentence: str) -> bool:
     return sentence.rstrip("\"'”’»)」』 ").endswith(("?", "？", "؟"))
 
@@ -152,7 +176,7 @@ def informativeness(text: str) -> float:
     """Score a text by its numbers, names and words of decisions."""
     names = sum(1 for _ in islice(_NAME.finditer(text), 2))
     decisions = sum(1 for _ in islice(DECISION.finditer(text.lower()), 2))
-    return 0.3 * bool(_NUMBER.search(text)) + 0.15 * names + 0.25 * decisions
+    return 0.3 * bool(_NUMBER.search(text)) + 0.15 * names + DECIDED * decisions
 
 
 def is_politeness(text: str, terms: int) -> bool:
@@ -174,14 +198,17 @@ def weight(exchange: Exchange, terms: Collection[str]) -> float:
     """
     score = 0.0
     for sentence in exchange:
-        told = informativeness(sentence.text)
+        told = informativeness(sentence.text) + DECIDED * sentence.is_choice
         if sentence.role != "user":
             told *= ASSISTANT
-        elif not is_question(sentence.text) and any(says.search(sentence.text.lower()) for says in _WEIGHTY):
+        elif sentence.is_choice or (
+            not is_question(sentence.text) and any(says.search(sentence.text.lower()) for says in _WEIGHTY)
+        ):
             told += ABOUT_SELF
         score = max(score, told)
     if exchange[0].place[0] == 0:
         score += OPENS
     if exchange[0].role == "user" and all(is_question(sentence.text) for sentence in exchange):
         score += OPEN
-    return score * (BRIEF if len(set(terms)) < FEW_TERMS else 1.0)
+    is_brief = len(set(terms)) < FEW_TERMS and not has_choice(exchange)
+    return score * (BRIEF if is_brief else 1.0)

@@ -1,18 +1,15 @@
 """The rolling summary without an LLM, episode after episode, within its tokens."""
 
 import re
-from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.summarizer.extractive import carry_forward, condense, cut_to_tokens, summarize, whole_sentences
-from afterword.streams.text.language import stem_words
+from afterword.streams.summarizer.extractive import condense, cut_to_tokens, summarize, whole_sentences
 from afterword.streams.text.tokens import count_tokens
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
-ENGLISH = partial(stem_words, language="en")
 FIRST: tuple[Turn, ...] = (
     ("user", "Hi, my name is Ada Lovelace and I am allergic to peanuts."),
     ("assistant", "Thank you, I noted it."),
@@ -56,18 +53,10 @@ def test_past_that_the_first_and_the_newest_lines_stay() -> None:
 
 
 def test_a_new_episode_adds_its_line_to_what_was_known() -> None:
-    assert carry_forward("I am Ada.", ["User: Rome it is."], 800, ENGLISH) == "I am Ada.\nUser: Rome it is."
-
-
-def test_what_is_known_already_is_not_said_again() -> None:
-    known = "User: I want to cancel order 4711 today."
-    assert carry_forward(known, ["User: I want to cancel order 4711, today!"], 800, ENGLISH) == known
-
-
-def test_another_number_is_another_fact() -> None:
-    rolling = carry_forward("User: The price is 20 euros.", ["User: The price is 30 euros."], 800, ENGLISH)
-    assert "20" in rolling
-    assert "30" in rolling
+    told: tuple[Turn, ...] = (("user", "I want to cancel order 4711 today."),)
+    line = "User: I want to cancel order 4711 today."
+    assert summarize(an_episode_of(*told), "I am Ada.", 800).rolling_summary == f"I am Ada.\n{line}"
+    assert summarize(an_episode_of(*told), line, 800).rolling_summary == line
 
 
 def test_the_least_informative_sentences_go_first() -> None:

@@ -14,6 +14,7 @@ from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 DIALOGUES_PER_EPISODE = 4
+WHO = ("sister", "neighbour", "colleague", "grandmother", "trainer", "landlord", "cousin")
 
 ORDER: tuple[Turn, ...] = (
     ("user", "Hello!"),
@@ -88,6 +89,27 @@ def test_what_is_said_of_others_and_what_is_decided_outranks_filler() -> None:
     assert "Ben is allergic to peanuts" in short
     assert "train on 3 May" in short
     assert "Fun!" not in short
+
+
+CHOICES = (
+    ("Granite needs sealing every year, quartz does not.", "OK, let's go with quartz"),
+    ("There is a slot on Tuesday and one on Thursday.", "Great, Thursday!"),
+    ("You could paint it sage or navy.", "Sage it is."),
+)
+
+
+@pytest.mark.parametrize(("offer", "choice"), CHOICES)
+def test_what_users_choose_outranks_what_they_tell_of_themselves(offer: str, choice: str) -> None:
+    told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
+    short = summary_of(("assistant", offer), *told, ("user", choice)).short_summary
+    assert choice.rstrip("!.") in short
+    assert len(summary_of(*told).long_summary) > 400
+
+
+def test_what_nobody_offered_is_no_choice() -> None:
+    offer, remark = CHOICES[0][0], "Wow, marble"
+    told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
+    assert remark not in summary_of(("assistant", offer), *told, ("user", remark)).short_summary
 
 
 TRIP: tuple[Turn, ...] = (
