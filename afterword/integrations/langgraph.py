@@ -42,7 +42,7 @@ class NamespaceUnknown(AfterwordError, ValueError):
 
 
 class FilterUnknown(AfterwordError, ValueError):
-    """filters must be agent_id or conversation_id, each with the string that it must equal"""
+    """a filter must be agent_id with the string that it must equal; the namespace names the conversation"""
 
 
 class ThreadUnnamed(AfterwordError, ValueError):
@@ -160,12 +160,11 @@ class AfterwordStore(BaseStore):
     ) -> list[SearchItem]:
         user_id, conversation_id = _place(namespace_prefix)
         wanted = filter or {}
-        if wanted.keys() - {"agent_id", "conversation_id"} or not all(isinstance(one, str) for one in wanted.values()):
+        if wanted.keys() - {"agent_id"} or not all(isinstance(one, str) for one in wanted.values()):
             raise FilterUnknown
-        agent_id, filtered = wanted.get("agent_id"), wanted.get("conversation_id")
-        if limit < 1 or (filtered and conversation_id not in (None, filtered)):
+        agent_id = wanted.get("agent_id")
+        if limit < 1:
             return []
-        conversation_id = conversation_id or filtered
         if query:
             hits = await self._memory.recall(
                 query,
@@ -202,7 +201,7 @@ class AfterwordStore(BaseStore):
                     break
 
     async def _scopes(
-        self, user_id: str, conversation_id: str | None = None, agent_id: str | None = None
+        self, user_id: str, conversation_id: str | None, agent_id: str | None
     ) -> AsyncGenerator[tuple[str, str | None], None]:
         """Yield conversation and agent, for one conversation or for all that the user began."""
         if conversation_id is not None:

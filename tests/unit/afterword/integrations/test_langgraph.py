@@ -102,7 +102,7 @@ async def test_the_store_searches_one_user_or_one_conversation() -> None:
     assert found[0].score is not None
     assert found[0].value["matches"][0]["content"] == "I am allergic to peanuts."
     assert await kept.asearch(("ada", "c2"), query="peanuts") == []
-    assert await kept.asearch(("ada",), query="peanuts", filter={"conversation_id": "c2"}) == []
+    assert await kept.asearch(("ada",), query="peanuts", filter={"agent_id": "a"}) == []
     assert await kept.asearch(("ada",), query="peanuts", offset=1) == []
 
 
@@ -154,7 +154,7 @@ async def test_what_it_cannot_do_is_refused_by_name() -> None:
             await kept.asearch(namespace, query="peanuts")
     with pytest.raises(NamespaceUnknown):
         await kept.alist_namespaces(prefix=("ada",))
-    for wanted in ({"title": "x"}, {"agent_id": {"$ne": "x"}}):
+    for wanted in ({"conversation_id": "c1"}, {"agent_id": {"$ne": "x"}}):
         with pytest.raises(FilterUnknown):
             await kept.asearch(("ada",), query="peanuts", filter=wanted)
     with pytest.raises(AsyncOnly):
