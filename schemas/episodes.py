@@ -167,10 +167,6 @@ class EpisodeRedo(Model):
     """Revision of the summary to replace. If another revision is stored, the request is ignored."""
     attempt: int = Field(0, ge=0)
     """Number of earlier failed requests for this revision. If there have been more by now, the request is ignored."""
-    model: str
-    """Model that should write the summary. A summarizer configured with another one ignores the request."""
-    prompt_version: str
-    """Prompt version to use. A summarizer with another one ignores the request."""
     requested_at: Time
     """When the request was made."""
 

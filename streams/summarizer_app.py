@@ -20,7 +20,6 @@ from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.embedders import make_embedder
-from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.reconciler import Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import SummaryRules
@@ -83,7 +82,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         app = summarizer_app(settings, metrics)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(kafka, metrics)
-        maker = maker_of(settings)
         reconciler = Reconciler(
             episodes=stores.episodes,
             messages=stores.messages,
@@ -94,7 +92,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             keep=outputs.keep if kafka.current_state else None,
             steps=steps,
             rules=summary_rules(settings),
-            maker=maker,
             retry=settings.retry,
             retention=settings.retention,
         )
@@ -121,7 +118,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             metrics=metrics,
             send=send,
         )
-        timer = FallbackTimer(stores.episodes, summaries, send, maker, settings.retry)
+        timer = FallbackTimer(stores.episodes, summaries, send, settings.retry)
         running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
         for task in running:
             closing.callback(task.cancel)

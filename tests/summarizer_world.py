@@ -174,7 +174,6 @@ class World:
             "publish": faults.around_call(self.topic.publish),
             "steps": a_step_runner(),
             "rules": SummaryRules(rolling_max_tokens=20),
-            "maker": TODAY,
             "retry": Retry(),
             "clock": lambda: NOON + timedelta(hours=1),
         }

@@ -60,7 +60,7 @@ class RedoCounts:
     not_archived: int = 0
     """Summaries kept because their messages are no longer in the archive."""
     kept: int = 0
-    """Summaries kept because the LLM's answers were unusable, or the summarizers use another prompt or model."""
+    """Summaries that stay because the LLM's answers were unusable, or that were made with another prompt or model."""
 
 
 async def wanted_episodes(

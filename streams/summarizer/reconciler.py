@@ -66,7 +66,6 @@ from afterword.streams.summarizer.current import (
     without_expired,
 )
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
-from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
 from afterword.streams.summarizer.timers import TRANSIENT, Clock, made_by, next_attempt, now
@@ -88,7 +87,7 @@ log = structlog.get_logger()
 
 
 class NotRedone(AfterwordError):
-    """the summary stays as it is: {problem}"""
+    """the summary stays as it is: its messages are not in the archive"""
 
 
 @dataclass(frozen=True)
@@ -145,12 +144,11 @@ class Reconciler:
         keep: Publish | None = None,
         steps: StepRunner,
         rules: SummaryRules,
-        maker: Maker,
         retry: Retry,
         retention: Retention | None = None,
         clock: Clock = now,
     ) -> None:
-        """`keep` writes the current events to the compacted topics. `maker` describes how summaries are made here."""
+        """`keep` writes the current events to the compacted topics."""
         self._episodes = steps.retried(
             episodes,
             {"put_row": "store_rolling", "put_conversation": "store_conversation", "totals": "store_conversation"},
@@ -163,7 +161,6 @@ class Reconciler:
         self._publish = publish
         self._keep = keep
         self._retry_until_success = steps.retry_until_success
-        self._maker = maker
         self._retry = retry
         self._retention = retention or Retention()
         self._clock = clock
@@ -288,13 +285,9 @@ class Reconciler:
     ) -> tuple[StoredEpisode, str | None]:
         """Return the episode with new texts, and what the LLM wrote for the row that a new episode is put into."""
         assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
-        maker = self._maker
         try:
-            if (redo := task.redo) is not None:
-                if (redo.model, redo.prompt_version) != (maker.model, maker.prompt_version or ""):
-                    raise NotRedone(problem=f"{maker.model} with {maker.prompt_version} would write it on this worker")
-                if read.expired:
-                    raise NotRedone(problem="its messages are not in the archive")
+            if task.redo is not None and read.expired:
+                raise NotRedone
             episode = of_event(task.closed, read) if task.closed else of_stored(existing(stored), read)
             history = history or await self._conversations.history(scope, episode.ordinal)
             wants_row = task.closed is not None and not history.is_covered
@@ -354,8 +347,7 @@ class Reconciler:
     def _emptied(self, stored: StoredEpisode, read: Current, task: Task) -> Episode:
         """Return the next revision without texts, which is made from nothing."""
         quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
-        maker = made_by(stored.summary)
-        nothing = Summary("", "", "", quality=quality, usage=Usage(), **maker._asdict())
+        nothing = Summary("", "", "", quality=quality, usage=Usage(), **made_by(stored.summary)._asdict())
         return self._stored(stored, of_stored(stored, read), nothing, (), task)
 
     def _renewed(self, stored: Episode, task: Task) -> Episode:

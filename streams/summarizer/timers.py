@@ -34,7 +34,6 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, livin
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import is_replaceable
 from afterword.streams.telemetry import Metrics
 
 CE_SOURCE = "afterword/summarizer"
@@ -53,9 +52,6 @@ PAGE_MESSAGES = 1000
 LONGEST_INTERVAL_SECONDS = 600.0
 SHORTEST_INTERVAL_SECONDS = 0.5
 REMOVAL_POLL_SECONDS = 0.5
-NOBODY = Maker("", None)
-"""The maker of a request that removes an expired episode: no worker may write its texts again, even with a longer
-retention."""
 
 Send = Callable[[EpisodeRedo], Awaitable[None]]
 """Sends a request, and returns after the broker's acknowledgement. Raises: KafkaError."""
@@ -83,8 +79,8 @@ def made_by(summary: SummaryCreated) -> Maker:
     return Maker(summary.model, summary.prompt_version)
 
 
-def request_for(stored: StoredEpisode, maker: Maker, now: datetime) -> EpisodeRedo:
-    """Return the request to write an episode's texts again."""
+def request_for(stored: StoredEpisode, now: datetime) -> EpisodeRedo:
+    """Return the request to write an episode's texts again, or to remove it if it has expired."""
     summary = stored.summary
     return EpisodeRedo(
         conversation_id=summary.conversation_id,
@@ -92,8 +88,6 @@ def request_for(stored: StoredEpisode, maker: Maker, now: datetime) -> EpisodeRe
         episode_id=summary.episode_id,
         revision=summary.revision,
         attempt=stored.attempt,
-        model=maker.model,
-        prompt_version=maker.prompt_version or "",
         requested_at=utc_milliseconds(now),
     )
 
@@ -114,14 +108,12 @@ class FallbackTimer:
         episodes: EpisodeStore,
         llm: Summarizer,
         send: Send,
-        maker: Maker,
         retry: Retry,
         clock: Clock = now,
     ) -> None:
         self._episodes = episodes
         self._llm = llm
         self._send = send
-        self._maker = maker
         self._retry = retry
         self._clock = clock
         self._requested: dict[str, StoredEpisode] = {}
@@ -156,16 +148,10 @@ class FallbackTimer:
             await self._llm.check()
         again_at = utc_milliseconds(now + timedelta(seconds=self._retry.longest_delay_seconds))
         for episode in due:
-            made, is_fallback = made_by(episode.summary), is_replaceable(episode.summary.quality)
-            if made == self._maker and not is_fallback:  # somebody marked it who has another prompt or model
-                problem = f"{self._maker.model} with {self._maker.prompt_version} has written it already"
-                log.warning("redo_skipped", stage="fallbacks", error_type="not_redone", problem=problem)
-                await self._episodes.put(replace(episode, due_at=None), episode)
-                continue
             requested = replace(episode, due_at=again_at)
             if await self._episodes.put(requested, episode):
                 self._requested[episode.summary.episode_id] = requested
-                await self._send(request_for(episode, self._maker, now))
+                await self._send(request_for(episode, now))
         return bool(self._requested)
 
 
@@ -217,7 +203,7 @@ class RetentionSweep:
         """Request the removal of expired episodes; the next sweep requests what is not removed in time."""
         while page := await self._episodes.expired(before, PAGE_EPISODES):
             for episode in page:
-                await self._send(request_for(episode, NOBODY, self._clock()))
+                await self._send(request_for(episode, self._clock()))
             names = [episode.summary.episode_id for episode in page]
             ends_at = time.monotonic() + LONGEST_INTERVAL_SECONDS
             while living((await self._episodes.lookup(names)).values()):

@@ -222,7 +222,6 @@ class Worker(Process):
             keep=self._keep,
             steps=a_step_runner(backoff=lambda *_: PAUSE_SECONDS),
             rules=SummaryRules(rolling_max_tokens=ROW_TOKENS * (1 + int(name[1:]))),
-            maker=TODAY,
             retry=RETRY,
             clock=lambda: NOON,
         )
@@ -306,7 +305,6 @@ class World:
             self.shared.episodes,
             SimpleNamespace(check=answers),
             self._request,
-            TODAY,
             RETRY,
             self._later,  # type: ignore[arg-type]
         )
@@ -362,9 +360,7 @@ class World:
             tenant_id="t1",
             episode_id=closed[ordinal - 1].episode_id,
             revision=revision or stored.summary.revision,
-            model=TODAY.model,
             attempt=stored.attempt,
-            prompt_version=TODAY.prompt_version or "",
             requested_at=NOON,
         )
         for _ in range(times):

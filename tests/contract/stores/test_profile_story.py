@@ -172,7 +172,6 @@ def a_reconciler(
         publish=Topic().publish,
         steps=a_step_runner(),
         rules=SummaryRules(200),
-        maker=TODAY,
         retry=Retry(),
         retention=retention,
         clock=lambda: TODAYS_DATE,
@@ -243,7 +242,7 @@ async def test_what_is_edited_or_deleted_changes_what_is_known(story: Story) -> 
 async def test_a_summary_that_is_made_anew_brings_its_own_facts(story: Story) -> None:
     await tell_it_all(story)
     story.llm.facts = (a_fact("name is John", attribute="name", user_id=ADA, message_ids=("c2-0",)),)
-    redo = {"revision": 1, "model": TODAY.model, "prompt_version": TODAY.prompt_version, "requested_at": NOON}
+    redo = {"revision": 1, "requested_at": NOON}
     await story.reconciler.handle(
         EpisodeRedo(conversation_id="c2", tenant_id="t1", episode_id="c2:1", attempt=0, **redo), a_cause(500)
     )

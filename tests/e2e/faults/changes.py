@@ -26,7 +26,6 @@ from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import cloud_event
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.summarizer.providers import maker_of
 from tests.openai_server import MODEL, success
 from tests.stored import stored
 
@@ -236,15 +235,12 @@ class Requests:
     async def _send(self, producer: AIOKafkaProducer, kafka: Kafka) -> None:
         late = self._replaced and self._chance.random() < REDONE_LATE
         summary = self._chance.choice(self._replaced if late else list(self._known.values()))
-        maker = maker_of(self._settings)
         redo = EpisodeRedo(
             conversation_id=summary.conversation_id,
             tenant_id=summary.tenant_id,
             episode_id=summary.episode_id,
             revision=summary.revision,
             attempt=0,
-            model=maker.model,
-            prompt_version=maker.prompt_version or "",
             requested_at=utc_milliseconds(datetime.now(UTC)),
         )
         for _ in range(1 + (self._chance.random() < REDONE_TWICE)):

@@ -190,7 +190,7 @@ def test_a_fingerprint_is_that_of_ids_and_contents_in_order_and_of_nothing_else(
 
 
 AMENDED = {"conversation_id": "c1", "change": "edited", "partition": 0, "offset": 7}
-REDO = {"conversation_id": "c1", "episode_id": "c1:1", "revision": 1, "model": "m", "prompt_version": "p"}
+REDO = {"conversation_id": "c1", "episode_id": "c1:1", "revision": 1}
 WRITTEN = [
     ("episode.amended", EpisodeAmended, AMENDED | {"amended_at": "2026-03-01T09:41:00Z"}),
     ("episode.redo", EpisodeRedo, REDO | {"requested_at": "2026-03-01T09:41:00Z"}),

@@ -10,7 +10,7 @@ import pytest
 from afterword.schemas import EpisodeRedo
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.providers import ExtractiveProvider, Maker
+from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.timers import (
     MOST_REQUESTED,
@@ -20,7 +20,7 @@ from afterword.streams.summarizer.timers import (
     request_for,
 )
 from tests.samples import NOON, a_cause, a_closed_episode
-from tests.summarizer_world import TODAY, World
+from tests.summarizer_world import World
 from tests.unit.summarizer.test_amending import CLOSED, amend, announced, check, contents, delete, edit
 
 RETRY = Retry(attempts=5, first_delay_seconds=10.0, longest_delay_seconds=40.0)
@@ -47,7 +47,7 @@ class Deployment(World):
 
     def a_timer(self) -> FallbackTimer:
         llm: Any = Summarizer(self.provider)
-        return FallbackTimer(self.episodes, llm, self._send, TODAY, self.retry, self.clock)
+        return FallbackTimer(self.episodes, llm, self._send, self.retry, self.clock)
 
     async def _send(self, redo: EpisodeRedo) -> None:
         self.requests.append(redo)
@@ -129,16 +129,15 @@ async def test_no_attempts_means_that_fallbacks_stay() -> None:
     assert await world.after(10**6) == 0
 
 
-async def test_a_summary_that_is_marked_is_requested_unless_it_has_todays_prompt_and_model() -> None:
+async def test_a_summary_that_is_marked_is_redone_once() -> None:
     world = Deployment(Retry(attempts=0))
     await world.close(*CLOSED[:2])
-    for name, maker in (("c1:1", Maker("old", None)), ("c1:2", TODAY)):
-        known = world.episodes.episodes[name]
-        summary = known.summary.model_copy(update=maker._asdict())
-        world.episodes.episodes[name] = replace(known, summary=summary, due_at=world.clock.now)
+    known = world.episodes.episodes["c1:1"]
+    world.episodes.episodes["c1:1"] = replace(known, due_at=world.clock.now)
     assert await world.after(0) == 1
     found = [world.episodes.episodes[name] for name in ("c1:1", "c1:2")]
     assert [(one.summary.revision, one.due_at) for one in found] == [(2, None), (1, None)]
+    assert await world.after(3600) == 0
 
 
 async def test_where_no_llm_is_configured_nothing_is_made_again() -> None:
@@ -157,7 +156,7 @@ async def test_two_timers_lead_to_one_revision_and_a_lost_request_is_made_again(
     world.requests.clear()  # it was lost
     assert await world.after(0) == 0
     assert await world.after(41) == 1
-    first = request_for(world.episodes.episodes["c1:1"], TODAY, NOON)
+    first = request_for(world.episodes.episodes["c1:1"], NOON)
     world.requests += [first.model_copy(update={"revision": 1}), first]
     await world.handle()
     assert announced(world) == ["c1:1:1", "c1:1:2", "c1:1:3"]
@@ -189,7 +188,7 @@ async def test_an_outage_of_the_store_is_waited_out() -> None:
             raise StoreUnavailable(store="any", problem="away")
 
     stores: Any = Away()
-    timer = FallbackTimer(stores, Summarizer(world.provider), world._send, TODAY, RETRY, world.clock)
+    timer = FallbackTimer(stores, Summarizer(world.provider), world._send, RETRY, world.clock)
     running = asyncio.create_task(timer.run())
     async with asyncio.timeout(60):
         while not stores.looked:  # noqa: ASYNC110 – a store in memory sets no event

@@ -169,7 +169,6 @@ def test_a_summary_that_got_another_revision_meanwhile_is_redone_with_that() -> 
     assert world.episodes.episodes["a:1"].summary.revision == 3
 
 
-def test_a_request_names_episode_revision_prompt_and_model() -> None:
-    asked = request_for(stored("a", 1, tenant_id="t"), TODAY, NOON)
+def test_a_request_names_the_episode_and_its_revision() -> None:
+    asked = request_for(stored("a", 1, tenant_id="t"), NOON)
     assert (asked.conversation_id, asked.tenant_id, asked.episode_id, asked.revision) == ("a", "t", "a:1", 1)
-    assert (asked.model, asked.prompt_version) == TODAY

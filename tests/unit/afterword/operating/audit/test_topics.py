@@ -16,9 +16,7 @@ def record(value: bytes, headers: Headers) -> ConsumerRecord[bytes, bytes]:
 
 
 def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unreadable() -> None:
-    redo = EpisodeRedo(
-        conversation_id="c1", episode_id="c1:1", revision=1, model="m", prompt_version="p", requested_at=NOON
-    )
+    redo = EpisodeRedo(conversation_id="c1", episode_id="c1:1", revision=1, requested_at=NOON)
     headers = cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)
     kafka = load_settings().kafka
     with open_evidence() as evidence:
