@@ -38,6 +38,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from afterword.installed import extra_required
 from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.redaction import check_patterns, entities_in
@@ -638,8 +639,14 @@ class Redaction(Section):
             raise ConfigurationError(setting=variable(("redaction",)), problem=str(error)) from None
 
     def shown(self) -> Callable[[str], str]:
-        """Return the redaction of texts that an embedder's server sees. Raises: ConfigurationError."""
-        return self.redactor().redacted if self.where == "llm" else str
+        """Return the redaction of texts that the server of an embedder or a reranker sees.
+
+        Raises: ConfigurationError; ExtraMissing without the extra `worker`.
+        """
+        if self.where == "off":
+            return str
+        with extra_required("worker", "redaction"):
+            return self.redactor().redacted
 
     def of_records(self) -> "RecordRedaction | None":
         """Return the redaction of incoming records; None unless everything is redacted. Raises: ConfigurationError."""

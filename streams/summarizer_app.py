@@ -70,7 +70,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, readiness))
         metrics, tracer = telemetry.metrics, telemetry.tracer
         stores = await closing.enter_async_context(open_stores(settings))
-        if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
+        if embedder := make_embedder(settings.embedder, settings.redaction):
             closing.push_async_callback(embedder.close)
         # open the stores first: their clients are slow to import, and a live worker has to answer
         index = stores.index

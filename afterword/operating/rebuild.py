@@ -328,7 +328,7 @@ async def rebuild_index(settings: Settings, progress: Callable[[IndexCounts], No
     """Rebuild the index of these settings. Raises: StoreUnavailable, ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
-        if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
+        if embedder := make_embedder(settings.embedder, settings.redaction):
             closing.push_async_callback(embedder.close)
         return await index_episodes(
             stores.episodes, stores.messages, stores.index, embedder, progress, everything=everything

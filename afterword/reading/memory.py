@@ -27,7 +27,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model, Time, milliseconds, moment_at
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.streams.errors import AfterwordError, OwnerMissing
-from afterword.streams.settings import EmbedderSettings, Settings, load_settings
+from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeQueries,
@@ -207,15 +207,15 @@ class Memory:
 
     @classmethod
     def from_settings(cls, settings: Settings, metrics: "Metrics | None" = None, tracer: Tracer | None = None) -> Self:
-        """Open the stores of these settings. Each connects when it is first used. Raises: ConfigurationError.
+        """Open the stores of these settings. Each connects when it is first used.
 
-        `metrics` and `tracer` are optional.
+        `metrics` and `tracer` are optional. Raises: ConfigurationError, ExtraMissing.
         """
-        stores, embed, reranking = open_stores(settings), QueryEmbedder(settings.embedder), None
+        stores, embed, reranking = open_stores(settings), QueryEmbedder(settings), None
         if settings.reranker.base_url is not None:
-            from afterword.reading.reranking import Reranking, mask_of
+            from afterword.reading.reranking import Reranking
 
-            reranking = Reranking(settings.reranker, mask_of(settings.redaction), metrics)
+            reranking = Reranking(settings.reranker, settings.redaction.shown(), metrics)
         return cls(
             stores.episodes,
             stores.messages,
@@ -574,10 +574,10 @@ class Memory:
 class QueryEmbedder:
     """Makes the vectors of queries. The embedder is imported and opened for the first one, which may take a second.
 
-    Calls raise ConfigurationError.
+    Calls raise ConfigurationError and ExtraMissing.
     """
 
-    def __init__(self, settings: EmbedderSettings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._embedder: OpenEmbedder | None = None
 
@@ -585,7 +585,7 @@ class QueryEmbedder:
         from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 
         if self._embedder is None:
-            self._embedder = await asyncio.to_thread(make_embedder, self._settings)
+            self._embedder = await asyncio.to_thread(make_embedder, self._settings.embedder, self._settings.redaction)
         return await query_embedder(self._embedder)(text)
 
     async def close(self) -> None:

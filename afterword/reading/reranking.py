@@ -14,12 +14,11 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from afterword.streams.errors import (
     AnswerInvalid,
-    ConfigurationError,
     ProviderError,
     ProviderMisconfigured,
     ProviderUnavailable,
 )
-from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, variable
+from afterword.streams.settings import MOST_RERANKED, RerankerSettings
 
 if TYPE_CHECKING:
     from afterword.streams.telemetry import Metrics
@@ -31,8 +30,7 @@ wait."""
 log = structlog.get_logger(__name__)
 
 Mask = Callable[[str], str]
-MakeMask = Callable[[], Mask]
-"""Builds the mask for the texts of one search. Equal values get the same placeholder in all of them."""
+"""Turns a text into what the server is shown of it."""
 
 
 class _Relevance(BaseModel):
@@ -68,20 +66,17 @@ class Reranking:
     def __init__(
         self,
         settings: RerankerSettings,
-        make_mask: MakeMask = lambda: str,
+        mask: Mask = str,
         metrics: "Metrics | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """By default texts are shown unmasked. `clock` returns seconds from any starting point.
-
-        Raises: ConfigurationError.
-        """
+        """`clock` returns seconds from any starting point. Raises: ConfigurationError."""
         # imported here because httpx takes a tenth of a second, and most searches are not reranked
         from afterword.streams.http import HttpClient
 
         self._settings = settings
         self._http = HttpClient(settings, "reranker", settings.base_url or "")
-        self._make_mask = make_mask
+        self._mask = mask
         self._metrics = metrics
         self._clock = clock
         self._paused_until = -inf
@@ -89,14 +84,14 @@ class Reranking:
     async def order(self, query: str, documents: Sequence[Callable[[Mask], str]]) -> list[int]:
         """Return the places of the documents, best first. Some may be missing, and all are if the server fails.
 
-        A failure is logged and counted. Documents are made, with a mask for their texts, if the server is asked.
+        A failure is logged and counted. Documents are made, and masked, only if the server is asked.
         """
         if len(documents) < 2:
             return []
         if self._clock() < self._paused_until:
             self._count("paused")
             return []
-        mask = self._make_mask()
+        mask = self._mask
         # in a thread, because it is CPU-bound
         question, texts = await asyncio.to_thread(lambda: (mask(query), [document(mask) for document in documents]))
         try:
@@ -134,23 +129,3 @@ class Reranking:
     def _count(self, outcome: str) -> None:
         if self._metrics is not None:
             self._metrics.rerankings.labels(outcome).inc()
-
-
-def mask_of(redaction: Redaction) -> MakeMask:
-    """Return how to mask texts: not at all, with numbered placeholders, or as in the stores.
-
-    Raises: ConfigurationError.
-    """
-    if redaction.where == "off":
-        return lambda: str
-    try:
-        # imported here because the extra `memory` does not include its libraries
-        from afterword.streams.summarizer.masking import Masking
-
-        redactor = redaction.redactor()
-    except ModuleNotFoundError:
-        problem = "redaction for a reranker needs: pip install '.[worker]' ./distributions/engine in a checkout"
-        raise ConfigurationError(setting=variable(("redaction", "where")), problem=problem) from None
-    if redaction.where == "everywhere":
-        return lambda: redactor.redacted
-    return lambda: Masking(redactor).masked

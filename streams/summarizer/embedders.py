@@ -19,7 +19,7 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     StoreUnavailable,
 )
-from afterword.streams.settings import LOCAL_EMBEDDER, variable
+from afterword.streams.settings import LOCAL_EMBEDDER, Redaction, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.stores.packing import unit
@@ -138,17 +138,18 @@ SERVERS: Mapping[str, tuple[str, str, Callable[[Any], Any]]] = {
 """Default address, path, and place of the vector in the answer, by `embedder.provider`."""
 
 
-def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str) -> Embedder | None:
-    """Make the configured embedder; None without dense vectors. `shown` turns a text into what a server is shown.
+def make_embedder(settings: EmbedderSettings, redaction: Redaction) -> Embedder | None:
+    """Make the configured embedder; None without dense vectors. A server is shown redacted texts.
 
-    Raises: ConfigurationError.
+    Raises: ConfigurationError, ExtraMissing.
     """
     if server := SERVERS.get(settings.provider):
         # imported here because httpx takes a tenth of a second, and the local model does not need it
         from afterword.streams.http import HttpClient
 
         default_url, path, vector_in = server
-        return HttpEmbedder(HttpClient(settings, "embedder", default_url), str(settings.model), path, vector_in, shown)
+        http, shown = HttpClient(settings, "embedder", default_url), redaction.shown()
+        return HttpEmbedder(http, str(settings.model), path, vector_in, shown)
     if settings.provider == "local":
         _local_model()
         return LocalEmbedder()

@@ -76,26 +76,23 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
 
 
 RERANKING = """
-from afterword.reading.reranking import Reranking, mask_of
-from afterword.streams.errors import ConfigurationError
+from afterword import ExtraMissing
+from afterword.reading.reranking import Reranking
 from afterword.streams.settings import Redaction, RerankerSettings
 Reranking(RerankerSettings(base_url="http://127.0.0.1:1"))
-assert mask_of(Redaction())()("a") == "a"
+assert Redaction().shown()("a") == "a"
 try:
-    assert mask_of(Redaction(where="llm")) is not None
-    print("made")
-except ConfigurationError as error:
+    print(Redaction(where="llm").shown()("joe@example.com"))
+except ExtraMissing as error:
     print(error)
 """
 
 
 def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted() -> None:
-    needed = (
-        f"AFTERWORD_REDACTION__WHERE: redaction for a reranker needs: pip install '.[worker]' {ENGINE} in a checkout"
-    )
+    needed = f"redaction needs: pip install '.[worker]' {ENGINE} in a checkout"
     without = run_with("memory", RERANKING)
     assert without.stdout.splitlines() == [needed], said(without)
-    assert run_with("worker", RERANKING).stdout.splitlines() == ["made"]
+    assert run_with("worker", RERANKING).stdout.splitlines() == ["[EMAIL]"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
 from afterword.streams.http import HttpClient
-from afterword.streams.settings import EmbedderSettings, Llm, Mongo, Qdrant
+from afterword.streams.settings import EmbedderSettings, Llm, Mongo, Qdrant, Redaction
 from afterword.streams.stores import mongo
 from afterword.streams.stores.qdrant import check
 from afterword.streams.summarizer.embedders import make_embedder
@@ -165,7 +165,7 @@ async def test_llm_and_embedder_are_asked_over_tls(
     async with serving(answer, "POST", "/embeddings", server_context(authority)) as url:
         options = {"provider": "openai", "model": "m", "base_url": url}
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-        embedder = make_embedder(EmbedderSettings.model_validate(options))
+        embedder = make_embedder(EmbedderSettings.model_validate(options), Redaction())
         assert embedder is not None
         assert await embedder.embed(["text"]) == [[1.0]]
         await embedder.close()

@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
-from afterword.streams.settings import EmbedderSettings as EmbedderSettings
+from afterword.streams.settings import EmbedderSettings, Redaction
 from afterword.streams.summarizer.embedders import VECTOR_CHARACTERS, embed_messages, make_embedder
 
 pytestmark = pytest.mark.nightly
@@ -48,7 +48,7 @@ async def server() -> AsyncIterator[EmbeddingServer]:
 
 async def embed(provider: str, url: str, text: str = "A flight.", **fields: Any) -> list[float] | None:
     settings = EmbedderSettings(provider=provider, base_url=url, model="m", **fields)
-    embedder = make_embedder(settings)
+    embedder = make_embedder(settings, Redaction())
     assert embedder is not None
     assert embedder.model == settings.vectors_model == "m"
     try:
@@ -103,7 +103,7 @@ async def test_a_server_that_is_not_there_is_unavailable(closed_port: int) -> No
 
 
 async def test_the_local_model_puts_like_beside_like() -> None:
-    embedder = make_embedder(EmbedderSettings(provider="local"))
+    embedder = make_embedder(EmbedderSettings(provider="local"), Redaction())
     assert embedder is not None
     texts = ("The flight to Rome was booked.", "He reserved a plane ticket.", "The soup needs more salt.")
     flight, ticket, soup = [vector or [] for vector in await embedder.embed(texts)]

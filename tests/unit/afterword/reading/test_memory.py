@@ -2,9 +2,11 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from afterword import Memory
-from afterword.reading.memory import EpisodePage
+from afterword.reading.memory import EpisodePage, QueryEmbedder
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.settings import Settings
 from tests.unit.afterword.reading.remembered import Remembered
@@ -142,6 +144,23 @@ async def test_the_preset_of_the_trigger_says_how_many_messages_are_kept(tmp_pat
     settings = Settings(episodes={"trigger": trigger}, sqlite={"path": tmp_path / "afterword.sqlite"})
     async with Memory.from_settings(settings) as memory:
         assert memory._keep_recent == kept
+
+
+async def test_an_embedders_server_is_shown_placeholders_of_a_query() -> None:
+    inputs = []
+
+    async def answer(request: web.Request) -> web.Response:
+        inputs.append((await request.json())["input"])
+        return web.json_response({"data": [{"embedding": [0.5, 1]}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/embeddings", answer)
+    async with TestServer(app) as server:
+        embedder = {"provider": "openai", "model": "m", "base_url": str(server.make_url("/v1"))}
+        embed = QueryEmbedder(Settings(embedder=embedder, redaction={"where": "llm"}))
+        assert await embed("the boat of joe@example.com") == [0.5, 1.0]
+        await embed.close()
+    assert inputs == ["the boat of [EMAIL]"]
 
 
 async def test_nothing_is_connected_before_it_is_used() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from afterword import Memory
-from afterword.reading.reranking import PAUSE_SECONDS, Reranking, mask_of
+from afterword.reading.reranking import PAUSE_SECONDS, Reranking
 from afterword.reading.search import DOCUMENT_CHARACTERS, READ_CHARACTERS
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import (
@@ -199,16 +199,16 @@ async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world
 
 async def test_nothing_is_masked_for_one_that_is_left_alone(world: Remembered) -> None:
     await boats(world, 3)
-    masks: list[Callable[[str], str]] = []
+    shown: list[str] = []
 
-    def make_mask() -> Callable[[str], str]:
-        masks.append(str)
-        return str
+    def mask(text: str) -> str:
+        shown.append(text)
+        return text
 
-    memory = memory_with(world, ScriptedReranking(FAILURES[:1], make_mask=make_mask))
+    memory = memory_with(world, ScriptedReranking(FAILURES[:1], mask=mask))
     for _ in range(3):
         assert await memory.recall("boat", **OWNER)
-    assert len(masks) == 1
+    assert shown.count("boat") == 1
 
 
 async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
@@ -222,29 +222,17 @@ async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
         await search
 
 
-async def test_where_prompts_are_redacted_a_reranker_is_shown_the_same_placeholder_in_question_and_documents(
-    world: Remembered,
-) -> None:
+@pytest.mark.parametrize("where", ["llm", "everywhere"])
+async def test_a_reranker_is_shown_placeholders(world: Remembered, where: Any) -> None:
     for n, address in enumerate(("joe@example.com", "ann@example.com")):
         await world.summarise(await world.say(f"Write about the boat to {address}.", "Yes.", conversation_id=f"c{n}"))
-    reranker = ScriptedReranking(make_mask=mask_of(Redaction(where="llm")))
-    memory = memory_with(world, reranker)
-    hits = await memory.recall("boat of joe@example.com or ann@example.com", **OWNER)
+    reranker = ScriptedReranking(mask=Redaction(where=where).shown())
+    hits = await memory_with(world, reranker).recall("boat of joe@example.com or ann@example.com", **OWNER)
     (question,) = reranker.questions
-    shown = str(question)
-    assert "@example.com" not in shown
-    documents = {text.partition("\n")[0] for text in question.texts}
-    assert documents == {f"Write about the boat to [EMAIL_{n}]." for n in (1, 2)}
-    assert {"[EMAIL_1]", "[EMAIL_2]"} <= set(question.query.split())
+    assert "@example.com" not in str(question)
+    assert {text.partition("\n")[0] for text in question.texts} == {"Write about the boat to [EMAIL]."}
+    assert question.query == "boat of [EMAIL] or [EMAIL]"
     assert any("@example.com" in hit.short_summary for hit in hits), "hits have the originals"
-
-
-async def test_where_everything_is_redacted_the_question_is_too(world: Remembered) -> None:
-    await boats(world, 2)
-    reranker = ScriptedReranking(make_mask=mask_of(Redaction(where="everywhere")))
-    memory = memory_with(world, reranker)
-    await memory.recall("boat of joe@example.com", **OWNER, min_coverage=0)
-    assert reranker.questions[0].query == "boat of [EMAIL]"
 
 
 @pytest.mark.parametrize("before", range(READ_CHARACTERS - 30, READ_CHARACTERS, 4))
@@ -253,9 +241,9 @@ async def test_no_half_of_what_is_redacted_is_shown_where_a_message_is_cut(world
         long = "someone.with.a.long.address@example.com "  # its placeholder is shorter: the end moves forward
         text = f"{'x' * (before % len(long))} {long * (before // len(long))}joe.miller@example.com{' blue boat' * 100}"
         await world.summarise(await world.say(f"A boat. {text}", "Yes.", conversation_id=f"c{n}"))
-    reranker = ScriptedReranking(make_mask=mask_of(Redaction(where="llm")))
+    reranker = ScriptedReranking(mask=Redaction(where="llm").shown())
     memory = memory_with(world, reranker)
     await memory.recall("boat", **OWNER)
     shown = str(reranker.questions)
-    assert "[EMAIL_1]" in shown
+    assert "[EMAIL]" in shown
     assert not {"joe", "miller", "someone", "example"} & set(re.findall("[a-z]+", shown))
