@@ -5,12 +5,12 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from afterword.embedded.claims import free_ports
 from afterword.streams.settings import WebhookEndpoint, Webhooks
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, webhook_body, webhook_id
 from tests.doubles.receiver import SECRET
@@ -45,12 +45,6 @@ def install(directory: Path) -> None:
         pytest.skip(f"npm cannot install {LIBRARY}: {done.stderr.strip()[:200]}")
 
 
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
-
-
 async def post(url: str, secret: str) -> None:
     endpoints = {"node": WebhookEndpoint(url=url, secret=secret)}
     webhooks = Webhooks(endpoints=endpoints, private_hosts="127.0.0.1")
@@ -74,7 +68,7 @@ async def until_it_listens(port: int) -> None:
 async def test_a_receiver_in_node_verifies_what_is_posted_and_refuses_another_secret(tmp_path: Path) -> None:
     install(tmp_path)
     (tmp_path / "receiver.js").write_text(receiver_program())
-    port = free_port()
+    [port] = free_ports(1)
     environment = os.environ | {"WEBHOOK_SECRET": SECRET, "PORT": str(port)}
     process = await asyncio.create_subprocess_exec(
         needs("node"), "receiver.js", cwd=tmp_path, env=environment, stdout=asyncio.subprocess.PIPE

@@ -266,5 +266,5 @@ async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[...
         report = await deployment.audit()
         assert report.clean, list(report.lines())
         async with Eraser.from_settings(settings) as eraser:
-            receipt = await eraser.erase("ann", TENANT, timeout_seconds=30)
+            receipt = await eraser.erase("ann", TENANT, timeout_seconds=WAIT_SECONDS)
         assert receipt.counts == {"messages": 1, "conversations": 1, "episodes": 1, "dead_letters": 0}

@@ -75,7 +75,7 @@ async def development(directory: Path) -> AsyncIterator[Process]:
             await asyncio.sleep(0.1)
         yield process
     finally:
-        code = await asyncio.to_thread(process.stop)
+        code = await asyncio.to_thread(process.stop, PATIENCE_SECONDS)
     assert code == 0, process.tail()
 
 

@@ -104,8 +104,9 @@ async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_
         await until_archived(deployment.settings.kafka, seconds=0)
     for role in ROLES:
         deployment.start(role)
-    await killed_underway(deployment, file, 1, "--rate", "500")
-    await killed_underway(deployment, file, 500, "--rate", "500")
+    # slow enough to be seen and killed in time on a busy machine
+    await killed_underway(deployment, file, 1, "--rate", "100")
+    await killed_underway(deployment, file, 500, "--rate", "100")
     finished = await run(deployment, file)
     assert finished["read"] == finished["sent"] + finished["duplicates"] == CONVERSATIONS * MESSAGES
     assert 500 < finished["duplicates"] < CONVERSATIONS * MESSAGES

@@ -165,7 +165,7 @@ async def test_a_message_by_http_becomes_a_summary_on_the_stream_and_a_context(d
             kind, deleted = await events.next()
             assert (kind, deleted["episode_id"]) == ("summary.deleted", "a%2Fb:1")
         await server.until(lambda answer: answer.status_code == 404, f"{path}/messages")
-        assert await asyncio.to_thread(server.process.stop, 20) == 0
+        assert await asyncio.to_thread(server.process.stop, WAIT_SECONDS) == 0
 
 
 class Load:

@@ -1,7 +1,6 @@
 """Topics on a real broker."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.structs import OffsetAndMetadata
 
+from afterword.embedded.claims import free_ports
 from afterword.operating.checks import Advice, CheckFailed, check_wanted_topics
 from afterword.operating.topics import TopicReport, await_topics, check_topics, ensure_topics
 from afterword.streams.errors import BrokerUnavailable
@@ -68,9 +68,7 @@ async def test_a_wait_for_topics_that_come_later_ends_when_all_of_them_are_there
 async def test_a_wait_for_kafka_that_comes_later_says_so_and_goes_on(settings: Settings, stack: Stack) -> None:
     await ensure_topics(settings)
     host, port = stack.bootstrap_servers.rsplit(":", 1)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        later = taken.getsockname()[1]
+    [later] = free_ports(1)
     elsewhere = settings.kafka.model_copy(update={"bootstrap_servers": f"127.0.0.1:{later}"}).answering_within(1)
     told: list[str] = []
     waiting = asyncio.create_task(await_topics(settings.model_copy(update={"kafka": elsewhere}), 60, told.append))

@@ -134,18 +134,18 @@ class Lab:
         value = orjson.dumps({"i": i, **asked})
         return await self.producer.send(self.source, value, key, partition=number % self.partitions)
 
-    async def load(self, count: int, per_second: float = 400, keys: int = 12) -> None:
-        """Produce plain records of many keys at this rate."""
+    async def load(self, count: int, per_second: float = 400, keys: int = 12, **asked: Any) -> None:
+        """Produce records of many keys at this rate."""
         for first in range(0, count, 20):
             if self._stop_load.is_set():
                 break
-            await self.produce((number % keys, {}) for number in range(first, min(first + 20, count)))
+            await self.produce((number % keys, asked) for number in range(first, min(first + 20, count)))
             await asyncio.sleep(20 / per_second)
 
     @asynccontextmanager
-    async def loaded(self, per_second: float = 200, keys: int = 12) -> AsyncIterator[None]:
+    async def loaded(self, per_second: float = 200, **asked: Any) -> AsyncIterator[None]:
         """Produce records of many keys steadily during the block."""
-        task = asyncio.create_task(self.load(1_000_000, per_second, keys))
+        task = asyncio.create_task(self.load(1_000_000, per_second, **asked))
         self._stop_load.clear()
         try:
             yield

@@ -18,7 +18,6 @@ from tests.hostile import IDS
 from tests.processes import until
 
 WAIT_SECONDS = 90
-ENDS_SECONDS = 40
 
 
 def hostile_lines() -> Iterator[bytes]:
@@ -70,7 +69,7 @@ async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Dep
     deployment.settings = deployment.settings.model_copy(update={"kafka": kafka})
     deployment.start(role)
     worker = deployment.workers[role]
-    until(lambda: not worker.running, ENDS_SECONDS)
+    until(lambda: not worker.running, WAIT_SECONDS)
     assert worker.returncode == 1
     *_, last = deployment.logs(role).splitlines()
     assert last.startswith(

@@ -67,9 +67,9 @@ async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_settin
     assert [type(error) for error in failed] == [ConfigurationError]
 
 
-async def problem(url: str) -> str:
+async def problem(url: str, seconds: float = 60) -> str:
     """Return the error that a query raises."""
-    index = open_index(Qdrant(url=url).answering_within(1), EmbedderSettings(provider="none"))
+    index = open_index(Qdrant(url=url).answering_within(seconds), EmbedderSettings(provider="none"))
     try:
         with pytest.raises(StoreUnavailable) as caught:
             await index.revisions(["c1:1"])
@@ -122,7 +122,7 @@ async def test_a_server_that_hangs_breaks_off_or_is_another_is_said_to_be_so() -
         return web.Response(text="<html>canary</html>")
 
     async with serving(answer, "GET", "/{any:.*}") as url:
-        assert "it did not answer in time" in await problem(f"{url}/hangs")
+        assert "it did not answer in time" in await problem(f"{url}/hangs", 1)
         assert "it closed the connection" in await problem(f"{url}/breaks")
         assert "what answers is not a Qdrant server" in await problem(url)
         assert "no TLS connection could be made" in await problem(url.replace("http:", "https:"))
@@ -146,7 +146,7 @@ async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_
 @pytest.mark.parametrize("answer", [429, 503, "too late"])
 async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(answer: int | str) -> None:
     async with QdrantServer() as server:
-        client = AsyncQdrantClient(url=server.url, timeout=1, check_compatibility=False)
+        client = AsyncQdrantClient(url=server.url, timeout=5, check_compatibility=False)
         index = QdrantIndex(HttpConnection(client), "episodes")
         await put(index, a_summary(), TEXT)
         server.requests.clear()

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from aiokafka import ConsumerRecord
 
 from afterword import SummarySubscriber
@@ -26,7 +27,7 @@ from tests.openai_server import LlmServer, Outcome
 from tests.samples import a_closed_episode, an_episode_message
 
 SECONDS = 180
-TIMEOUT_SECONDS = 3.0
+TIMEOUT_SECONDS = 6.0
 ATTEMPTS = 3
 SECRET = "hunter2"
 LLM = {
@@ -176,10 +177,17 @@ def check_waits_and_corrections(server: LlmServer) -> None:
 async def test_a_slow_conversation_holds_up_no_other_and_keeps_its_own_order(settings, deployment, llm_server):
     await send(settings, episode("warm-up"))  # the first episode also waits for the language model to be loaded
     await announced(settings, 1)
-    llm_server.scripts = {"[slow]": deque([llm.after(0.8, llm.success())])}
+    released = asyncio.Event()
+
+    async def waits(request: web.Request) -> web.StreamResponse:
+        await released.wait()
+        return await llm.success()(request)
+
+    llm_server.scripts = {"[slow]": deque([waits])}
     await send(settings, episode("slow", 1), episode("slow", 2), episode("quick", 1))
-    order = [event.episode_id for event in await announced(settings, 3)]
-    assert order == ["quick:1", "slow:1", "slow:2"]
+    assert [event.episode_id for event in await announced(settings, 1)] == ["quick:1"]
+    released.set()
+    assert [event.episode_id for event in await announced(settings, 2)] == ["slow:1", "slow:2"]
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
