@@ -7,10 +7,11 @@ It is meant for laptops and tests, and for POSIX systems only. The distribution 
 from afterword.embedded.claims import DirectoryInUse
 from afterword.embedded.java import DownloadProgress, JarsUnavailable
 from afterword.embedded.process import Process, ProcessExited, StartTimeout
-from afterword.embedded.stack import EmbeddedStack
+from afterword.embedded.stack import DiskFull, EmbeddedStack
 
 __all__ = [
     "DirectoryInUse",
+    "DiskFull",
     "DownloadProgress",
     "EmbeddedStack",
     "JarsUnavailable",

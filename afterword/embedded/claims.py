@@ -54,7 +54,6 @@ class DirectoryLock:
 
         Raises: DirectoryInUse, at once if the owner is running, or after a while if only its children are.
         """
-        private_directory(self.directory)
         self.fd = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + DYING_SECONDS
         while True:

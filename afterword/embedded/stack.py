@@ -5,6 +5,7 @@ Kafka is one node (KRaft) that is both broker and controller.
 
 import asyncio
 import base64
+import shutil
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,7 +20,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from afterword.embedded.claims import HOST, DirectoryLock, remembered_ports
 from afterword.embedded.java import DownloadProgress, Jar, JarsUnavailable, Java, ignore_progress
 from afterword.embedded.process import NotReady, Process, Server, accepts, until_ready
+from afterword.streams.errors import AfterwordError
 from afterword.streams.private import private_directory, write_private
+
+LEAST_DISK_BYTES = 16 * 1024 * 1024
+"""A disk with less free space than this counts as full, because Kafka writes files of this size."""
 
 Properties = Mapping[str, str | int]
 
@@ -42,6 +47,15 @@ UNREPLICATED: Properties = {
     "share.coordinator.state.topic.replication.factor": 1,
     "share.coordinator.state.topic.min.isr": 1,
 }
+
+
+class DiskFull(AfterwordError):
+    """the disk of {directory} is full: free some space, or choose another directory"""
+
+
+def is_full(directory: Path) -> bool:
+    """Return whether the disk of an existing directory is full."""
+    return shutil.disk_usage(directory).free < LEAST_DISK_BYTES
 
 
 class Broker(Server):
@@ -181,9 +195,12 @@ class EmbeddedStack:
     async def start(self) -> None:
         """Start Kafka and wait until it answers.
 
-        Raises: DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout.
+        Raises: DirectoryInUse, DiskFull, JarsUnavailable, ProcessExited, StartTimeout.
         """
         self._stopping.clear()
+        private_directory(self.directory)
+        if is_full(self.directory):  # Kafka starts on a full disk, and then exits when a topic is created
+            raise DiskFull(directory=self.directory)
         async with AsyncExitStack() as undo:
             await asyncio.to_thread(self._lock.acquire)
             undo.push_async_callback(self.stop)

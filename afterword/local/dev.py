@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
 import tomllib
@@ -16,6 +15,7 @@ from typing import NoReturn
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_port
 from afterword.embedded.process import Server, accepts
+from afterword.embedded.stack import is_full
 from afterword.operating.topics import create_sources, ensure_topics
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources
@@ -36,9 +36,6 @@ STOP_SECONDS = 40.0
 DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
 DRAIN_SECONDS = 3.0
 """Short, because somebody is waiting. The next worker does what this one does not finish."""
-
-LEAST_DISK_BYTES = 16 * 1024 * 1024
-"""With less free disk space than this, a server that exits has run out of it: Kafka writes files of this size."""
 
 Ended = Callable[[str, str], None]
 """Called with the name of a process that exited by itself or failed to start, and with what happened."""
@@ -103,7 +100,7 @@ async def _end_of(start: Callable[[], Process]) -> str:
         await asyncio.sleep(LOOK_SECONDS)
     process.kill()  # reaps the process
     directory, reason = process.log.parent, f"see {process.log}"
-    if shutil.disk_usage(directory).free < LEAST_DISK_BYTES:  # a full disk, so the log cannot give the reason
+    if is_full(directory):  # the log cannot give the reason
         reason = f"the disk of {directory.parent.absolute()} is full"
     return f"exited with code {process.returncode}; {reason}"
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from afterword.embedded import Process
+from afterword.embedded import DiskFull, EmbeddedStack, Process
 from afterword.local.demo import Story, temporary_directory
 from afterword.local.dev import keep, last_port, serving, write_config
 from afterword.streams.errors import AfterwordError
@@ -55,11 +55,20 @@ async def test_what_ends_or_does_not_start_is_told_and_started_again(tmp_path: P
     ]
 
 
-async def test_a_server_that_ends_on_a_full_disk_names_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: asyncio.Queue[str] = asyncio.Queue()
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+
+
+async def test_a_start_on_a_full_disk_is_refused_before_anything_is_written(tmp_path: Path, full_disk: None) -> None:
+    directory = tmp_path / ".afterword"
+    with pytest.raises(DiskFull, match=f"the disk of {directory} is full"):
+        await EmbeddedStack(directory).start()
+    assert list(directory.iterdir()) == []
+
+
+async def test_a_server_that_ends_on_a_full_disk_names_its_path(tmp_path: Path, full_disk: None) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
     log = tmp_path / "logs" / "mongo.log"
     log.parent.mkdir()
 
