@@ -7,7 +7,7 @@ from itertools import pairwise
 from afterword.schemas import EpisodeMessage
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.text.fences import is_dated, message_lines
+from afterword.streams.text.fences import message_lines
 from afterword.streams.text.sentences import without_middle
 from afterword.streams.text.tokens import count_tokens, groups, packed, water_level
 
@@ -47,12 +47,33 @@ class Plan:
 
 
 def plan_of(request: SummaryRequest, room: SpareTokens, at_least: int = 1) -> Plan:
-    """Cut a request to what the provider has room for. Every part has room for `at_least` messages, however long."""
+    """Cut a request to what the provider has room for. Every part has room for `at_least` messages, however long.
+
+    The messages are cut by their own sizes. Then each part is measured as a whole, and all are cut smaller while one is
+    too long.
+    """
     episode = request.episode
     request = _with(request, _short_outputs(episode.messages), _short_outputs(episode.overlap))
     if room(request) >= 0:
         return Plan((request,), truncated=False)
-    return PlanBuilder(request, room, at_least).plan()
+    space = room(_with(replace(request, previous_rolling=""), (_empty(episode.messages[0]),), ()))
+    previous, most = request.previous_rolling, space // PREVIOUS_SHARE
+    if count_tokens(previous) > most:
+        previous = condense(previous, max(most, SMALLEST_TOKENS))
+    for_overlap = space // OVERLAP_SHARE
+    overlap = _latest(request.episode.overlap, for_overlap)
+    request = _with(replace(request, previous_rolling=previous), overlap=overlap)
+    if room(request) >= 0:
+        return Plan((request,), truncated=False)
+    for_messages = space - for_overlap - count_tokens(previous) - SLACK_TOKENS
+    for _ in range(CUTS):
+        for_messages = max(for_messages, LEAST_TOKENS)
+        plan = _cut(request, for_messages, for_overlap, at_least)
+        too_many = -min(map(room, plan.parts))
+        if too_many <= 0:
+            break
+        for_messages -= for_messages * too_many // (for_messages + too_many) + 1
+    return plan
 
 
 def _short_outputs(messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
@@ -64,103 +85,54 @@ def _short_outputs(messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, 
     )
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A message and the tokens that it adds to a prompt."""
+def _cut(request: SummaryRequest, for_messages: int, for_overlap: int, at_least: int) -> Plan:
+    messages = request.episode.messages
+    # only half of what all parts could hold, because some will be half empty
+    shown = fitted(messages, MOST_PARTS * for_messages // 2)
+    most = max(1, for_messages // SMALLEST_TOKENS)
+    # a group is only split if it is longer than a part may be
+    cut = [run[at : at + most] for run in groups(messages) for at in range(0, len(run), most)]
+    kept = [fitted([shown[at] for at in run], for_messages // at_least) for run in cut]
+    runs = packed([sum(map(_tokens, group)) for group in kept], for_messages)
+    parts = [tuple(message for at in run for message in kept[at]) for run in runs]
+    truncated = tuple(message for part in parts for message in part) != messages
+    first = _with(request, messages=parts[0])
+    if len(parts) == 1:
+        return Plan((first,), truncated)
+    others = (
+        _with(request, messages=part, overlap=_latest(before[-PART_OVERLAP:], for_overlap))
+        for before, part in pairwise(parts)
+    )
+    # the rolling summary is made from all parts together, at the end
+    return Plan(tuple(replace(part, wants_rolling=False) for part in (first, *others)), truncated)
 
-    message: EpisodeMessage
-    tokens: int
-    dated: bool
-    """True if prompts state its time."""
+
+def _latest(messages: Sequence[EpisodeMessage], tokens: int) -> tuple[EpisodeMessage, ...]:
+    return tuple(fitted(messages[-max(1, tokens // SMALLEST_TOKENS) :], tokens))
 
 
-# Tokens of messages are counted as prompts show them. `SpareTokens` measures what they take together, in any prompt.
-
-
-def measured(messages: Sequence[EpisodeMessage]) -> list[Measured]:
-    dated = [True, *(is_dated(before, message) for before, message in pairwise(messages))]
-    return [Measured(m, _tokens(m, at), at) for m, at in zip(messages, dated, strict=False)]
-
-
-def fitted(messages: Sequence[Measured], tokens: int) -> list[Measured]:
+def fitted(messages: Sequence[EpisodeMessage], tokens: int) -> Sequence[EpisodeMessage]:
     """Shorten the messages to `tokens` in total: the longest ones lose their middle, all to the same length."""
-    if sum(message.tokens for message in messages) <= tokens:
-        return list(messages)
-    longest = max(SMALLEST_TOKENS, water_level([message.tokens for message in messages], tokens))
+    sizes = list(map(_tokens, messages))
+    if sum(sizes) <= tokens:
+        return messages
+    longest = max(SMALLEST_TOKENS, water_level(sizes, tokens))
     return [_shortened(message, longest) for message in messages]
 
 
-def _shortened(measured: Measured, tokens: int) -> Measured:
-    text, message = measured.message.content, measured.message
-    frame = _tokens(_empty(message), measured.dated)
+def _shortened(message: EpisodeMessage, tokens: int) -> EpisodeMessage:
+    text, frame = message.content, _tokens(_empty(message))
     characters = len(text)
-    while measured.tokens > tokens and characters:
-        share = (tokens - frame) / max(1, measured.tokens - frame)
+    while (size := _tokens(message)) > tokens and characters:
+        share = (tokens - frame) / max(1, size - frame)
         characters = int(characters * min(0.9, max(0.0, share)))
         message = message.model_copy(update={"content": without_middle(text, characters)})
-        measured = Measured(message, _tokens(message, measured.dated), measured.dated)
-    return measured
+    return message
 
 
-def _tokens(message: EpisodeMessage, dated: bool) -> int:
-    return count_tokens(message_lines(1, message, dated=dated)) + EACH_TOKENS
-
-
-class PlanBuilder:
-    """A request that is too long, on its way to a plan."""
-
-    def __init__(self, request: SummaryRequest, room: SpareTokens, at_least: int) -> None:
-        self._room = room
-        self._at_least = at_least
-        space = room(_with(replace(request, previous_rolling=""), (_empty(request.episode.messages[0]),), ()))
-        previous, most = request.previous_rolling, space // PREVIOUS_SHARE
-        if count_tokens(previous) > most:
-            previous = condense(previous, max(most, SMALLEST_TOKENS))
-        self._for_overlap = space // OVERLAP_SHARE
-        self._for_messages = space - self._for_overlap - count_tokens(previous) - SLACK_TOKENS
-        overlap = self._overlap(request.episode.overlap)
-        self._request = _with(replace(request, previous_rolling=previous), overlap=overlap)
-
-    def plan(self) -> Plan:
-        """Cut by the sizes of single messages, measure the parts as a whole, and cut smaller while one is too long."""
-        if self._room(self._request) >= 0:
-            return Plan((self._request,), truncated=False)
-        for _ in range(CUTS):
-            self._for_messages = max(self._for_messages, LEAST_TOKENS)
-            plan = self._cut()
-            too_many = -min(map(self._room, plan.parts))
-            if too_many <= 0:
-                break
-            self._for_messages -= self._for_messages * too_many // (self._for_messages + too_many) + 1
-        return plan
-
-    def _cut(self) -> Plan:
-        messages = self._request.episode.messages
-        # only half of what all parts could hold, because some will be half empty
-        shown = fitted(measured(messages), MOST_PARTS * self._for_messages // 2)
-        most = max(1, self._for_messages // SMALLEST_TOKENS)
-        # a group is only split if it is longer than a part may be
-        cut = [run[at : at + most] for run in groups(messages) for at in range(0, len(run), most)]
-        kept = [fitted([shown[at] for at in run], self._for_messages // self._at_least) for run in cut]
-        runs = packed([sum(message.tokens for message in group) for group in kept], self._for_messages)
-        parts = [tuple(message.message for at in run for message in kept[at]) for run in runs]
-        truncated = tuple(message for part in parts for message in part) != messages
-        return Plan(self._requests(parts), truncated)
-
-    def _requests(self, parts: Sequence[tuple[EpisodeMessage, ...]]) -> tuple[SummaryRequest, ...]:
-        first = _with(self._request, messages=parts[0])
-        if len(parts) == 1:
-            return (first,)
-        others = (
-            _with(self._request, messages=part, overlap=self._overlap(before[-PART_OVERLAP:]))
-            for before, part in pairwise(parts)
-        )
-        # the rolling summary is made from all parts together, at the end
-        return tuple(replace(part, wants_rolling=False) for part in (first, *others))
-
-    def _overlap(self, messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
-        latest = messages[-max(1, self._for_overlap // SMALLEST_TOKENS) :]
-        return tuple(one.message for one in fitted(measured(latest), self._for_overlap))
+def _tokens(message: EpisodeMessage) -> int:
+    """Count the tokens of a message as prompts show it, without its time, which they state now and then."""
+    return count_tokens(message_lines(1, message, dated=False)) + EACH_TOKENS
 
 
 def combining(request: SummaryRequest, parts: Sequence[SummaryRequest], summaries: Sequence[Summary]) -> SummaryRequest:
