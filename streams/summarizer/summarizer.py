@@ -1,7 +1,7 @@
 """Summarizes an episode: plan what the LLM is shown, take from the hour's budget, ask, check, or fall back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import inf
@@ -173,6 +173,23 @@ def _not_counted(error: StoreUnavailable) -> None:
     log.warning("tokens_not_counted", stage="budget", error_type=error.error_type)
 
 
+class Calls:
+    """The calls of one summary, whose tokens add up."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self.used = Usage()
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        try:
+            summary = await self._provider.summarize(request)
+        except ProviderError as error:
+            self.used += usage_of(error)
+            raise
+        self.used += summary.usage
+        return summary
+
+
 class Summarizer:
     """Makes summaries; may be used for several episodes at a time.
 
@@ -227,16 +244,16 @@ class Summarizer:
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
         request = replace(request, deadline=Deadline(self._seconds))
-        if self._budget is None:
-            return await self._ask_until_good(request)
-        taken = await self._budget.take(request)
+        taken = await self._budget.take(request) if self._budget else None
+        calls = Calls(self._provider)
         try:
-            summary = await self._ask_until_good(request)
+            summary = await self._ask_until_good(request, calls)
         except ProviderError as error:
-            await self._budget.settle(taken, usage_of(error))
+            error.usage = calls.used
+            await self._settle(taken, calls.used)
             raise
-        await self._budget.settle(taken, summary.usage)
-        return summary
+        await self._settle(taken, calls.used)
+        return replace(summary, usage=calls.used)
 
     async def check(self) -> None:
         """Check that the LLM can be reached and is configured. Raises: ProviderError."""
@@ -245,44 +262,42 @@ class Summarizer:
     async def close(self) -> None:
         await self._provider.close()
 
-    async def _ask_until_good(self, request: SummaryRequest) -> Summary:
+    async def _settle(self, taken: Estimate | None, used: Usage) -> None:
+        if self._budget and taken:
+            await self._budget.settle(taken, used)
+
+    async def _ask_until_good(self, request: SummaryRequest, calls: Calls) -> Summary:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
         if self._check is None:
-            return await self._ask(request)
-        used, asked = Usage(), request
+            return await self._ask(request, calls)
+        asked = request
         while True:
-            try:
-                made = await self._ask(asked)
-            except ProviderError as error:
-                error.usage = used + usage_of(error)
-                raise
-            used += made.usage
-            summary, problems = await self._check.check(request, replace(made, usage=used))
+            summary, problems = await self._check.check(request, await self._ask(asked, calls))
             if not problems:
                 return summary
             if asked is not request or request.deadline.left <= 0:
-                raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback, usage=used)
+                raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback)
             asked = replace(request, problem="; ".join(problem.feedback for problem in problems))
 
-    async def _ask(self, request: SummaryRequest) -> Summary:
+    async def _ask(self, request: SummaryRequest, calls: Calls) -> Summary:
         """Ask; with a `redactor`, the provider sees placeholders, and the summary has the originals."""
         if self._redactor is None:
-            return await self._ask_as_planned(request)
+            return await self._ask_as_planned(request, calls)
         from afterword.streams.summarizer.masking import Masking  # its libraries are needed only here
 
         masking = Masking(self._redactor)
         masked = await request.read(lambda: masking.request(request))
-        return masking.summary(await self._ask_as_planned(masked), request)
+        return masking.summary(await self._ask_as_planned(masked, calls), request)
 
-    async def _ask_as_planned(self, request: SummaryRequest) -> Summary:
+    async def _ask_as_planned(self, request: SummaryRequest, calls: Calls) -> Summary:
         """Ask for the episode as a whole, or in parts if it is longer than the LLM's context."""
         plan = await self._plan(request)
         if len(plan.parts) == 1:
-            summary = await self._provider.summarize(plan.parts[0])
+            summary = await calls.summarize(plan.parts[0])
         else:
             # one episode at a time: its parts use all available calls, and with many episodes none would ever finish
             async with self._split:
-                summary = await self._ask_in_parts(request, plan.parts)
+                summary = await self._ask_in_parts(request, plan.parts, calls)
         if not plan.truncated:
             return summary
         return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
@@ -293,36 +308,19 @@ class Summarizer:
             return Plan((request,), truncated=False)
         return await request.read(lambda: plan_of(request, room, at_least))
 
-    async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest]) -> Summary:
+    async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest], calls: Calls) -> Summary:
         """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""
-        used = Usage()
-
-        async def counted(asked: Awaitable[Summary]) -> Summary:
-            nonlocal used
-            try:
-                summary = await asked
-            except ProviderError as error:
-                used += usage_of(error)
-                raise
-            used += summary.usage
-            return summary
-
-        try:
-            summaries = await gather_or_cancel(*(counted(self._provider.summarize(part)) for part in parts))
-            combined = combining(request, parts, summaries)
-            plan = await self._plan(combined, COMBINED_AT_LEAST)
-            if len(plan.parts) == 1:
-                summary = await counted(self._provider.summarize(plan.parts[0]))
-            elif len(plan.parts) < len(parts):
-                summary = await counted(self._ask_in_parts(combined, plan.parts))
-            else:
-                raise ProviderError(problem="llm.context_tokens has no room for what is asked")
-        except ProviderError as error:
-            error.usage = used
-            raise
+        summaries = await gather_or_cancel(*map(calls.summarize, parts))
+        combined = combining(request, parts, summaries)
+        plan = await self._plan(combined, COMBINED_AT_LEAST)
+        if len(plan.parts) == 1:
+            summary = await calls.summarize(plan.parts[0])
+        elif len(plan.parts) < len(parts):
+            summary = await self._ask_in_parts(combined, plan.parts, calls)
+        else:
+            raise ProviderError(problem="llm.context_tokens has no room for what is asked")
         # the parts' facts, because the last call read summaries, not messages
-        facts = tuple(fact for part in summaries for fact in part.facts)
-        return replace(summary, usage=used, facts=facts)
+        return replace(summary, facts=tuple(fact for part in summaries for fact in part.facts))
 
 
 def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metrics, tracer: Tracer) -> Summarizer:
