@@ -210,17 +210,17 @@ async def read_context(
     episodes: EpisodeStore,
     archive: MessageArchive,
     selection: Selection,
-    begun: Conversation | MessageCreated,
+    conversation: Conversation | MessageCreated,
     keep_recent: int,
     max_tokens: int,
 ) -> Context:
     """Read the context of a conversation or of an agent's part of it.
 
-    `begun` is the conversation's first message if nothing is summarized yet. The selection is of all its messages.
-    It takes a handful of calls. The number of messages loaded is limited by `max_tokens` and MOST_MESSAGES, however
-    long the conversation is. Raises: StoreUnavailable.
+    `conversation` is its first message if nothing is summarized yet. `selection` selects all its messages. It takes a
+    handful of calls. The number of messages loaded is limited by `max_tokens` and MOST_MESSAGES, however long the
+    conversation is. Raises: StoreUnavailable.
     """
-    known = begun if isinstance(begun, Conversation) else None
+    known = conversation if isinstance(conversation, Conversation) else None
     uncovered = replace(selection, unsummarised=known is not None)
     counted = await archive.count(uncovered)
     stored = await _summaries(episodes, selection, known) if known else Summaries()

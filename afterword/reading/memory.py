@@ -439,15 +439,15 @@ class Memory:
         recent = self._keep_recent if keep_recent is None else keep_recent
         require_within(0, keep_recent=recent)
         require_within(1, max_tokens=max_tokens)
-        begun = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
-        if begun is None:
+        conversation = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
+        if conversation is None:
             return None
         known: Profile | None = None
-        if profile and begun.user_id:
-            known = await self.profile(begun.user_id, begun.tenant_id, max_tokens // PROFILE_SHARE)
+        if profile and conversation.user_id:
+            known = await self.profile(conversation.user_id, conversation.tenant_id, max_tokens // PROFILE_SHARE)
             max_tokens -= known.tokens
-        selection = Selection(conversation_id, begun.tenant_id, agent_id)
-        found = await read_context(self._episodes, self._messages, selection, begun, recent, max_tokens)
+        selection = Selection(conversation_id, conversation.tenant_id, agent_id)
+        found = await read_context(self._episodes, self._messages, selection, conversation, recent, max_tokens)
         return found.model_copy(update={"profile": known})
 
     async def episodes(

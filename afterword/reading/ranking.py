@@ -60,7 +60,7 @@ class Ranked(NamedTuple):
     the highest of the best cosine beyond chance, that share squared, and the mean of this square and the cosine."""
     message_scores: Sequence[float]
     """The scores of all its messages, in order."""
-    told: Set[int]
+    best_words: Set[int]
     """The first words of its best message, as numbers."""
     scores: RankingScores
 
@@ -131,11 +131,11 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
 def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, int]:
     """Find the best candidate, and the latest of those near it whose best message says nearly the same."""
     best = max(range(len(ranked)), key=lambda at: (ranked[at].score, ranked[at].candidate.ended_at))
-    told = ranked[best].told
+    words = ranked[best].best_words
     same = [best]
     for at, one in enumerate(ranked):
-        is_alike = ALIKE <= len(one.told & told) / max(len(one.told | told), 1) < 1
-        if is_alike and told & asked <= one.told and one.score >= NEAR * ranked[best].score:
+        is_alike = ALIKE <= len(one.best_words & words) / max(len(one.best_words | words), 1) < 1
+        if is_alike and words & asked <= one.best_words and one.score >= NEAR * ranked[best].score:
             same.append(at)
     return max(same, key=lambda at: ranked[at].candidate.ended_at), best
 

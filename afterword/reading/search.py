@@ -178,7 +178,7 @@ def _of_time(asked: AskedTime, ranked: Sequence[Ranked]) -> set[str]:
         if one.scores.message > 0
         and (
             asked.meets(one.candidate.started_at, one.candidate.ended_at)
-            or (months & one.told and asked.is_near(one.candidate.ended_at))
+            or (months & one.best_words and asked.is_near(one.candidate.ended_at))
         )
     }
 

@@ -211,21 +211,6 @@ async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Rem
     assert "another subject" not in {hit.conversation_id for hit in hits}
 
 
-async def test_a_deletion_that_is_newer_than_the_words_that_are_kept_shows_nothing(
-    world: Remembered,
-) -> None:
-    said = await world.say(*TRIP)
-    await world.summarise(said)
-    (hit,) = await world.memory.recall("blue boat", **OWNER)
-    assert TRIP[4] in {match.content for match in hit.matches}
-    await world.messages.change(
-        ArchiveChange(MessageDeleted(conversation_id="c1", id=said[4].id, tenant_id="t1"), 0, 100)
-    )
-    (hit,) = await world.memory.recall("blue boat", **OWNER)
-    assert TRIP[3] in {match.content for match in hit.matches}
-    assert TRIP[4] not in {match.content for match in hit.matches}
-
-
 async def test_what_an_answer_shows_is_bounded_and_each_hit_has_its_best_message_first(world: Remembered) -> None:
     for n in range(40):
         filling = " and on" * 40
