@@ -46,7 +46,7 @@ from afterword.streams.stores.index import MIN_COVERAGE, Recalled
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.summarizer.embedders import LocalEmbedder, embed_messages, query_embedder
+from afterword.streams.summarizer.embedders import LocalEmbedder, embed_messages, embed_query
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.telemetry import Metrics
@@ -363,7 +363,7 @@ async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callabl
 
 
 async def measured(corpus: Corpus) -> list[dict[str, str]]:
-    embed = query_embedder(LocalEmbedder())
+    embed = partial(embed_query, LocalEmbedder())
     async with remembered(corpus.episodes) as memory:
         rows = await _rows("words", corpus, memory)
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embed))
@@ -381,7 +381,10 @@ async def everyday_rows() -> list[dict[str, str]]:
     episodes = [episode for number, person in enumerate(people) for episode in _everyday(f"person-{number}", person)]
     rows = []
     async with remembered(episodes) as make:
-        for way, memory in {"words": make(), "words and vectors": make(embed=query_embedder(LocalEmbedder()))}.items():
+        for way, memory in {
+            "words": make(),
+            "words and vectors": make(embed=partial(embed_query, LocalEmbedder())),
+        }.items():
             answered, refused, guessed = list[tuple[bool, ...]](), list[bool](), list[bool]()
             for number, person in enumerate(people):
                 ask = partial(memory.recall, user_id=f"person-{number}", tenant_id=None)

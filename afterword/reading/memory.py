@@ -582,11 +582,11 @@ class QueryEmbedder:
         self._embedder: OpenEmbedder | None = None
 
     async def __call__(self, text: str) -> Dense | None:
-        from afterword.streams.summarizer.embedders import make_embedder, query_embedder
+        from afterword.streams.summarizer.embedders import embed_query, make_embedder
 
         if self._embedder is None:
             self._embedder = await asyncio.to_thread(make_embedder, self._settings.embedder, self._settings.redaction)
-        return await query_embedder(self._embedder)(text)
+        return await embed_query(self._embedder, text)
 
     async def close(self) -> None:
         if self._embedder is not None:

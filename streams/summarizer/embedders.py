@@ -21,7 +21,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import LOCAL_EMBEDDER, Redaction, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
-from afterword.streams.stores.index import Dense, Embed
+from afterword.streams.stores.index import Dense
 from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer.retrying import PromptRefusals, retrying
 from afterword.streams.tasks import gather_or_cancel
@@ -166,22 +166,18 @@ async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[s
     return {one: vector for one, vector in zip(told, vectors, strict=True) if vector is not None}
 
 
-def query_embedder(embedder: Embedder | None) -> Embed:
-    """Make the function that embeds search queries. Its calls raise: ConfigurationError.
+async def embed_query(embedder: Embedder | None, text: str) -> Dense | None:
+    """Embed a search query. Raises: ConfigurationError.
 
-    It returns None without an embedder, and while the embedder is unavailable; then the search uses words alone.
+    Returns None without an embedder, and while the embedder is unavailable; then the search uses words alone.
     """
-
-    async def embed(text: str) -> Dense | None:
-        if embedder is None or not text.strip():
-            return None
-        try:
-            return (await embedder.embed([text]))[0]
-        except StoreUnavailable as error:
-            log.warning("query_embedding_failed", stage=QUERY_STAGE, error_type=error.error_type, problem=str(error))
-            return None
-
-    return embed
+    if embedder is None or not text.strip():
+        return None
+    try:
+        return (await embedder.embed([text]))[0]
+    except StoreUnavailable as error:
+        log.warning("query_embedding_failed", stage=QUERY_STAGE, error_type=error.error_type, problem=str(error))
+        return None
 
 
 def _problem(error: ProviderError) -> str:

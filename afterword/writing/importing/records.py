@@ -38,7 +38,9 @@ class Malformed(NamedTuple):
 
 
 TOO_LARGE = Malformed("too_large: more than 128 MiB")
-UNREADABLE = Malformed("cut off, not JSON, nested too deeply, or more than 128 MiB; the rest of the file was not read")
+UNREADABLE = Malformed(
+    "cut off, not JSON in UTF-8, nested too deeply, or more than 128 MiB; the rest of the file was not read"
+)
 
 
 def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int, Any | Malformed]]:
