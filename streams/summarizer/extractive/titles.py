@@ -38,7 +38,6 @@ _BEFORE_VERBS = word_set("titles", "before_verbs")
 _VAGUE = word_set("titles", "vague")
 NONE = frozenset[str]()
 _AMOUNT = re.compile(r"\b\d\S*")
-_ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")
 _ADVERB = re.compile(r"(?!fami|supp|rep|assemb|anoma|butterf)[a-z]{3,40}ly")
 
 
@@ -78,20 +77,17 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
     word right before the article is a verb.
     """
     determiners, links = _DETERMINERS.get(language, NONE), _LINKS.get(language, NONE)
-    words = [*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))]
     run: list[re.Match[str]] = []
     before, is_definite = "", False
-    for at, word in enumerate(words):
+    for word in _WORD.finditer(clause):
         small = word[0].lower().replace("’", "'")
-        following = words[at + 1][0] if at + 1 < len(words) else ""
-        is_name_next = following.lower() in determiners or following[:1].isupper() or following[:1].isdigit()
         last = run[-1][0] if run else ""
         is_genitive = language == "de" and last[:1].isupper() and small.endswith(("r", "es"))
         if small in determiners and not (_links(last, language) or is_genitive or (run and small in links)):
             if language == "en" or any(_links(each[0], language) for each in run):
                 yield run[:-1] if language == "en" else run  # in English, what precedes the verb is its subject
             run = []
-        elif small in determiners or small in links or (small == "to" and is_name_next):
+        elif small in determiners or small in links or small == "to":
             run.append(word)
         elif _breaks(word[0], before, is_definite, language):
             if small in _VAGUE:  # a time, to which the words before it belong, as in "by the end of the week"
@@ -135,9 +131,6 @@ def _trimmed(run: Sequence[re.Match[str]], clause: str, language: str) -> str:
     words = list(run)
     while words and words[-1].end() - words[0].start() > TITLE_CHARACTERS:
         words.pop()
-    if len(words) < len(run):  # after a cut, end before a preposition, so that the title is complete
-        links = [at for at, word in enumerate(words) if _links(word[0], language)]
-        words = words[: links[-1]] if links else words
     if language == "de":
         nouns = [at for at, word in enumerate(words) if word[0][0].isupper()]
         words = words[: nouns[-1] + 1 + (len(nouns) == 1)] if nouns else []
