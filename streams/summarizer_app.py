@@ -20,10 +20,10 @@ from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.embedders import make_embedder
-from afterword.streams.summarizer.reconciler import Reconciler
+from afterword.streams.summarizer.reconciler import STAGE, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import SummaryRules
-from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, redo_headers
+from afterword.streams.summarizer.timers import FallbackTimer, RetentionSweep, redo_headers
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos.app import PARTITIONS, App, crash_with, run
@@ -98,7 +98,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(reconciler, outputs, attempts, metrics, tracer, kafka.summarizer_id)
         episodes = kafka.episodes_topic, AtLeastOnce(order=summarizer.lane_of)
-        lanes = attach_agents(app, summarizer.STAGE, {"summarizer": episodes}, handler.handle)
+        lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handler.handle)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.cancel)
         await steps.retry_until_success("indexes", stores.prepare_database)
@@ -108,7 +108,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             nonlocal producer
             if producer is None:  # most summarizers never have a summary to replace, nor anything that expires
                 producer = await closing.enter_async_context(running_producer(kafka))
-            key, headers = redo.conversation_id.encode(), redo_headers(redo, CE_SOURCE)
+            key, headers = redo.conversation_id.encode(), redo_headers(redo)
             await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
 
         sweep = RetentionSweep(

@@ -22,16 +22,14 @@ from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, S
 from afterword.streams.lanes import send
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
-from afterword.streams.summarizer.reconciler import Event, Reconciler
+from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
+from afterword.streams.summarizer.timers import CE_SOURCE
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
 from faust_eos.batch import Output
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.options import wall_clock_ms
-
-STAGE = "summarizer"
-CE_SOURCE = "afterword/summarizer"
 
 log = structlog.get_logger()
 

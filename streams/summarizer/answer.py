@@ -16,15 +16,12 @@ from afterword.schemas import FactKind
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import FACTS, FIELDS
-from afterword.streams.summarizer.summary import Texts
+from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
 from afterword.streams.text.content import walk
 from afterword.streams.text.language import pattern
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
 from afterword.streams.text.visible import strip_control_tokens
 
-TITLE_CHARACTERS = 60
-SHORT_CHARACTERS = 400
-LONG_CHARACTERS = 1000
 MOST_FACTS = 12
 STATEMENT_CHARACTERS = 200
 """A longer statement is left out."""
@@ -124,7 +121,7 @@ class Limits:
     """Limits of the texts' lengths."""
 
     rolling_tokens: int
-    long_characters: int = LONG_CHARACTERS
+    long_characters: int = MAX_SUMMARY_LENGTH
 
     def cut(self, field: str, text: str) -> str:
         """Cut a field's text to its limit, with `…`, and put all fields but the rolling summary on one line."""

@@ -88,11 +88,8 @@ class History:
             wants_rolling=wants_rolling,
         )
 
-    def next_row(
-        self, scope: str, summary: SummaryCreated, text: str, cause: Cause
-    ) -> tuple[RollingRow, RollingRow | None]:
-        """Return the row whose text is `text`, and the row that it replaces, if any. `text` covers the open row and the
-        summaries since."""
+    def next_row(self, scope: str, summary: SummaryCreated, text: str, cause: Cause) -> RollingRow:
+        """Return the row that replaces `continued`. Its `text` covers that row and the summaries since."""
         number, first = (self.row.row, self.row.last_ordinal) if self.row else (0, 0)
         row = self.continued or RollingRow(
             conversation_id=scope,
@@ -106,7 +103,7 @@ class History:
             inputs=(),
             updated_at=summary.created_at,
         )
-        grown = replace(
+        return replace(
             row,
             revision=row.revision + 1,
             cause=cause,
@@ -116,7 +113,6 @@ class History:
             inputs=(*row.inputs, *inputs_of((*self.before, summary))),
             updated_at=summary.created_at,
         )
-        return grown, self.continued
 
 
 class Conversations:
@@ -136,8 +132,8 @@ class Conversations:
         while not history.is_covered:
             if text is None:
                 text = joined((history.text, summary.long_summary), self._rules)
-            row, before = history.next_row(scope.id, summary, text, cause)
-            if await self._episodes.put_row(row, before):
+            row = history.next_row(scope.id, summary, text, cause)
+            if await self._episodes.put_row(row, history.continued):
                 return [row]
             text, history = None, await self.history(scope, summary.ordinal)
         return await self.remake(scope, [summary.ordinal], cause)

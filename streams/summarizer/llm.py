@@ -439,7 +439,7 @@ class LlmClient:
                 except ProviderUnavailable as error:
                     if isinstance(error, ProviderMisconfigured) or field in error.named:
                         self.left_out |= {field}
-                        log.warning("llm_field_left_out", stage="summarize", field=field, problem=error.problem)
+                        log.warning("llm_field_left_out", stage=STAGE, field=field, problem=error.problem)
                 except ProviderError:
                     pass
 

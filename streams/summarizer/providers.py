@@ -11,7 +11,7 @@ from opentelemetry.trace import Tracer
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
-from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
+from afterword.streams.summarizer.answer import Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense, summarize
 from afterword.streams.summarizer.facts import first_person, grounded
 from afterword.streams.summarizer.llm import STAGE, Asking, ChatRequest, LlmClient, make_client
@@ -31,7 +31,14 @@ from afterword.streams.summarizer.prompt import (
     title_prompt,
 )
 from afterword.streams.summarizer.quality import share_of_pairs
-from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
+from afterword.streams.summarizer.summary import (
+    DECIMALS,
+    EXTRACTIVE,
+    SHORT_SENTENCES,
+    TITLE_CHARACTERS,
+    Summary,
+    SummaryRequest,
+)
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.fences import Messages
 from afterword.streams.text.sentences import MAX_MESSAGE_CHARACTERS, cut_at_word
@@ -45,8 +52,6 @@ CHARACTERS_PER_TOKEN = 4
 tightly."""
 PLAIN_TOKENS = 500
 """Maximum number of tokens of a plain-text answer, unless the settings say otherwise."""
-SHORT_SENTENCES = 2
-DECIMALS = 4
 
 Prompt = Callable[[str | None], Messages]
 """Makes a prompt, given what was wrong with the previous answer."""

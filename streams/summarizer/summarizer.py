@@ -29,9 +29,9 @@ from afterword.streams.summarizer.providers import (
     make_provider,
     template_of,
 )
-from afterword.streams.summarizer.quality import LONG_SENTENCES, SHORT_SENTENCES, Problem, SourceTexts, assess
+from afterword.streams.summarizer.quality import LONG_SENTENCES, Problem, SourceTexts, assess
 from afterword.streams.summarizer.retrying import Deadline
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import DECIMALS, SHORT_SENTENCES, Summary, SummaryRequest
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.sentences import first_sentences
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from afterword.streams.redaction.redactor import Redactor
 
 STAGE = "summarize"
-DECIMALS = 4
 PROMPT_TOKENS = 600
 """Approximate tokens of the instructions."""
 ANSWER_TOKENS = 800

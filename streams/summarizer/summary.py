@@ -10,9 +10,15 @@ from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usag
 from afterword.streams.summarizer.prompt import FIELDS
 from afterword.streams.summarizer.retrying import Deadline
 
+TITLE_CHARACTERS = 60
+SHORT_CHARACTERS = 400
 MAX_SUMMARY_LENGTH = 1000
 """Maximum number of characters of the long summary, unless the settings say otherwise."""
-SHORT_CHARACTERS = 2_000
+SHORT_SENTENCES = 2
+"""Maximum number of sentences of the short summary."""
+DECIMALS = 4
+"""Digits of a grounding after the point."""
+QUICKLY_READ_CHARACTERS = 2_000
 """Texts of this length are read in a few milliseconds."""
 EXTRACTIVE = "extractive_provider"
 """`quality.reason` if no LLM is configured: a summary without an LLM is always marked."""
@@ -64,7 +70,7 @@ class SummaryRequest:
         """Call something that reads these texts: in a thread if they are long, so that other lanes continue."""
         messages = (*self.episode.overlap, *self.episode.messages)
         characters = len(self.previous_rolling) + sum(len(message.content) for message in messages)
-        return call() if characters <= SHORT_CHARACTERS else await asyncio.to_thread(call)
+        return call() if characters <= QUICKLY_READ_CHARACTERS else await asyncio.to_thread(call)
 
 
 @dataclass(frozen=True)

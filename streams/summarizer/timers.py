@@ -92,9 +92,9 @@ def request_for(stored: StoredEpisode, now: datetime) -> EpisodeRedo:
     )
 
 
-def redo_headers(redo: EpisodeRedo, source: str) -> Headers:
+def redo_headers(redo: EpisodeRedo) -> Headers:
     ce_id = f"{event_id(redo.episode_id, redo.revision)}:redo:{redo.attempt}"
-    return cloud_event(EPISODE_REDO, ce_id, source, redo.requested_at)
+    return cloud_event(EPISODE_REDO, ce_id, CE_SOURCE, redo.requested_at)
 
 
 class FallbackTimer:

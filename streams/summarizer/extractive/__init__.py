@@ -22,16 +22,14 @@ from afterword.streams.summarizer.extractive.ranking import (
     turns_of,
     weight,
 )
-from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS, title_of
-from afterword.streams.summarizer.summary import Texts
+from afterword.streams.summarizer.extractive.titles import title_of
+from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
 from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import UNDETERMINED, detect_all, stem_words, words
 from afterword.streams.text.sentences import ELLIPSIS, cut_at_word, split_sentences, word_end
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import strip_control_tokens
 
-SHORT_CHARACTERS = 400
-LONG_CHARACTERS = 1000
 ROLLING_EXCHANGES = 3
 REPETITION = 0.8
 """An exchange repeats another one that has more than this share of its words."""
@@ -49,7 +47,7 @@ _SPEAKER = re.compile(f"^(?:User|Assistant|Tool|System){NAMED}")
 
 
 def summarize(
-    episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
+    episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = MAX_SUMMARY_LENGTH
 ) -> Texts:
     """Summarize an episode with its own sentences; no text is empty.
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
+from afterword.streams.summarizer.summary import TITLE_CHARACTERS
 from afterword.streams.text.language import VOCABULARY, pattern, stem, word_set, words
 from afterword.streams.text.sentences import cut_at_word
 
-TITLE_CHARACTERS = 60
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*[#%]?")
 _CLAUSE_END = re.compile(r",(?!\w)|(?<!\w),|[，、]")
 _PART_END = re.compile(

@@ -40,7 +40,6 @@ from afterword.streams.text.language import (
 )
 from afterword.streams.text.sentences import sentences_of, split_sentences
 
-SHORT_SENTENCES = 2
 LONG_SENTENCES = (3, 8)
 FEW_SENTENCES_CHARACTERS = 1500
 """A longer source has enough material for the three sentences of a long summary."""

@@ -109,8 +109,8 @@ class Remembered:
         summary = stored.summary
         assert await self.episodes.put(stored, None)
         if rolling:
-            row, before = history.next_row(scope, summary, texts.rolling_summary, stored.cause)
-            assert await self.episodes.put_row(row, before)
+            row = history.next_row(scope, summary, texts.rolling_summary, stored.cause)
+            assert await self.episodes.put_row(row, history.continued)
         known = history.conversation
         assert await self.episodes.put_conversation(counted_in(known, whose, summary, stored.cause), known)
         await self.messages.assign(summary.episode_id, [archived(message, closed) for message in core])

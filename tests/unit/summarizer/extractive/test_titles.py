@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS
+from afterword.streams.summarizer.summary import TITLE_CHARACTERS
 from benchmarks.quality import TITLES, titles
 from tests.unit.summarizer.conversations import an_episode_of
 
