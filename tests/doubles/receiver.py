@@ -1,6 +1,5 @@
 """An HTTP server on 127.0.0.1 that receives webhooks, and answers as a test wants."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -93,9 +92,3 @@ async def receiving(respond: Respond = accept, secret: str = SECRET) -> AsyncIte
         yield receiver
     finally:
         await receiver.stop()
-
-
-async def until(condition: Callable[[], Any], seconds: float = 180.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 – it is of another process
-            await asyncio.sleep(0.02)

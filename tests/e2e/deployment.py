@@ -1,7 +1,9 @@
 """A whole deployment of real processes on the stack, for one test."""
 
 import asyncio
+import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka.clients import client_options
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.settings import Settings
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings
 from afterword.streams.text.tokens import count_tokens
 from afterword.writing.produce import InvalidLine, Produced, parse_all, produce
 from tests.dialogues import message_lines
@@ -57,6 +59,20 @@ def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
         return dict(value)
     raise TypeError(type(value))
+
+
+async def afterword(settings: Settings, *arguments: str, given: str = "") -> tuple[int, str, str]:
+    """Run a command in its own process, and return exit code, output and errors."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "afterword", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | environment_of(settings) | {CONFIG_FILE_VARIABLE: ""},
+    )
+    out, errors = await asyncio.wait_for(process.communicate(given.encode()), WAIT_SECONDS)
+    assert b"Traceback" not in errors, errors
+    return process.returncode or 0, out.decode(), errors.decode()
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """Edits and deletions on the real processes: only the current version of a message can be read anywhere."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.segmenter.state import CONVERSATIONS, State, decode_state, record_key
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed
+from tests.e2e.deployment import Deployment, deployed
+from tests.waiting import until
 
 FACTS = ("The flight to Rome is on Monday.", "The hotel is booked for three nights.", "My passport is N4471902.")
 TENANT = "acme"
@@ -26,13 +26,6 @@ def message(conversation: str, number: int, content: str) -> MessageCreated:
     return MessageCreated(
         id=f"m{number}", conversation_id=conversation, user_id="ann", tenant_id=TENANT, role="user", content=content
     )
-
-
-async def until(happened: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not await happened():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.1)
 
 
 @pytest_asyncio.fixture

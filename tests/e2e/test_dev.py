@@ -4,14 +4,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from afterword.embedded import Process
 from tests.e2e.test_how_to import development, shell
-from tests.processes import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
@@ -31,10 +30,6 @@ def servers(data: Path) -> dict[str, int]:
     return found
 
 
-async def in_time(condition: Callable[[], bool]) -> None:
-    await asyncio.to_thread(until, condition, PATIENCE_SECONDS)
-
-
 async def test_a_server_that_was_killed_is_told_and_started_again(tmp_path: Path) -> None:
     data = tmp_path / ".afterword"
     async with development(tmp_path) as process:
@@ -42,8 +37,8 @@ async def test_a_server_that_was_killed_is_told_and_started_again(tmp_path: Path
         assert len(killed) == 1
         await shell(tmp_path, f"kill -9 {' '.join(map(str, killed.values()))}")
         lines = [f"{name} exited with code -9; see {data}" for name in killed]
-        await in_time(lambda: all(line in process.log.read_text() for line in lines))
-        await in_time(lambda: len(servers(data)) == 1)
+        await until(lambda: all(line in process.log.read_text() for line in lines))
+        await until(lambda: len(servers(data)) == 1)
         assert not set(servers(data).values()) & set(killed.values())
         await shell(tmp_path, "until afterword smoke; do sleep 1; done")
 
@@ -55,7 +50,7 @@ async def test_a_demo_that_is_told_to_end_by_a_signal_leaves_nothing(tmp_path: P
     (tmp_path / "tmp").mkdir()
     process = Process("demo", command, tmp_path / "demo.log", environment={"TMPDIR": str(tmp_path / "tmp")})
     try:
-        await in_time(lambda: "starting the workers" in process.log.read_text())
+        await until(lambda: "starting the workers" in process.log.read_text())
         assert list((tmp_path / "tmp").glob("afterword-demo-*"))
         os.kill(process.pid, number)
         assert await asyncio.to_thread(process.wait, PATIENCE_SECONDS) == 0
@@ -72,5 +67,5 @@ async def test_where_there_is_a_file_of_sources_it_makes_their_topics_and_reads_
     async with development(tmp_path) as process:
         await shell(tmp_path, "until afterword check | grep 'OK *sources *our.chat'; do sleep 1; done")
         log = tmp_path / ".afterword" / "logs" / "ingest.log"
-        await in_time(lambda: log.exists() and "health_server_started" in log.read_text())
+        await until(lambda: log.exists() and "health_server_started" in log.read_text())
         assert "ingest exited" not in process.log.read_text()

@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
@@ -20,7 +17,7 @@ from afterword.local.dev import ROLES
 from afterword.operating.receipt import Receipt, verify
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, environment_of
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, afterword, deployed
 from tests.e2e.test_redaction import documents
 from tests.openai_server import MODEL, LlmServer, success
 
@@ -43,23 +40,6 @@ async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> 
 def message(conversation: str, number: int, user: str, content: str, **fields: Any) -> MessageCreated:
     given: dict[str, Any] = {"role": "user", "tenant_id": TENANT, **fields}
     return MessageCreated(id=f"m{number}", conversation_id=conversation, user_id=user, content=content, **given)
-
-
-async def afterword(settings: Settings, directory: Path, *arguments: str, typed: str = "") -> tuple[int, str, str]:
-    """Run the command, and return exit code, output and errors."""
-    command = [sys.executable, "-m", "afterword", *arguments]
-    environment = {**os.environ, **environment_of(settings)}
-    done = await asyncio.to_thread(
-        subprocess.run,
-        command,
-        cwd=directory,
-        env=environment,
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
@@ -89,17 +69,17 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     report = await deployment.audit()
     assert report.clean, list(report.lines())
 
-    code, said, errors = await afterword(settings, tmp_path, "erase", *person, "--dry-run", "--json")
+    code, said, errors = await afterword(settings, "erase", *person, "--dry-run", "--json")
     assert (code, json.loads(said)) == (0, {
         "conversations": 2, "shared_conversations": 1, "messages": 6, "episodes": 2, "dead_letters": 1,
     }), errors  # fmt: skip
-    code, said, errors = await afterword(settings, tmp_path, "erase", *person, typed="n\n")
+    code, said, errors = await afterword(settings, "erase", *person, given="n\n")
     assert (code, said.strip()) == (1, "")
     assert errors.endswith("Aborted.\n")
 
     receipts = tmp_path / "receipts"
     arguments = ("erase", *person, "--yes", "--by", "the data protection officer", "--receipt")
-    code, said, errors = await afterword(settings, tmp_path, *arguments, str(receipts / "1.json"))
+    code, said, errors = await afterword(settings, *arguments, str(receipts / "1.json"))
     assert code == 0, errors
     assert said.startswith("receipt ")
     receipt = Receipt.read(receipts / "1.json")
@@ -120,20 +100,20 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     stored = [text for text in await documents(settings) if b"elsewhere" not in text]
     assert not [text for text in stored if b"'ann'" in text or b"malaria" in text or b"N4471902" in text]
 
-    code, said, errors = await afterword(settings, tmp_path, "erase", *arguments[1:], str(receipts / "2.json"))
+    code, said, errors = await afterword(settings, "erase", *arguments[1:], str(receipts / "2.json"))
     assert code == 0, errors
     again = Receipt.read(receipts / "2.json")
     assert again.receipt_id != receipt.receipt_id
     assert set(again.counts.values()) == {0}
 
     verified = ("erase", "verify", str(receipts / "1.json"))
-    code, said, errors = await afterword(settings, tmp_path, *verified, *person)
+    code, said, errors = await afterword(settings, *verified, *person)
     assert code == 0, errors
     assert settings.kafka.episodes_topic in said
     assert "will be gone by" in said
     assert len(said.splitlines()) > 1
     assert "\N{REPLACEMENT CHARACTER}" not in said
-    code, _, errors = await afterword(settings, tmp_path, *verified, "--user", "bob", "--tenant", TENANT)
+    code, _, errors = await afterword(settings, *verified, "--user", "bob", "--tenant", TENANT)
     assert (code, "the receipt is not for this user" in errors) == (2, True)
     late = await verify(settings, receipt, "ann", TENANT, receipt.finished_at + timedelta(days=60))
     assert {found.place for found in late if found.late} >= {

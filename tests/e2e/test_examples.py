@@ -15,8 +15,8 @@ from afterword import Producer
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
 from tests.e2e.deployment import Deployment, environment_of
-from tests.e2e.test_integrations import until
 from tests.e2e.test_serve import ROLES, Serving, feed_runs, serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 

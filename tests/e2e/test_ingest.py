@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +18,10 @@ from afterword.streams.ingest.sources import Source, parse_sources
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, environment_of
+from tests.e2e.deployment import WAIT_SECONDS, Deployment, afterword, deployed
 from tests.protobuf_schemas import CHAT, chat_message
 from tests.schema_registry import Registry, framed
+from tests.waiting import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "connect-a-topic.md"
 BLOCKS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.S)
@@ -165,17 +163,6 @@ async def fill(settings: Settings, topics: dict[str, str]) -> None:
                 await producer.send_and_wait(topic, value, key=key, headers=headers)
 
 
-async def afterword(settings: Settings, *arguments: str) -> tuple[int, str]:
-    """Run a command in its own process, and return exit code and standard output."""
-    environment = {**os.environ, **environment_of(settings), "AFTERWORD_CONFIG": ""}
-    command = [sys.executable, "-m", "afterword", *arguments]
-    done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, env=environment, check=False
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout
-
-
 def fields_of(source: Source) -> dict[str, Any]:
     return {name: str(getattr(value, "path", value)) for name, value in source.map if value is not None}
 
@@ -186,14 +173,14 @@ async def test_init_finds_the_pages_mapping_and_source_try_shows_that_it_fits(
 ) -> None:
     topic = unique("strangers")
     await fill(settings, {shape: topic})
-    code, said = await afterword(settings, "init", "--topic", topic)
+    code, said, _ = await afterword(settings, "init", "--topic", topic)
     assert code == 0, said
     assert "conversation " in said
     assert "episode 1" in said
     [found] = parse_sources(settings.ingest.file.read_text(), "")
     [documented] = parse_sources(BLOCKS[SHAPES[shape].block], "")
     assert (found.topics, found.format, fields_of(found)) == ((topic,), documented.format, fields_of(documented))
-    code, said = await afterword(settings, "source", "try", "--last", "20", "--json")
+    code, said, _ = await afterword(settings, "source", "try", "--last", "20", "--json")
     assert code == 0, said
     tried = [json.loads(line) for line in said.splitlines()]
     assert len(tried) == 20
@@ -201,7 +188,7 @@ async def test_init_finds_the_pages_mapping_and_source_try_shows_that_it_fits(
     settings.ingest.file.write_text(
         settings.ingest.file.read_text().replace(fields_of(found)["content"], "value.absent")
     )
-    code, said = await afterword(settings, "source", "try")
+    code, said, _ = await afterword(settings, "source", "try")
     assert code == 1
     assert "map.content = value.absent: finds nothing" in " ".join(said.split())
 
@@ -246,6 +233,9 @@ async def until_summarized(deployment: Deployment) -> Report:
 async def until_produced(deployment: Deployment, number: int) -> None:
     """Wait until this many records are on `messages`."""
     kafka = deployment.settings.kafka
-    async with asyncio.timeout(WAIT_SECONDS), open_log(kafka) as log:
-        while len([None async for _ in log.records(kafka.messages_topic)]) < number:  # noqa: ASYNC110 – a topic sets no event
-            await asyncio.sleep(0.3)
+    async with open_log(kafka) as log:
+
+        async def are_there() -> bool:
+            return len([None async for _ in log.records(kafka.messages_topic)]) >= number
+
+        await until(are_there)

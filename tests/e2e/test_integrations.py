@@ -1,8 +1,6 @@
 """Agents of three frameworks on real servers and workers know in one conversation what was said in another."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from afterword.integrations.langgraph import AfterwordStore, context_node
 from afterword.integrations.openai_agents import AfterwordSession, ItemTooLarge, SessionTaken, recall_tool
 from tests.doubles.agents_model import RepeatingModel
 from tests.e2e.deployment import WAIT_SECONDS, Deployment
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
@@ -45,13 +44,6 @@ async def clients(deployment: Deployment) -> AsyncIterator[Clients]:
     settings = deployment.settings
     async with Memory.from_settings(settings) as memory, Producer.from_settings(settings) as producer:
         yield Clients(memory, producer)
-
-
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not await condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.1)
 
 
 def texts(items: list[Any]) -> list[str]:

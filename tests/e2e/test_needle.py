@@ -10,7 +10,7 @@ The SQLite file is looked at right after the erasure.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from tests.e2e.faults.changes import fenced, until_summarizer_is_done
 from tests.openai_server import MODEL, LlmServer, Outcome, fails, success
 from tests.stack import EMBEDDED, VARIABLE, chosen_jars
 from tests.stored import stored
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
@@ -116,12 +117,6 @@ def about_the_needle(server: LlmServer, *outcomes: Outcome) -> None:
 
 def has_needle(thing: object) -> bool:
     return any(needle.decode() in repr(thing) for needle in NEEDLES)
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while not await is_so():  # noqa: ASYNC110 – nothing tells
-            await asyncio.sleep(0.2)
 
 
 def files(directory: Path) -> Iterator[Path]:

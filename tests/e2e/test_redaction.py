@@ -1,7 +1,5 @@
 """With redaction everywhere, on the real processes, originals are only in `messages`."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +12,9 @@ from afterword.local.dev import ROLES
 from afterword.streams.kafka.clients import client_options, running_producer
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed
+from tests.e2e.deployment import Deployment, deployed
 from tests.stored import stored
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
@@ -84,7 +83,7 @@ async def test_nothing_but_the_topic_of_the_messages_has_the_original(deployment
         await raw.send_and_wait(kafka.messages_topic, b'{"id": "x", "content": "%s"}' % NEEDLE.encode(), key=b"c")
     report = await deployment.audit()
     assert report.clean, list(report.lines())
-    await until_archived(settings, 3)
+    await until(lambda: are_archived(settings, 3))
 
     topics = [kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic, kafka.deletions_topic]
     topics += [kafka.dead_letters(kafka.messages_topic), kafka.dead_letters(kafka.episodes_topic)]
@@ -107,8 +106,5 @@ async def test_nothing_but_the_topic_of_the_messages_has_the_original(deployment
     assert [record for record in await raw_records(settings, kafka.messages_topic) if needle in record]
 
 
-async def until_archived(settings: Settings, number: int) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while sum(b"'content'" in document for document in await documents(settings)) < number:
-        assert time.monotonic() < deadline, "not all messages were archived in time"
-        await asyncio.sleep(0.2)
+async def are_archived(settings: Settings, number: int) -> bool:
+    return sum(b"'content'" in document for document in await documents(settings)) >= number

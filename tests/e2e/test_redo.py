@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,15 +14,16 @@ from afterword import MessageCreated, Producer, SummaryCreated, SummarySubscribe
 from afterword.local.dev import ROLES
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.providers import maker_of
-from tests.e2e.deployment import Deployment, deployed, environment_of
-from tests.e2e.test_amendments import until
+from tests.e2e.deployment import Deployment, afterword, deployed, environment_of
 from tests.openai_server import MODEL, LlmServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
 CONVERSATIONS, EPISODES = 3, 5
 PROMPT = "Tell what was cancelled, and why, in {language}.\n{conversation_text}"
 TENANT = "acme"
+REDO = ("summaries", "redo", "--yes", "--json")
 
 
 @pytest.fixture
@@ -78,22 +78,11 @@ async def converse(settings: Settings) -> None:
                 await producer.flush(f"c{conversation}", tenant_id=TENANT)
 
 
-async def command(settings: Settings, *arguments: str) -> asyncio.subprocess.Process:
-    return await cli(settings, "summaries", "redo", "--yes", "--json", *arguments)
-
-
-async def cli(settings: Settings, *arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "afterword", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        env=os.environ | environment_of(settings),
-    )
-
-
-async def result(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    out, _ = await asyncio.wait_for(process.communicate(), 120)
-    assert process.returncode == 0
-    return dict(json.loads(out))
+async def to_be_redone(settings: Settings) -> int:
+    """Return how many summaries another run would redo."""
+    code, planned, _ = await afterword(settings, *REDO, "--dry-run")
+    assert code == 0
+    return int(json.loads(planned)["summaries"])
 
 
 def revisions(events: list[SummaryCreated]) -> dict[str, int]:
@@ -115,23 +104,26 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
     new = deployment.settings.model_copy(
         update={"summarizer": deployment.settings.summarizer.model_copy(update={"prompt_file": prompt})}
     )
-    planned = await result(await command(new, "--dry-run"))
-    assert planned["summaries"] == total
+    assert await to_be_redone(new) == total
 
     deployment.kill("summarizer")
     deployment.workers.pop("summarizer")
     deployment.settings = new
     deployment.start("summarizer")
-    first = await command(new)
+    first = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "afterword", *REDO, env=os.environ | environment_of(new)
+    )
     await until(lambda: announced(2, 2))
     first.kill()
     deployment.kill("summarizer")
     deployment.workers.pop("summarizer")
-    second = await command(new)
+    second = asyncio.create_task(afterword(new, *REDO))
     deployment.start("summarizer")
     async with Producer.from_settings(new) as producer:  # a change among them
         await producer.edit("c1", "0-0", tenant_id=TENANT, content="Please cancel order 4711 now.")
-    done = await result(second)
+    code, out, _ = await second
+    assert code == 0
+    done = json.loads(out)
     if done.get("summaries") != 0:  # the summarizers may have redone all that the first run had marked
         assert (done["kept"], done["not_archived"]) == (0, 0)
         assert 0 < done["redone"] < total
@@ -149,7 +141,7 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
     reasons = {event.reason for event in events if event.revision > 1}
     assert reasons <= {"redone", "edited"}
     assert "redone" in reasons
-    assert (await result(await command(new, "--dry-run")))["summaries"] == 0
+    assert await to_be_redone(new) == 0
 
 
 async def test_a_prompt_is_tried_and_a_persons_data_exported_and_nothing_changes(
@@ -164,15 +156,15 @@ async def test_a_prompt_is_tried_and_a_persons_data_exported_and_nothing_changes
     await until(is_announced)
     candidate = tmp_path / "prompt.txt"
     candidate.write_text(PROMPT)
-    tried = await result(await cli(deployment.settings, "prompt", "try", str(candidate), "--sample", "5", "--json"))
-    assert tried["worse"] is False
+    code, out, _ = await afterword(deployment.settings, "prompt", "try", str(candidate), "--sample", "5", "--json")
+    tried = json.loads(out)
+    assert (code, tried["worse"]) == (0, False)
     assert len(tried["trials"]) == 5
     for trial in tried["trials"]:
         assert trial["candidate"]["prompt_version"] != trial["stored"]["prompt_version"] == events[0].prompt_version
         assert trial["candidate"]["long_summary"]
 
-    process = await cli(deployment.settings, "export", "--user", "ann", "--tenant", TENANT)
-    out, _ = await asyncio.wait_for(process.communicate(), 120)
+    _, out, _ = await afterword(deployment.settings, "export", "--user", "ann", "--tenant", TENANT)
     lines = [json.loads(line) for line in out.splitlines()]
     counts = {"conversations": CONVERSATIONS, "messages": 2 * total, "episodes": total}
     assert {name: lines[-1][name] for name in counts} == counts

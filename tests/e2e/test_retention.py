@@ -13,7 +13,8 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, deployed
-from tests.e2e.test_amendments import FACTS, TENANT, Events, dead_letters, events, has, latest, message, until
+from tests.e2e.test_amendments import FACTS, TENANT, Events, dead_letters, events, has, latest, message
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 

@@ -1,6 +1,5 @@
 """The runbook's recoveries of the segmenter's state leave no conflict and no duplicate."""
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 
@@ -19,13 +18,12 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
 from afterword.writing.produce import produce
-from tests.e2e.deployment import WAIT_SECONDS, Deployment
-from tests.processes import until
+from tests.e2e.deployment import Deployment
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
 UNREADABLE = "state_unreadable"
-EXIT_SECONDS = 60
 TALKS = [f"talk-{n}" for n in range(6)]
 DAMAGED = TALKS[0]
 
@@ -51,21 +49,25 @@ async def consumed(deployment: Deployment, role: str = "segmenter") -> dict[Topi
     """Wait until the role has consumed all of `messages`, and return the end of each partition."""
     kafka = deployment.settings.kafka
     group = {"segmenter": kafka.segmenter_id, "archiver": kafka.archiver_id}[role]
-    async with asyncio.timeout(WAIT_SECONDS), open_log(kafka) as log:
-        while True:
-            ends = await log.ends(kafka.messages_topic)
-            committed = await log.committed(group, kafka.messages_topic)
-            if all(committed.get(source.partition, 0) >= end for source, end in ends.items()):
-                return ends
+    async with open_log(kafka) as log:
+        ends = await log.ends(kafka.messages_topic)
+
+        async def nothing_is_left() -> bool:
+            return await log.left(group, kafka.messages_topic, ends) == 0
+
+        await until(nothing_is_left)
+        return ends
 
 
 async def delete_changelogs(settings: Settings) -> None:
     changelogs = [settings.kafka.changelog(table) for table in TABLES]
     async with admin_client(settings.kafka) as admin:
         await admin.delete_topics(changelogs)
-        async with asyncio.timeout(EXIT_SECONDS):
-            while set(changelogs) & set(await admin.list_topics()):  # noqa: ASYNC110 – the broker deletes them
-                await asyncio.sleep(0.05)
+
+        async def are_gone() -> bool:
+            return not set(changelogs) & set(await admin.list_topics())
+
+        await until(are_gone)
     await ensure_topics(settings)
 
 
@@ -107,7 +109,7 @@ async def test_after_the_loss_of_the_changelogs_conversations_go_on_after_their_
     deployment.lose_state("segmenter")
     await expire(settings, {source: end // 2 for source, end in first.items()})
     deployment.start("segmenter")
-    await asyncio.to_thread(until, lambda: not deployment.workers["segmenter"].running, EXIT_SECONDS)
+    await until(lambda: not deployment.workers["segmenter"].running)
     assert await deployment.stop("segmenter") == 1
     assert "has committed offset" in deployment.logs("segmenter")
 

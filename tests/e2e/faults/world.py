@@ -27,6 +27,7 @@ from tests.mongo_server import MongoServer, running_mongo
 from tests.qdrant_server import QdrantServer
 from tests.stack import chosen_jars
 from tests.three_brokers import StackOfThree
+from tests.waiting import until
 
 LOOK_SECONDS = 0.25
 PAUSE_SECONDS = 1.0
@@ -184,11 +185,8 @@ class World:
 
     async def ready(self, name: str) -> None:
         """Wait until the worker is ready."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
         async with httpx.AsyncClient() as client:
-            while not await self._is_ready(client, name):
-                assert time.monotonic() < deadline, f"{name} does not become ready\n{self.worker(name).tail()}"
-                await asyncio.sleep(LOOK_SECONDS)
+            await until(lambda: self._is_ready(client, name), f"{name} does not become ready")
 
     async def ready_ones(self, names: Iterable[str]) -> list[str]:
         """Wait until at least one is ready, and return those that are."""
@@ -285,10 +283,3 @@ class World:
         named = {name.replace("_", "."): value for name, value in configs.items()}
         async with self.admin() as admin:
             await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=named)])
-
-
-async def until(condition: Callable[[], Any], otherwise: str, seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        await asyncio.sleep(0.05)

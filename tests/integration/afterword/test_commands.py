@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,15 @@ import pytest_asyncio
 from afterword import samples
 from afterword.consumers.subscriber import watching
 from afterword.operating.topics import ensure_topics
-from afterword.schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
+from afterword.schemas import SummaryCreated
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
-from tests.samples import a_conversation, a_row
+from tests.e2e.deployment import afterword, environment_of
+from tests.samples import a_conversation, a_row, a_summary
 
-MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLES = Path(samples.__file__).parent / "conversations.jsonl"
 SECONDS = 120
 
@@ -40,56 +39,8 @@ async def settings(bare: Settings) -> Settings:
     return bare
 
 
-def environment(settings: Settings) -> dict[str, str]:
-    kafka = settings.kafka.model_dump(exclude_none=True)
-    ours = {f"AFTERWORD_KAFKA__{name.upper()}": str(value) for name, value in kafka.items()}
-    return os.environ | ours | {"AFTERWORD_SQLITE__PATH": str(settings.sqlite.path)}
-
-
-async def started(settings: Settings, *arguments: str, piped: bool = False) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "afterword.cli",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment(settings),
-    )
-
-
-async def run(settings: Settings, *arguments: str, given: bytes | None = None) -> tuple[int, str, str]:
-    process = await started(settings, *arguments, piped=given is not None)
-    async with asyncio.timeout(SECONDS):
-        out, err = await process.communicate(given)
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
 def event(n: int) -> SummaryCreated:
-    return SummaryCreated(
-        event_id=f"c:{n}:1",
-        episode_id=f"c:{n}",
-        revision=1,
-        conversation_id="c",
-        user_id="u",
-        ordinal=n,
-        title=f"Title {n}",
-        short_summary="Short.",
-        long_summary="Long.",
-        message_ids=("1",),
-        message_count=1,
-        quality=Quality(source="llm"),
-        model="m",
-        usage=Usage(),
-        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5, events_before=1),
-        metrics=EpisodeMetrics(),
-        started_at=MOMENT,
-        ended_at=MOMENT,
-        closed_at=MOMENT,
-        created_at=MOMENT,
-    )
+    return a_summary(n, "c", short_summary="Short.")
 
 
 async def announce(settings: Settings, *events: SummaryCreated) -> None:
@@ -100,16 +51,16 @@ async def announce(settings: Settings, *events: SummaryCreated) -> None:
 
 
 async def test_topics_are_created_and_then_verified(bare):
-    code, out, _ = await run(bare, "topics", "create", "--json")
+    code, out, _ = await afterword(bare, "topics", "create", "--json")
     assert code == 0
     assert {found["status"] for found in json.loads(out)} == {"created"}
-    code, out, _ = await run(bare, "topics", "create")
+    code, out, _ = await afterword(bare, "topics", "create")
     assert code == 0
     assert all("  ok" in line for line in out.splitlines())
 
 
 async def test_check_is_content_with_a_complete_deployment(settings):
-    code, out, _ = await run(settings, "check")
+    code, out, _ = await afterword(settings, "check")
     assert code == 0, out
     assert [line.split()[:2] for line in out.splitlines()] == [
         ["OK", name]
@@ -128,19 +79,19 @@ async def test_check_is_content_with_a_complete_deployment(settings):
 
 
 async def test_produce_reads_standard_input(settings):
-    code, out, _ = await run(settings, "produce", "-", given=SAMPLES.read_bytes())
+    code, out, _ = await afterword(settings, "produce", "-", given=SAMPLES.read_text())
     assert code == 0
     assert out.startswith(f"{len(samples.sample_lines())} messages of 12 conversations sent in ")
 
 
 async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):
     lines = b"\n".join([*samples.sample_lines()[:2], b"not json", *samples.sample_lines()[2:]])
-    code, _, err = await run(settings, "produce", "-", given=lines)
+    code, _, err = await afterword(settings, "produce", "-", given=lines.decode())
     assert code == 1
     first, sent = err.splitlines()
     assert first == "line 3: invalid_json: not JSON at column 1"
     assert sent.startswith("the lines before it were sent")
-    code, out, err = await run(settings, "produce", "-", "--skip-invalid", given=lines)
+    code, out, err = await afterword(settings, "produce", "-", "--skip-invalid", given=lines.decode())
     assert code == 0
     assert out.startswith(f"{len(samples.sample_lines())} messages")
     assert err.startswith("line 3")
@@ -148,10 +99,10 @@ async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):
 
 async def test_watch_prints_each_event_once(settings):
     await announce(settings, event(1), event(1), event(2))
-    code, out, _ = await run(settings, "watch", "--from-beginning", "--limit", "2", "--json")
+    code, out, _ = await afterword(settings, "watch", "--from-beginning", "--limit", "2", "--json")
     assert code == 0
     assert [json.loads(line)["event_id"] for line in out.splitlines()] == ["c:1:1", "c:2:1"]
-    _, out, _ = await run(settings, "watch", "--from-beginning", "--limit", "1")
+    _, out, _ = await afterword(settings, "watch", "--from-beginning", "--limit", "1")
     assert out == "c:1  Title 1: Short.\n"
 
 
@@ -173,7 +124,12 @@ def obeyed_ctrl_c() -> Iterator[None]:
 
 async def test_watch_ends_cleanly_with_ctrl_c(settings, obeyed_ctrl_c):
     await announce(settings, event(1))
-    process = await started(settings, "watch", "--from-beginning")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "afterword.cli", "watch", "--from-beginning"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | environment_of(settings),
+    )
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
         assert await process.stdout.readline() == b"c:1  Title 1: Short.\n"
@@ -186,7 +142,7 @@ async def test_context_is_what_an_agent_would_load(settings):
     async with open_stores(settings) as stores:
         await stores.episodes.put_conversation(a_conversation("c", tenant_id=None), None)
         await stores.episodes.put_row(a_row(1, "c", content="So far."), None)
-    code, out, _ = await run(settings, "context", "c", "--json")
+    code, out, _ = await afterword(settings, "context", "c", "--json")
     assert code == 0
     found = json.loads(out)
     assert (found["title"], found["rolling_summary"], found["messages"]) == ("Title 1", "So far.", [])
@@ -194,15 +150,15 @@ async def test_context_is_what_an_agent_would_load(settings):
 
 
 async def test_audit_exits_by_what_it_found(settings):
-    await run(settings, "produce", str(SAMPLES))
-    code, out, _ = await run(settings, "audit", "--json")
+    await afterword(settings, "produce", str(SAMPLES))
+    code, out, _ = await afterword(settings, "audit", "--json")
     assert code == 0
     assert json.loads(out)["messages"]["not_consumed"] == len(samples.sample_lines())
-    code, out, _ = await run(settings, "audit", "--wait", "1", "--json")
+    code, out, _ = await afterword(settings, "audit", "--wait", "1", "--json")
     assert code == 2
     assert json.loads(out)["missing"]["segmenter"] == len(samples.sample_lines())
     await announce(settings, event(1))
-    code, out, _ = await run(settings, "audit", "--wait", "1")
+    code, out, _ = await afterword(settings, "audit", "--wait", "1")
     assert code == 1
     assert "announced_wrongly: 1" in out
     assert out.endswith("NOT CLEAN\n")

@@ -1,8 +1,6 @@
 """`afterword dlq` as somebody types it."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -11,30 +9,13 @@ from afterword.operating.topics import ensure_topics
 from afterword.schemas.dead_letters import dead_letter
 from afterword.streams.settings import Settings
 from tests.conftest import MakeSettings
+from tests.e2e.deployment import afterword
 from tests.integration.afterword.test_dlq import Original
 
 
 @pytest.fixture
 def settings(make_settings: MakeSettings) -> Settings:
     return make_settings(kafka={"partitions": 1})
-
-
-def afterword(settings: Settings, *arguments: str, answer: str = "") -> tuple[int, str, str]:
-    kafka = settings.kafka
-    environment = {
-        "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
-        "AFTERWORD_KAFKA__PREFIX": kafka.prefix,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "afterword", "dlq", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        input=answer,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 async def add_dead_letter(settings: Settings, value: bytes) -> None:
@@ -49,29 +30,29 @@ async def add_dead_letter(settings: Settings, value: bytes) -> None:
 
 async def test_a_dead_letter_is_listed_shown_tried_and_replayed(settings: Settings) -> None:
     await add_dead_letter(settings, b"\x1b[2Jboo")
-    code, out, _ = afterword(settings, "list", "--json")
+    code, out, _ = await afterword(settings, "dlq", "list", "--json")
     assert code == 0
     [row] = [json.loads(line) for line in out.splitlines()]
     assert (row["stage"], row["type"], row["conversation_id"]) == ("segmenter", "invalid_json", "c1")
 
-    _, shown, _ = afterword(settings, "show", row["address"])
+    _, shown, _ = await afterword(settings, "dlq", "show", row["address"])
     assert "boo" in shown
     assert "\x1b" not in shown, "a terminal must not obey what somebody produced"
-    _, raw, _ = afterword(settings, "show", row["address"], "--raw")
+    _, raw, _ = await afterword(settings, "dlq", "show", row["address"], "--raw")
     assert raw == "\x1b[2Jboo"
 
-    _, tried, _ = afterword(settings, "replay", "--dry-run")
+    _, tried, _ = await afterword(settings, "dlq", "replay", "--dry-run")
     assert "1 would be replayed (invalid_json 1)" in tried
-    _, asked, _ = afterword(settings, "replay", answer="n\n")
+    _, asked, _ = await afterword(settings, "dlq", "replay", given="n\n")
     assert "1 replayed" not in asked
-    _, done, _ = afterword(settings, "replay", "--yes")
+    _, done, _ = await afterword(settings, "dlq", "replay", "--yes")
     assert "1 replayed (invalid_json 1)" in done
-    assert afterword(settings, "list")[1] == ""
+    assert (await afterword(settings, "dlq", "list"))[1] == ""
 
 
 async def test_what_is_wrong_with_an_argument_is_said_in_one_place(settings: Settings) -> None:
     await ensure_topics(settings)
-    assert "neither an RFC 3339 time nor" in afterword(settings, "list", "--since", "yesterday")[2]
-    assert "is not one of" in afterword(settings, "list", "--topic", "messages")[2]
-    code, _, problem = afterword(settings, "show", "nowhere/0/0")
+    assert "neither an RFC 3339 time nor" in (await afterword(settings, "dlq", "list", "--since", "yesterday"))[2]
+    assert "is not one of" in (await afterword(settings, "dlq", "list", "--topic", "messages"))[2]
+    code, _, problem = await afterword(settings, "dlq", "show", "nowhere/0/0")
     assert (code, problem) == (1, "afterword: no dead letter at nowhere/0/0\n")

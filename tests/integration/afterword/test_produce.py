@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
@@ -16,8 +15,9 @@ from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import RequestRefused
 from afterword.streams.kafka.clients import admin_client
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
-from afterword.writing.produce import LinesInvalid, Produced, produce
+from afterword.writing.produce import LinesInvalid, produce
 from afterword.writing.producer import Producer
 from tests.samples import a_message
 
@@ -31,32 +31,13 @@ async def settings(make_settings: Callable[..., Settings]) -> Settings:
     return made
 
 
-async def sent(settings: Settings, lines: list[bytes], **options: Any) -> Produced:
-    return await produce(settings, lines, **options)
-
-
 async def records(settings: Settings) -> list[ConsumerRecord]:
-    """Return all records of the topic, in the order of its partitions."""
-    consumer = AIOKafkaConsumer(
-        settings.kafka.messages_topic,
-        bootstrap_servers=settings.kafka.bootstrap_servers,
-        auto_offset_reset="earliest",
-    )
-    await consumer.start()
-    try:
-        ends = await consumer.end_offsets(consumer.assignment())
-        found: list[ConsumerRecord] = []
-        async with asyncio.timeout(120):
-            while len(found) < sum(ends.values()):
-                for batch in (await consumer.getmany(timeout_ms=500)).values():
-                    found += batch
-        return sorted(found, key=lambda r: (r.partition, r.offset))
-    finally:
-        await consumer.stop()
+    async with open_log(settings.kafka) as log:
+        return [record async for record in log.records(settings.kafka.messages_topic)]
 
 
 async def test_every_line_becomes_a_record_that_workers_can_take(settings: Settings) -> None:
-    produced = await sent(settings, samples.sample_lines())
+    produced = await produce(settings, samples.sample_lines())
     found = await records(settings)
     assert produced.messages == len(found) == len(samples.sample_lines())
     events = [decode_input(r.key, r.value, r.headers, r.timestamp) for r in found]
@@ -65,7 +46,7 @@ async def test_every_line_becomes_a_record_that_workers_can_take(settings: Setti
 
 
 async def test_a_conversation_is_in_one_partition_in_its_order(settings: Settings) -> None:
-    await sent(settings, samples.interleaved(samples.sample_lines(), 4))
+    await produce(settings, samples.interleaved(samples.sample_lines(), 4))
     partitions: dict[bytes, set[int]] = {}
     numbers: dict[bytes, list[int]] = {}
     for record in await records(settings):
@@ -80,14 +61,14 @@ async def test_a_conversation_is_in_one_partition_in_its_order(settings: Setting
 async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> None:
     lines = [*samples.sample_lines()[:3], b"not json", *samples.sample_lines()[3:]]
     with pytest.raises(LinesInvalid) as raised:
-        await sent(settings, lines)
+        await produce(settings, lines)
     assert [line.number for line in raised.value.first] == [4]
     assert len(await records(settings)) == 3
 
 
 async def test_the_rate_is_kept_and_a_flush_at_the_end_has_the_tenant_of_its_conversation(settings: Settings) -> None:
     lines = [a_message(str(n), conversation_id="c", tenant_id="acme").to_json() for n in range(20)]
-    produced = await sent(settings, lines, rate=40, flush=True)
+    produced = await produce(settings, lines, rate=40, flush=True)
     assert produced.seconds >= 20 / 40
     last = max(await records(settings), key=lambda record: record.offset)
     flush = decode_input(last.key, last.value, last.headers, last.timestamp)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -128,17 +127,6 @@ async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_
         assert all(report.fine for report in reports if report is not found)
     with pytest.raises(CheckFailed, match=problem):
         await check_wanted_topics(more)
-
-
-@pytest.mark.nightly
-async def test_changelogs_follow_messages_that_were_there_before(
-    settings: Settings, admin: AIOKafkaAdminClient
-) -> None:
-    await create(admin, NewTopic(settings.kafka.messages_topic, 5, 1))
-    await ensure_topics(settings)
-    described: list[Any] = await admin.describe_topics()
-    partitions = {topic["topic"]: len(topic["partitions"]) for topic in described}
-    assert partitions[settings.kafka.changelog("messages")] == 5
 
 
 @pytest.mark.nightly

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -34,7 +34,9 @@ from faust_eos.app import STOP_SECONDS, App, running
 from faust_eos.errors import AgentFailed
 from faust_eos.health import Readiness
 from tests.doubles.stores import MemoryMessages
+from tests.e2e.deployment import environment_of
 from tests.integration.engine.test_watchdog import own_broker
+from tests.waiting import until
 
 CONVERSATION = "conversation"
 SECONDS = 120.0
@@ -53,12 +55,6 @@ async def send(producer: AIOKafkaProducer, settings: Settings, event: MessageCre
     headers = [] if isinstance(event, MessageCreated) else [(CE_TYPE, CONVERSATION_FLUSH.encode())]
     topic = settings.kafka.messages_topic
     return await producer.send_and_wait(topic, event.to_json(), key=CONVERSATION.encode(), headers=headers)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await condition():  # noqa: ASYNC110 – the condition is about another process
-            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -108,19 +104,6 @@ async def is_committed(settings: Settings, count: int) -> bool:
     return await committed(settings) == count
 
 
-@pytest.mark.nightly
-async def test_skipped_messages_are_archived_and_what_is_no_message_is_passed_over(settings, producer, archive):
-    await producer.send_and_wait(settings.kafka.messages_topic, b"not json", key=CONVERSATION.encode())
-    await producer.send_and_wait(settings.kafka.messages_topic, None, key=CONVERSATION.encode())
-    await send(producer, settings, ConversationFlush(conversation_id=CONVERSATION))
-    await send(producer, settings, message(1, skip=True))
-    async with archiving(settings):
-        await until(lambda: is_committed(settings, 4))
-    found = await archived(archive)
-    assert set(found) == {"1"}
-    assert found["1"].skip_summarization
-
-
 class BrokenArchive(MemoryMessages):
     """An archive that refuses until it is repaired."""
 
@@ -140,7 +123,7 @@ async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(setti
     archive, health = BrokenArchive(), Readiness()
     async with archiving(settings, archive, health):
         await send(producer, settings, message(1))
-        await until(lambda: attempted(archive, 3))
+        await until(lambda: archive.attempts >= 3)
         assert health.reasons["archive"] == "store_unavailable"
         assert await committed(settings) == 0
         archive.repaired.set()
@@ -200,10 +183,6 @@ async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(set
     assert dying.messages[message_key(CONVERSATION, "1")] == before[message_key(CONVERSATION, "1")]
 
 
-async def attempted(archive: BrokenArchive, times: int) -> bool:
-    return archive.attempts >= times
-
-
 @pytest.mark.nightly
 async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings, producer):
     archive = BrokenArchive()
@@ -211,7 +190,7 @@ async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings
     hurried = settings.model_copy(update={"drain_seconds": 0.2})
     async with asyncio.timeout(SECONDS):
         async with archiving(hurried, archive):
-            await until(lambda: attempted(archive, 1))
+            await until(lambda: archive.attempts >= 1)
     assert await committed(settings) == 0
 
 
@@ -248,7 +227,8 @@ async def worker_process(settings: Settings) -> AsyncIterator[asyncio.subprocess
     """Run `afterword worker archiver`, and wait until it is ready."""
     [port] = free_ports(1)
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "afterword.cli", "worker", "archiver", env=environment(settings, port)
+        *(sys.executable, "-m", "afterword.cli", "worker", "archiver"),
+        env={**os.environ, **environment_of(settings), "AFTERWORD_HEALTH__PORT": str(port)},
     )
     try:
         await until(lambda: is_ready(port))
@@ -266,16 +246,3 @@ async def is_ready(port: int) -> bool:
                 return answer.status == 200
         except aiohttp.ClientConnectionError:
             return False
-
-
-def environment(settings: Settings, port: int) -> dict[str, str]:
-    kafka = settings.kafka
-    return os.environ | {
-        "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
-        "AFTERWORD_KAFKA__PREFIX": kafka.prefix,
-        "AFTERWORD_KAFKA__REQUEST_TIMEOUT_SECONDS": str(kafka.request_timeout_seconds),
-        "AFTERWORD_DRAIN_SECONDS": str(settings.drain_seconds),
-        "AFTERWORD_SQLITE__PATH": str(settings.sqlite.path),
-        "AFTERWORD_HEALTH__PORT": str(port),
-    }

@@ -14,7 +14,9 @@ from afterword.embedded.process import Process
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.reconciler import Event
+from tests.e2e.deployment import environment_of
 from tests.samples import a_summary, a_tombstone
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "how-to" / "current-state.md"
@@ -35,12 +37,6 @@ def titles(path: Path) -> dict[str, str]:
             return {}
 
 
-async def until(path: Path, wanted: dict[str, str]) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while titles(path) != wanted:  # noqa: ASYNC110 – nothing tells
-            await asyncio.sleep(0.1)
-
-
 async def test_the_loader_of_the_page_copies_the_table_and_follows_it(
     settings: Settings, producer: AIOKafkaProducer, tmp_path: Path
 ) -> None:
@@ -48,11 +44,7 @@ async def test_the_loader_of_the_page_copies_the_table_and_follows_it(
     assert script is not None
     (tmp_path / "load.py").write_text(script[1])
     await keep(producer, settings, a_summary(1), a_summary(2))
-    environment = {
-        "PYTHONPATH": str(ROOT),
-        "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
-        "AFTERWORD_KAFKA__PREFIX": settings.kafka.prefix,
-    }
+    environment = {**environment_of(settings), "PYTHONPATH": str(ROOT)}
     copy = tmp_path / "copy.sqlite"
     loader = Process(
         "loader",
@@ -62,9 +54,9 @@ async def test_the_loader_of_the_page_copies_the_table_and_follows_it(
         directory=tmp_path,
     )
     try:
-        await until(copy, {"c1:1": "Title 1", "c1:2": "Title 2"})
+        await until(lambda: titles(copy) == {"c1:1": "Title 1", "c1:2": "Title 2"})
         await keep(producer, settings, a_summary(1, revision=2, title="Changed"), a_tombstone(2).deletion)
-        await until(copy, {"c1:1": "Changed"})
+        await until(lambda: titles(copy) == {"c1:1": "Changed"})
     finally:
         await asyncio.to_thread(loader.stop)
 

@@ -28,8 +28,8 @@ from tests.e2e.deployment import environment_of
 from tests.protobuf_schemas import descriptor, message
 from tests.schema_registry import Registry, framed
 from tests.unit.streams.ingest.records import FIELDS
+from tests.waiting import until
 
-SECONDS = 120.0
 SCHEMA = {
     "type": "record",
     "name": "Chat",
@@ -82,12 +82,6 @@ async def ingesting(settings: Settings, readiness: Readiness | None = None) -> A
         gate, ready = BulkGate(Log(kafka, admin), settings), readiness or Readiness(PARTITIONS)
         app = ingest_app(settings, sources, topics, registry, gate, ready, Metrics("ingest", "0"))
         yield await closing.enter_async_context(running(app))
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await condition():  # noqa: ASYNC110 – the condition is about a broker
-            await asyncio.sleep(0.05)
 
 
 async def is_done(settings: Settings) -> bool:
@@ -160,7 +154,7 @@ async def test_a_mapping_that_fails_for_every_record_ends_the_worker_with_one_li
     settings = await write()
     await send(settings, [chat(n, text=None) for n in range(250)])
     worker = start_worker("ingest", tmp_path, environment_of(settings))
-    await until(lambda: true(not worker.running))
+    await until(lambda: not worker.running)
     worker.kill()  # reaps it
     last = worker.log.read_text().splitlines()[-1]
     assert last.startswith("afterword: source 1 cannot be mapped: all of its first 100 records failed, the last one")
@@ -179,7 +173,7 @@ async def test_a_registry_that_is_away_pauses_and_rejects_nothing(write: Write) 
         registry.is_away = True
         readiness = Readiness(PARTITIONS)
         async with ingesting(settings, readiness):
-            await until(lambda: true(len(registry.asked) > 2))
+            await until(lambda: len(registry.asked) > 2)
             assert readiness.reasons["registry"] == "registry_unavailable"
             assert await messages(settings) == []
             registry.is_away = False
@@ -209,10 +203,6 @@ async def test_protobuf_is_read_by_the_registrys_descriptor_and_damaged_records_
     assert sorted(letter.error_type for letter in letters) == [
         *("invalid_framing", "invalid_framing", "invalid_protobuf", "invalid_protobuf", "unknown_schema"),
     ]
-
-
-async def true(value: bool) -> bool:
-    return value
 
 
 async def test_bulk_records_go_on_only_while_the_segmenter_is_hardly_behind(write: Write) -> None:

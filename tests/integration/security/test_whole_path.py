@@ -1,6 +1,5 @@
 """The real workers with a broker that requires a password over TLS, and with ids that look like code or commands."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -15,9 +14,7 @@ from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.hostile import IDS
-from tests.processes import until
-
-WAIT_SECONDS = 90
+from tests.waiting import until
 
 
 def hostile_lines() -> Iterator[bytes]:
@@ -69,7 +66,7 @@ async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Dep
     deployment.settings = deployment.settings.model_copy(update={"kafka": kafka})
     deployment.start(role)
     worker = deployment.workers[role]
-    until(lambda: not worker.running, WAIT_SECONDS)
+    await until(lambda: not worker.running)
     assert worker.returncode == 1
     *_, last = deployment.logs(role).splitlines()
     assert last.startswith(
@@ -90,11 +87,5 @@ async def test_the_segmenter_works_with_tokens(
     async with deployed(settings, tmp_path) as deployment:
         deployment.start("segmenter")
         await deployment.produce(lines)
-        await _until_closed(deployment, 1)
+        await until(deployment.episodes)
         assert await deployment.stop("segmenter") == 0
-
-
-async def _until_closed(deployment: Deployment, episodes: int) -> None:
-    async with asyncio.timeout(WAIT_SECONDS):
-        while len(await deployment.episodes()) < episodes:  # noqa: ASYNC110 – a topic has no event to wait for
-            await asyncio.sleep(0.2)

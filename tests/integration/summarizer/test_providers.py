@@ -9,14 +9,12 @@ from structlog.testing import capture_logs
 
 from afterword.streams.errors import (
     AnswerInvalid,
-    PromptRefused,
     ProviderError,
     ProviderMisconfigured,
     ProviderUnavailable,
 )
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.providers import Provider
-from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests import openai_server as llm
 from tests.doubles.llm import a_provider
@@ -112,13 +110,6 @@ async def test_a_server_that_trickles_takes_too_long_as_well(llm_server: LlmServ
     assert len(llm_server.requests) == 2
 
 
-@pytest.mark.parametrize(("failure", "asked"), [(llm.fails(500), 4), (llm.resets(), 3)])
-async def test_attempts_are_bounded(llm_server: LlmServer, protocol: str, failure: llm.Outcome, asked: int) -> None:
-    llm_server.usual = failure
-    await failing(provider_of(llm_server, protocol), ProviderUnavailable)
-    assert len(llm_server.requests) == asked
-
-
 async def test_a_server_that_is_not_there_is_unavailable(llm_server: LlmServer, protocol: str) -> None:
     provider = provider_of(llm_server, protocol, base_url="http://127.0.0.1:1", attempts=2, retry_budget_seconds=0.5)
     assert "127.0.0.1:1" in str(await failing(provider, ProviderUnavailable))
@@ -147,14 +138,6 @@ async def test_an_unusable_answer_is_asked_for_again_saying_what_was_wrong(
     assert said in second.prompt
 
 
-async def test_unusable_answers_are_bounded_and_their_tokens_counted(llm_server: LlmServer, protocol: str) -> None:
-    llm_server.script(*[llm.answers("no JSON at all")] * 9)
-    error = await failing(provider_of(llm_server, protocol), AnswerInvalid)
-    assert len(llm_server.requests) == 3
-    assert error.usage is not None
-    assert error.usage.prompt_tokens == 3 * llm.PROMPT_TOKENS
-
-
 @pytest.mark.parametrize("refusal", ["I cannot do that", None])
 async def test_a_refusal_by_the_endpoint_is_an_invalid_answer(llm_server: LlmServer, refusal: str | None) -> None:
     finish = "stop" if refusal else "content_filter"
@@ -168,17 +151,6 @@ async def test_a_refusal_by_the_endpoint_is_an_invalid_answer(llm_server: LlmSer
 async def test_a_wrong_configuration_fails(llm_server: LlmServer, protocol: str, wrong: llm.Outcome) -> None:
     llm_server.usual = wrong
     await failing(provider_of(llm_server, protocol, attempts=1), ProviderMisconfigured)
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-async def test_a_request_that_alone_is_refused_fails_without_a_retry(
-    llm_server: LlmServer, protocol: str, status: int
-) -> None:
-    llm_server.script(llm.fails(status, {"code": "invalid_prompt", "message": f"not this: {SECRET}"}))
-    await failing(provider_of(llm_server, protocol), PromptRefused)
-    asked = [request.prompt for request in llm_server.requests]
-    assert len(asked) == 2
-    assert "Answer with yes." in asked[1]
 
 
 async def test_calls_at_a_time_are_bounded(llm_server: LlmServer, protocol: str) -> None:
@@ -214,29 +186,3 @@ async def test_a_check_names_an_unknown_model(llm_server: LlmServer, protocol: s
     with pytest.raises(ProviderMisconfigured, match="no such model"):
         await provider.check()
     await provider.close()
-
-
-@pytest.mark.parametrize(
-    ("failure", "reason"),
-    [
-        (llm.fails(500), "provider_unavailable"),
-        (llm.rate_limited(retry_after="3600"), "provider_rate_limited"),
-        (llm.answers("no JSON"), "answer_invalid"),
-        (llm.fails(400), "provider_misconfigured"),
-        (llm.fails(401), "provider_misconfigured"),
-        (llm.fails(400, {"code": 400, "type": "exceed_context_size_error"}), "context_exceeded"),
-    ],
-)
-async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
-    llm_server: LlmServer, protocol: str, failure: llm.Outcome, reason: str
-) -> None:
-    llm_server.usual = failure
-    provider = Summarizer(provider_of(llm_server, protocol))
-    with capture_logs() as logs:
-        summary = await provider.summarize(REQUEST)
-    await provider.close()
-    assert (summary.quality.source, summary.quality.reason, summary.model) == ("fallback", reason, "extractive")
-    assert "hunter2" in summary.long_summary
-    logged = [entry for entry in logs if entry.get("stage") == "summarize"]
-    assert [entry["error_type"] for entry in logged] == [reason]
-    assert SECRET not in str(logs)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,6 +25,7 @@ from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer, Outcome
 from tests.samples import a_closed_episode, an_episode_message
+from tests.waiting import until
 
 SECONDS = 180
 TIMEOUT_SECONDS = 6.0
@@ -188,12 +189,6 @@ async def test_a_slow_conversation_holds_up_no_other_and_keeps_its_own_order(set
     assert [event.episode_id for event in await announced(settings, 1)] == ["quick:1"]
     released.set()
     assert [event.episode_id for event in await announced(settings, 2)] == ["slow:1", "slow:2"]
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await condition():  # noqa: ASYNC110 – the condition is about another process
-            await asyncio.sleep(0.1)
 
 
 async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:

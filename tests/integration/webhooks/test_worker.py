@@ -17,9 +17,10 @@ from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
-from tests.doubles.receiver import SECRET, Receiver, receiving, until
+from tests.doubles.receiver import SECRET, Receiver, receiving
 from tests.e2e.deployment import Deployment, deployed
 from tests.integration.consumers.test_subscriber import event
+from tests.waiting import until
 
 CONVERSATIONS = [f"c{number}" for number in range(6)]
 EVENTS = 4

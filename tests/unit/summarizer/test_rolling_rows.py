@@ -16,7 +16,7 @@ from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.text.tokens import count_tokens
 from tests.samples import NOON, a_cause, a_closed_episode
-from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash
+from tests.summarizer_world import Crash, Faults, Slowly, Worded, World, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 MAX_TOKENS = 800
@@ -124,24 +124,6 @@ async def test_every_episode_goes_into_the_rolling_summary_once_and_in_order(num
     rows = rows_of(world)
     ranges = [ordinal for row in rows for ordinal in range(row.first_ordinal, row.last_ordinal + 1)]
     assert ranges == [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, number + 1))
-
-
-async def count_calls() -> int:
-    faults = Faults(0, after=False, fault=crash)
-    await World().run(EPISODES, faults)
-    return faults.calls
-
-
-@pytest.mark.parametrize("late", [False, True], ids=["before the effect", "after the effect"])
-@pytest.mark.parametrize("fault", [crash, cancelled])
-async def test_a_crash_at_any_call_changes_nothing_of_what_was_taken_in(fault: Fault, late: bool) -> None:
-    for at in range(1, await count_calls() + 1):
-        world = World()
-        with pytest.raises((Crash, asyncio.CancelledError)):
-            await world.run(EPISODES, Faults(at, late, fault))
-        await world.run(EPISODES)
-        assert [ordinal for row in rows_of(world) for ordinal, _ in row.inputs] == [1, 2, 3, 4, 5]
-        assert world.episodes.known["c1"].episode_count == 5
 
 
 TURNS = st.lists(st.integers(0, 6), max_size=60)

@@ -29,10 +29,11 @@ from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.hostile_records import ACCEPTED, COVERED, REFUSED, Attack, Fates, flush, message, one
 from tests.e2e.faults.memory import peak
 from tests.e2e.faults.nonsense import nonsense
-from tests.e2e.faults.world import PATIENCE_SECONDS, World, until
+from tests.e2e.faults.world import PATIENCE_SECONDS, World
 from tests.hostile import IDS
 from tests.nasty_texts import mixed
 from tests.openai_server import MODEL
+from tests.waiting import until
 
 MOST_MEGABYTES = 700
 MOST_LOOP_SECONDS = 1.0

@@ -13,7 +13,8 @@ from afterword.operating.topics import ensure_topics
 from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.segmenter.state import TABLES
 from tests.e2e.faults.fault import Fault
-from tests.e2e.faults.world import PATIENCE_SECONDS, World, until
+from tests.e2e.faults.world import PATIENCE_SECONDS, World
+from tests.waiting import until
 
 
 class Expired(NamedTuple):

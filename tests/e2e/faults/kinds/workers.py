@@ -14,7 +14,8 @@ import orjson
 from afterword.streams.segmenter.state import TABLES
 from faust_eos.database import Database
 from tests.e2e.faults.fault import Fault
-from tests.e2e.faults.world import World, until
+from tests.e2e.faults.world import World
+from tests.waiting import until
 
 SESSION_SECONDS = 6.0
 """Shortest session that the broker allows."""
