@@ -339,7 +339,8 @@ class _Reader:
         others = [one for one in self.dates if one.kind != "weekday"]
         if len(others) == 2 and self._known.of.issuperset(self._words[others[0].end : others[1].begin]):
             year, other = sorted(others, key=lambda one: one.kind != "year")
-            if year.kind == "year" and other.kind in ("day", "month") and not self._year_in(other):
+            has_year = any(map(_YEAR.fullmatch, self._words[other.begin : other.end]))
+            if year.kind == "year" and other.kind in ("day", "month") and not has_year:
                 first = other.days.first.replace(year=year.days.first.year)
                 named = _days(first) if other.kind == "day" else _month(first.year, first.month)
                 return [_Date(others[0].begin, others[1].end, other.kind, named)]
@@ -354,9 +355,6 @@ class _Reader:
         for one in reversed(dates):
             said[one.begin : one.end] = [f"@{one.kind}1" if one.end - one.begin == 1 else f"@{one.kind}"]
         return " ".join(said)
-
-    def _year_in(self, one: _Date) -> str | None:
-        return next(filter(_YEAR.fullmatch, self._words[one.begin : one.end]), None)
 
 
 def _numeric(token: re.Match[str]) -> date | None:

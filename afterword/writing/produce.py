@@ -84,9 +84,10 @@ class Produced:
 
 def check_lines(lines: Iterable[bytes]) -> Produced:
     """Count what sending these lines would send, without sending anything."""
-    found = Produced()
-    for parsed in parse_all(lines, datetime.now(UTC)):
-        found.count(parsed)
+    found, now = Produced(), datetime.now(UTC)
+    for number, line in enumerate(lines, start=1):
+        if parsed := parse_numbered(number, line, now):
+            found.count(parsed)
     return found
 
 
@@ -158,14 +159,6 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
     else:
         for line in lines:
             yield line
-
-
-def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord | InvalidLine]:
-    """Parse lines. Blank lines yield nothing but are counted in the line numbers."""
-    for number, line in enumerate(lines, start=1):
-        parsed = parse_numbered(number, line, now)
-        if parsed is not None:
-            yield parsed
 
 
 def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | InvalidLine | None:

@@ -28,7 +28,7 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings
 from afterword.streams.text.tokens import count_tokens
-from afterword.writing.produce import InvalidLine, Produced, parse_all, produce
+from afterword.writing.produce import Produced, parse, produce
 from tests.dialogues import message_lines
 
 CONVERSATIONS_AT_A_TIME = 50
@@ -173,7 +173,7 @@ class Record:
 def expected_fingerprints(lines: Iterable[bytes], settings: Settings) -> dict[str, str]:
     """Segment these lines by the rules alone, without a broker: fingerprint by `episode_id`."""
     now = datetime.now(UTC)
-    sent = [record for record in parse_all(message_lines(lines), now) if not isinstance(record, InvalidLine)]
+    sent = [parse(line, now) for line in message_lines(lines)]
     records = [Record(r.conversation_id.encode(), r.value, r.headers, n) for n, r in enumerate(sent)]
     flushes = {r.conversation_id: {"type": "conversation.flush", "conversation_id": r.conversation_id} for r in sent}
     last = [Record(name.encode(), orjson.dumps(flush), [], len(sent)) for name, flush in flushes.items()]

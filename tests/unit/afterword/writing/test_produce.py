@@ -15,7 +15,7 @@ from afterword import samples
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import ProducerRecord
 from afterword.writing import produce
-from afterword.writing.produce import InvalidLine, is_regular, parse_all, parse_numbered, read_lines
+from afterword.writing.produce import InvalidLine, check_lines, is_regular, parse_numbered, read_lines
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}
@@ -26,7 +26,7 @@ def line(**changes: object) -> bytes:
 
 
 def one(data: bytes) -> ProducerRecord:
-    [found] = parse_all([data], NOW)
+    found = parse_numbered(1, data, NOW)
     assert isinstance(found, ProducerRecord)
     return found
 
@@ -53,15 +53,14 @@ def test_a_flush_can_be_written():
 
 
 def test_a_byte_order_mark_before_the_first_line_is_skipped():
-    [found] = parse_all([b"\xef\xbb\xbf" + line()], NOW)
-    assert isinstance(found, ProducerRecord)
-    assert found.value == line()
+    assert one(b"\xef\xbb\xbf" + line()).value == line()
 
 
 def test_invalid_lines_are_named_by_number_and_blank_ones_count():
-    found = list(parse_all([line(), b"", b"not json", b"[]", line(role="boss"), line()], NOW))
-    assert [f.number for f in found if isinstance(f, InvalidLine)] == [3, 4, 5]
-    assert str(found[3]).startswith("line 5: schema_violation: role")
+    found = check_lines([line(), b"", b"not json", b"[]", line(role="boss"), line()])
+    assert [one.number for one in found.first_invalid] == [3, 4, 5]
+    assert str(found.first_invalid[2]).startswith("line 5: schema_violation: role")
+    assert (found.messages, found.invalid) == (2, 3)
 
 
 @pytest.mark.parametrize("data", [line(role="boss"), line(sentiment=7), line()[:-1], line(id="")])
@@ -90,9 +89,8 @@ def test_any_object_is_taken_or_refused(changes):
 
 
 def test_the_samples_are_twelve_conversations_that_can_be_taken():
-    found = list(parse_all(samples.sample_lines(), NOW))
-    assert not [f for f in found if isinstance(f, InvalidLine)]
-    assert len({f.conversation_id for f in found if isinstance(f, ProducerRecord)}) == 12
+    found = check_lines(samples.sample_lines())
+    assert (found.invalid, len(found.conversation_ids)) == (0, 12)
 
 
 def order(width: int, conversations: str) -> str:
