@@ -216,7 +216,7 @@ class AfterwordSession:
                 return
             page = await self._page(before)
 
-    async def _page(self, before: str | None) -> tuple[Sequence[MessageCreated], str | None]:
+    async def _page(self, before: int | None) -> tuple[Sequence[MessageCreated], int | None]:
         page = await self._memory.messages(
             self.session_id,
             MOST_MESSAGES_A_PAGE,

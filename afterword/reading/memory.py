@@ -96,7 +96,7 @@ class EpisodePage:
 
 
 class CursorInvalid(AfterwordError, ValueError):
-    """{field} is not a cursor from an earlier page"""
+    """after is not a cursor from an earlier page"""
 
 
 class ConversationCounts(Model):
@@ -154,7 +154,7 @@ class MessagePage(Model):
     """A page of messages, newest first."""
 
     messages: tuple[MessageCreated, ...]
-    next_before: str | None
+    next_before: int | None
     """`before` of the next page; None when this is the last one."""
 
 
@@ -293,7 +293,7 @@ class Memory:
         self,
         conversation_id: str,
         limit: int = PAGE_MESSAGES,
-        before: str | None = None,
+        before: int | None = None,
         agent_id: str | None = None,
         *,
         user_id: str | Anyone = ANYONE,
@@ -302,19 +302,17 @@ class Memory:
         """Return a page of the conversation's archived messages, newest first; None if the conversation is unknown.
 
         `limit` is 1 to 200; long messages make a page shorter. `before` is the previous page's `next_before`.
-        `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing, CursorInvalid.
+        `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
         """
         require_within(1, MOST_PAGE_MESSAGES, limit=limit)
-        if before is not None and not re.fullmatch(r"\d{1,18}", before):
-            raise CursorInvalid(field="before")
         known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
         if known is None:
             return None
-        selection = Selection(conversation_id, known.tenant_id, agent_id, before=int(before) if before else None)
+        selection = Selection(conversation_id, known.tenant_id, agent_id, before=before)
         found = await self._newest(selection, limit + 1)
         has_more = len(found) > limit or sum(len(one.message.content) for one in found) >= MOST_LOADED
         page = found[:-1] if has_more else found
-        next_before = str(page[-1].offset) if has_more else None
+        next_before = page[-1].offset if has_more else None
         return MessagePage(messages=tuple(archived.message for archived in page), next_before=next_before)
 
     async def find_messages(
@@ -634,7 +632,7 @@ def _cursor(moment: datetime, conversation_id: str) -> str:
 def _from_cursor(cursor: str) -> tuple[datetime, str]:
     updated_at, _, conversation_id = cursor.partition(" ")
     if not re.fullmatch(r"[0-9]{1,14}", updated_at):
-        raise CursorInvalid(field="after")
+        raise CursorInvalid
     return moment_at(int(updated_at)), conversation_id
 
 

@@ -137,7 +137,7 @@ class EpisodesQuery(ByAgent, ByOwner):
 class MessagesQuery(ByAgent, ByOwner):
     limit: int = Field(PAGE_MESSAGES, ge=1, le=MOST_PAGE_MESSAGES)
     """Maximum number of messages on the page."""
-    before: str | None = Field(None, max_length=2000)
+    before: int | None = Field(None, ge=0, le=2**53)
     """`next_before` of the page before."""
 
 

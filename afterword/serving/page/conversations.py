@@ -63,7 +63,7 @@ class WholeQuery(ByAgent):
 class ConversationQuery(WholeQuery):
     sent: bool = False
     """Whether a change was just sent."""
-    before: str | None = Field(None, max_length=2000)
+    before: int | None = Field(None, ge=0, le=2**53)
     episodes_before: int | None = Field(None, ge=1, le=2**53)
     version: str | None = Field(None, max_length=64)
     """Version of the thread that the page is showing, in requests for the thread alone."""

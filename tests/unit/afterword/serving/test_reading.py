@@ -239,17 +239,16 @@ async def test_what_is_unknown_is_not_found(path: str) -> None:
         ("/v1/conversations?user_id=u1&unknown=1", "query.unknown"),
         ("/v1/conversations?user_id[$ne]=u1", "query.user_id[$ne]"),
         (f"{CONTEXT}?max_tokens=0", "query.max_tokens"),
-        ("/v1/conversations/c1/messages?before=!", None),
-        ("/v1/conversations/c1/messages?before=WzE4NDQ2NzQ0MDczNzA5NTUxNjE1LDFd", None),
+        ("/v1/conversations/c1/messages?before=!", "query.before"),
         ("/v1/conversations/%FF", "path.conversation_id"),
         (f"/v1/conversations/{'c' * 257}", "path.conversation_id"),
     ],
 )
-async def test_wrong_parameters_are_named(path: str, field: str | None) -> None:
+async def test_wrong_parameters_are_named(path: str, field: str) -> None:
     async with serving() as served:
         answer = await served.client.get(path)
         assert answer.status_code == 422
-        assert field is None or answer.json()["problems"][0]["field"] == field
+        assert answer.json()["problems"][0]["field"] == field
 
 
 @pytest.mark.parametrize(
