@@ -12,7 +12,7 @@ The questions have known answers:
 - sessions: the same, with three dialogues per episode and few episodes per user.
 - histories: invented people talk every few days for most of a year. They mention facts once; several things that one
   question asks for together; habits, with a question that says when; plans, with a question that names the month of the
-  plan and not the month in which it was mentioned; and updates, of which only the latest is an answer.
+  plan and not the month in which it was mentioned; and updates, where only the latest is an answer.
 - beam: with --beam, chats of BEAM (mohammadtavakoli78/BEAM on GitHub, a folder such as `chats/100K`). Each chat is a
   user, and its questions name the messages that answer them.
 

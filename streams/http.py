@@ -213,7 +213,7 @@ def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
 
 
 def _said(error: dict[str, Any]) -> str:
-    """Return everything that an error says, in whatever field."""
+    """Return the text of all fields of an error."""
     try:
         return str(error)[:MESSAGE_CHARACTERS]
     except RecursionError:

@@ -148,7 +148,7 @@ def page_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str:
-    """Return the file or folder of the repository from which a page of the site is made."""
+    """Return the repository's file or folder that a page of the site is made from."""
     if uri == page_of(README):
         return README
     path = uri.removeprefix(f"{ELSEWHERE}/") if uri.startswith(f"{ELSEWHERE}/") else f"{DOCS}/{uri}"

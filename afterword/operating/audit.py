@@ -540,7 +540,7 @@ async def run(settings: Settings, wait_seconds: float = 0, progress: ReadProgres
     """Audit a deployment.
 
     `wait_seconds` limits the wait until the workers have finished what is on their topics; 0 judges at once. The
-    report's `missing` says what was left by then. Pending messages are not waited for. `progress` is called with what
+    report's `missing` says what was left by then. It does not wait for pending messages. `progress` is called with what
     is being done, how much of it is done, and the total.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
@@ -616,9 +616,9 @@ def derive_expected(evidence: Evidence) -> None:
 def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Event, bool]]:
     """Yield a conversation's events, leaving out messages that repeat one within the segmenter's dedupe window.
 
-    Each comes with whether it follows a silence after which the segmenter may have forgotten the conversation, by the
-    records' timestamps. Clocks may be an hour apart, and repeats do not end a silence. A message that may have been
-    forgotten is not repeated by one that is pending, or in an episode that begins after it.
+    The flag says whether, by the records' timestamps, the conversation was silent for so long before the event that the
+    segmenter may have forgotten it. Clocks may be an hour apart, and repeats do not end a silence. A message that may
+    have been forgotten is not repeated by one that is pending, or in an episode that begins after it.
     """
     found_again = """
         SELECT EXISTS (SELECT 1 FROM place WHERE id = :id AND (first_offset IS NULL OR first_offset > :after))

@@ -328,7 +328,7 @@ _UNIT = re.compile(r"\s?(?:km|kg|mm|cm|ms|mb|gb|kb|eur|usd|gbp|chf|euros?|dollar
 
 
 class Country(NamedTuple):
-    """The form of a country's own numbers."""
+    """How phone numbers are written in their own country."""
 
     region: str
     trunk: str

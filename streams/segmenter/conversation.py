@@ -348,7 +348,7 @@ class PerAgent:
     def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:
         """Deactivate the agent and close its pending messages; if none is named, close those of all agents.
 
-        One log is closed after the other. If the flush is repeated, a closed log has nothing pending.
+        Closes one log at a time, and yields after each. If the flush is repeated, a closed log has nothing pending.
         """
         if not agent_id:
             for agent in recipients(self._active, None):

@@ -183,7 +183,7 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
 
 
 def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
-    """Return the rarest of those words that are in any episode. Words in MATCHED or more count as equally rare."""
+    """Return the rarest words that any episode has. Words in MATCHED episodes or more count as equally rare."""
     select = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MATCHED})"
     counts = {word: connection.execute(select, (word,)).get for word in words}
     found = sorted(filter(counts.get, counts), key=lambda word: counts[word])

@@ -192,7 +192,7 @@ class OpenAi:
 
 
 def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
-    """Read a completion. Raises: ProviderUnavailable if the response is not one, or reports an error."""
+    """Read a completion. Raises: ProviderUnavailable if it is something else or an error."""
     try:
         choice = data["choices"][0]
         message = choice["message"]

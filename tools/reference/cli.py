@@ -32,7 +32,7 @@ All commands read the [settings](../settings.md) from variables that begin with 
 `.afterword/afterword.toml` in the current directory or above it, if it belongs to this user.
 
 ## Common options
-These mean the same in every command that names them.
+These options mean the same in every command that names them.
 
 """
 
@@ -83,7 +83,7 @@ def _list(rows: list[tuple[str, str]]) -> str:
 
 
 def _described(parameter: Any, name: str, text: str) -> tuple[str, str]:
-    """Return a parameter with its value, and its meaning.
+    """Return how a parameter is written, and what it means.
 
     Brackets at the end of its help `text` hold the default, the bounds, or `required`.
     """

@@ -45,7 +45,7 @@ Afterword writes CloudEvents 1.0 headers in binary mode. Your messages need no h
 """
 COMMON = """
 ## Common fields
-These mean the same in every event that names them below its heading.
+These fields mean the same in every event that names them below its heading.
 
 """
 PARTS = """
