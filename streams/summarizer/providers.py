@@ -12,7 +12,7 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.summarizer.answer import Answer, Limits, read_answer, read_plain
-from afterword.streams.summarizer.extractive import condense, summarize
+from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.facts import first_person, grounded
 from afterword.streams.summarizer.llm import STAGE, Asking, ChatRequest, LlmClient, make_client
 from afterword.streams.summarizer.prompt import (
@@ -107,9 +107,8 @@ class PlainQuestions:
         ask = partial(self._text, request, asking)
         long = await ask("long_summary", self._long_prompt(request), self._template.max_sentences)
         short = await ask("short_summary", partial(short_prompt, request.episode, long), SHORT_SENTENCES)
-        rolling = condense(long, request.rolling_tokens) if request.wants_rolling else ""
-        if rolling and request.previous_rolling:
-            rolling = await ask("rolling_summary", self._rolling_prompt(request))
+        is_continued = request.wants_rolling and request.previous_rolling
+        rolling = await ask("rolling_summary", self._rolling_prompt(request)) if is_continued else ""
         answer = Answer(cut_at_word(short, TITLE_CHARACTERS), short, long, rolling)
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
 

@@ -12,7 +12,7 @@ the partition could store a revision that nobody announces.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
@@ -57,6 +57,7 @@ from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, Me
 from afterword.streams.summarizer.conversations import Conversations, History, Scope, event_of
 from afterword.streams.summarizer.current import (
     Current,
+    MessageState,
     archived,
     changed_at,
     current,
@@ -290,8 +291,7 @@ class Reconciler:
                 raise NotRedone
             episode = of_event(task.closed, read) if task.closed else of_stored(existing(stored), read)
             history = history or await self._conversations.history(scope, episode.ordinal)
-            wants_row = task.closed is not None and not history.is_covered
-            request = history.request(episode, wants_rolling=wants_row)
+            request = history.request(episode, wants_rolling=task.closed is not None and not history.is_covered)
             if task.redo is None:
                 answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
             else:  # asks once, because a later record tries again
@@ -302,7 +302,7 @@ class Reconciler:
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
             return self._postponed(existing(stored), error), None
         made = self._stored(stored, episode, answer, read.inputs, task)
-        return made, answer.rolling_summary if wants_row else None
+        return made, answer.rolling_summary or None
 
     # -- revisions
 
@@ -438,9 +438,7 @@ class Reconciler:
         if self._has_expired(closed):
             return Current()
         known = {one.id: one for one in (*closed.messages, *closed.overlap)}
-        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in known}
-        found = await self._messages.states(list(keys), with_metadata=False)
-        states = {keys[key]: state for key, state in found.items()}
+        states = await self._states(scope, known)
         differing = {one: state for one, state in states.items() if state.changed != changed_at(known[one])}
         core_ids, overlap_ids, _ = identity(None, closed)
         read = current(core_ids, overlap_ids, known, differing)
@@ -457,14 +455,16 @@ class Reconciler:
         amended = task.amended
         if amended is not None and amended.message_id is None:  # the whole conversation was deleted
             return nothing_left(stored.core_ids, amended.offset)
-        ids = (*stored.core_ids, *stored.overlap_ids)
-        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
-        found = await self._messages.states(list(keys), with_metadata=False)
-        states = {keys[key]: state for key, state in found.items()}
+        states = await self._states(scope, (*stored.core_ids, *stored.overlap_ids))
         read = current(stored.core_ids, stored.overlap_ids, {}, states)
         if amended is not None and read.expired:
             return without_expired(stored, read, states, amended)
         return read
+
+    async def _states(self, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
+        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
+        found = await self._messages.states(list(keys), with_metadata=False)
+        return {keys[key]: state for key, state in found.items()}
 
     def _has_expired(self, episode: EpisodeClosed | SummaryCreated | SummaryDeleted) -> bool:
         before = self._retention.episodes_before(self._clock())

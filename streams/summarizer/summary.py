@@ -86,7 +86,8 @@ class Texts:
     long_summary: str
     """3–8 sentences, at most the request's `max_summary_length`."""
     rolling_summary: str = ""
-    """The conversation up to this episode, at most the request's `rolling_tokens`; used only if `wants_rolling`."""
+    """The conversation up to this episode, at most the request's `rolling_tokens`. If it is empty, the long summary is
+    added to what was said before."""
 
     @property
     def of_episode(self) -> tuple[str, str, str]:

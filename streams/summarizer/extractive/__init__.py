@@ -5,7 +5,7 @@ Deterministic, without a network or a model.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import groupby
 
@@ -13,7 +13,6 @@ from afterword.schemas import EpisodeClosed
 from afterword.streams.summarizer.extractive.ranking import (
     FILLERS,
     Exchange,
-    Sentence,
     Terms,
     exchanges_of,
     has_choice,
@@ -30,7 +29,6 @@ from afterword.streams.text.sentences import ELLIPSIS, cut_at_word, split_senten
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import strip_control_tokens
 
-ROLLING_EXCHANGES = 3
 REPETITION = 0.8
 """An exchange repeats another one that has more than this share of its words."""
 MOST_REJECTED = 100
@@ -58,13 +56,14 @@ def summarize(
     terms = cache(_terms_of(language))  # title and texts compare the same sentences
     turns = turns_of(episode.messages, terms)
     told = Told(exchanges_of(turns, terms), terms)
-    new = " ".join(line for line in told.lines(ROLLING_EXCHANGES) if line not in previous_rolling)
-    rolling = condense(f"{previous_rolling}\n{new}", rolling_tokens)
+    short = told.text(SHORT_CHARACTERS)
+    told_so_far = previous_rolling if short in previous_rolling else f"{previous_rolling}\n{short}"
+    rolling = condense(told_so_far, rolling_tokens)
     visible = (strip_control_tokens(message.content).strip() for message in episode.messages)
     beginning = next(filter(None, visible), NO_TEXT)
     return Texts(
         title=title_of(turns, language) or cut_at_word(beginning, TITLE_CHARACTERS),
-        short_summary=told.text(SHORT_CHARACTERS) or cut_at_word(beginning, SHORT_CHARACTERS),
+        short_summary=short or cut_at_word(beginning, SHORT_CHARACTERS),
         long_summary=told.text(long_characters) or cut_at_word(beginning, long_characters),
         rolling_summary=rolling or cut_to_tokens(cut_at_word(beginning, long_characters), rolling_tokens),
     )
@@ -84,31 +83,17 @@ class Told:
 
     def text(self, characters: int) -> str:
         """Return the best exchanges in their order, in at most this many characters."""
-
-        def fits(chosen: list[int]) -> bool:
-            return len(quoted(self._sentences(chosen))) <= characters
-
-        return quoted(self._sentences(self._choose(len(self.ranked), fits)))
-
-    def lines(self, count: int) -> list[str]:
-        """Return the best exchanges in the order of the conversation, each with its speakers."""
-
-        def says_something_new(chosen: list[int]) -> bool:
-            return all(self.sentences[chosen[-1]].isdisjoint(self.sentences[at]) for at in chosen[:-1])
-
-        return [quoted(self.exchanges[at]) for at in sorted(self._choose(count, says_something_new))]
-
-    def _choose(self, count: int, fits: Callable[[list[int]], bool]) -> list[int]:
         chosen: list[int] = []
         rejected = 0
         for at in self.ranked:
-            if len(chosen) == count or rejected == MOST_REJECTED:
+            if rejected == MOST_REJECTED:
                 break
-            if not any(self._repeats(at, other) for other in chosen) and fits([*chosen, at]):
-                chosen.append(at)
+            more = [*chosen, at]
+            if not any(self._repeats(at, other) for other in chosen) and len(self._quoted(more)) <= characters:
+                chosen = more
             else:
                 rejected += 1
-        return chosen
+        return self._quoted(chosen)
 
     def _repeats(self, at: int, other: int) -> bool:
         """Return whether two exchanges contain the same sentences elsewhere, or one nearly all words of the other.
@@ -121,13 +106,10 @@ class Told:
             return False
         return len(self.terms[at] & self.terms[other]) > REPETITION * len(self.terms[at])
 
-    def _sentences(self, chosen: Sequence[int]) -> list[Sentence]:
-        return sorted({s for at in chosen for s in self.exchanges[at]}, key=lambda sentence: sentence.place)
-
-
-def quoted(sentences: Sequence[Sentence]) -> str:
-    turns = groupby(sentences, key=lambda sentence: sentence.speaker)
-    return " ".join(f"{speaker}: {' '.join(s.text for s in turn)}" for speaker, turn in turns)
+    def _quoted(self, chosen: Sequence[int]) -> str:
+        sentences = sorted({s for at in chosen for s in self.exchanges[at]}, key=lambda sentence: sentence.place)
+        turns = groupby(sentences, key=lambda sentence: sentence.speaker)
+        return " ".join(f"{speaker}: {' '.join(s.text for s in turn)}" for speaker, turn in turns)
 
 
 @cache

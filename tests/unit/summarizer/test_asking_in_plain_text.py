@@ -102,10 +102,10 @@ async def test_title_and_short_summary_are_made_of_the_long_one_and_the_rolling_
     assert "Text of m0." in fenced(by_kind["ROLLING"], "TRANSCRIPT")
 
 
-async def test_the_first_rolling_summary_is_the_long_one_and_one_that_stays_is_not_asked_for() -> None:
+async def test_neither_the_first_rolling_summary_nor_one_that_stays_is_asked_for() -> None:
     model = Model()
     summary = await provider(model).summarize(SummaryRequest(a_closed_episode(), "", 800))
-    assert summary.rolling_summary == LONG
+    assert summary.rolling_summary == ""
     carried = await provider(model).summarize(SummaryRequest(a_closed_episode(), "Before.", 800, wants_rolling=False))
     assert carried.rolling_summary == ""
     assert "ROLLING" not in model.asked
