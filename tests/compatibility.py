@@ -6,10 +6,12 @@ must be valid for old subscribers (forward compatible); a field that disappears 
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from afterword.writing.contract import Direction, Schema
+from afterword.writing.contract import Schema
 
+Direction = Literal["input", "output"]
+"""Whether producers or subscribers have the old schema."""
 LOWER = {"minimum": -math.inf, "exclusiveMinimum": -math.inf, "minLength": 0, "minItems": 0}
 UPPER = {"maximum": math.inf, "exclusiveMaximum": math.inf, "maxLength": math.inf, "maxItems": math.inf}
 EXACT = ("pattern", "format", "multipleOf", "uniqueItems")

@@ -42,28 +42,16 @@ class RegistryRefused(AfterwordError):
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
-Direction = Literal["input", "output"]
-
-
-@dataclass(frozen=True)
-class EventType:
-    """An event and its CloudEvents type. `direction` says whether others write or read it."""
-
-    name: str
-    model: type[Model]
-    direction: Direction
-
-
-EVENTS = (
-    *(EventType(name, model, "input") for name, model in INPUT_TYPES.items()),
-    EventType(EPISODE_CLOSED, EpisodeClosed, "output"),
-    EventType(EPISODE_AMENDED, EpisodeAmended, "output"),
-    EventType(EPISODE_REDO, EpisodeRedo, "output"),
-    EventType(SUMMARY_CREATED, SummaryCreated, "output"),
-    EventType(SUMMARY_DELETED, SummaryDeleted, "output"),
-    EventType(CONVERSATION_UPDATED, ConversationUpdated, "output"),
-)
-"""Events on `episode.closed` are also read by the summarizer, which accepts those of older segmenters."""
+EVENTS: Mapping[str, type[Model]] = {
+    **INPUT_TYPES,
+    EPISODE_CLOSED: EpisodeClosed,
+    EPISODE_AMENDED: EpisodeAmended,
+    EPISODE_REDO: EpisodeRedo,
+    SUMMARY_CREATED: SummaryCreated,
+    SUMMARY_DELETED: SummaryDeleted,
+    CONVERSATION_UPDATED: ConversationUpdated,
+}
+"""The models of all events by CloudEvents type. Others write those of INPUT_TYPES, and Afterword the rest."""
 
 TYPE_FIELD: Schema = {
     "type": "string",
@@ -73,16 +61,17 @@ TYPE_FIELD: Schema = {
 
 def event_schemas() -> dict[str, Schema]:
     """Return the complete schema of each event, by event type."""
-    return {event.name: event_schema(event) for event in EVENTS}
+    return {name: event_schema(name) for name in EVENTS}
 
 
-def event_schema(event: EventType, ref_template: str = "#/$defs/{model}") -> Schema:
+def event_schema(name: str, ref_template: str = "#/$defs/{model}") -> Schema:
     """Return the schema of one event. `ref_template` locates the models that it refers to."""
-    mode: Literal["validation", "serialization"] = "validation" if event.direction == "input" else "serialization"
-    schema = TypeAdapter(event.model).json_schema(mode=mode, ref_template=ref_template)
-    if event.direction == "input":
+    is_input = name in INPUT_TYPES
+    mode: Literal["validation", "serialization"] = "validation" if is_input else "serialization"
+    schema = TypeAdapter(EVENTS[name]).json_schema(mode=mode, ref_template=ref_template)
+    if is_input:
         schema["properties"] = {**schema["properties"], "type": TYPE_FIELD}
-    return {"$schema": DIALECT, **untitled(schema), "title": event.name}
+    return {"$schema": DIALECT, **untitled(schema), "title": name}
 
 
 def untitled(node: Any) -> Any:
@@ -97,12 +86,12 @@ EXAMPLES: dict[str, dict[str, Any]] = orjson.loads((resources.files(__package__)
 """An example of each event; those that Afterword writes may leave out fields with a default."""
 
 
-def example(event: EventType) -> dict[str, Any]:
+def example(name: str) -> dict[str, Any]:
     """Return an example of an event as found on its topic. Events that Afterword writes have every field."""
-    given = EXAMPLES[event.name]
-    if event.direction == "input":
+    given = EXAMPLES[name]
+    if name in INPUT_TYPES:
         return given
-    written: dict[str, Any] = orjson.loads(event.model.model_validate_json(orjson.dumps(given)).to_json())
+    written: dict[str, Any] = orjson.loads(EVENTS[name].model_validate_json(orjson.dumps(given)).to_json())
     return written
 
 
@@ -218,12 +207,12 @@ def document(kafka: Kafka) -> dict[str, Any]:
                 "messages": [{"$ref": f"#/channels/{channel.name}/messages/{name}"} for name in names],
                 "bindings": {"kafka": BINDING},
             }
-    messages = {event.name: _message(event) for event in EVENTS}
+    messages = {name: _message(name) for name in EVENTS}
     schemas: dict[str, Schema] = {}
-    for event in EVENTS:
-        schema = event_schema(event, COMPONENTS)
+    for name, model in EVENTS.items():
+        schema = event_schema(name, COMPONENTS)
         schemas |= schema.pop("$defs", {})
-        schemas[event.model.__name__] = {name: value for name, value in schema.items() if name != "$schema"}
+        schemas[model.__name__] = {key: value for key, value in schema.items() if key != "$schema"}
     for name, (of, key) in CURRENT.items():
         bindings = {"kafka": {"key": _described(key), **BINDING}}
         messages[name] = {**messages[of], "name": name, "title": f"What {of} says", "bindings": bindings}
@@ -249,15 +238,15 @@ def document(kafka: Kafka) -> dict[str, Any]:
     }
 
 
-def _message(event: EventType) -> dict[str, Any]:
+def _message(name: str) -> dict[str, Any]:
     return {
-        "name": event.name,
-        "title": event.name,
+        "name": name,
+        "title": name,
         "contentType": "application/json",
         "headers": CLOUD_EVENT,
-        "payload": {"$ref": COMPONENTS.format(model=event.model.__name__)},
+        "payload": {"$ref": COMPONENTS.format(model=EVENTS[name].__name__)},
         "bindings": {"kafka": {"key": KEY, **BINDING}},
-        "examples": [{"name": "one", "payload": example(event)}],
+        "examples": [{"name": "one", "payload": example(name)}],
     }
 
 

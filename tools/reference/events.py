@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from afterword.schemas.messages import INPUT_TYPES
 from afterword.streams.settings import Settings
 from afterword.writing.contract import (
     CLOUD_EVENT,
@@ -11,7 +12,6 @@ from afterword.writing.contract import (
     DEAD_LETTER,
     EVENTS,
     Channel,
-    EventType,
     Schema,
     channels,
     event_schema,
@@ -58,7 +58,6 @@ A dead letter has the key, value and headers of the original record, and these h
 [dead letters](../how-to/dead-letters.md).
 
 """
-WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
 ID_CHARACTERS = 256
 SHORT_LINE = 170
 INTERNAL = ("episode.closed", "episode.amended", "episode.redo")
@@ -87,7 +86,7 @@ BOUNDS = {
 
 def reference(settings: Settings) -> str:
     """Return topics, headers, and every field of every event, with examples, as Markdown."""
-    schemas = {event: event_schema(event) for event in EVENTS if event.name not in INTERNAL}
+    schemas = {name: event_schema(name) for name in EVENTS if name not in INTERNAL}
     parts: dict[str, Schema] = {}
     for schema in schemas.values():
         parts |= schema.get("$defs", {})
@@ -103,7 +102,7 @@ def reference(settings: Settings) -> str:
             table(("header", "value", "meaning"), headers),
             COMMON,
             table(FIELD, (row for row in counts if row in common)),
-            *(_event(event, common) for event in EVENTS),
+            *(_event(name, common) for name in EVENTS),
             PARTS,
             *(
                 f"\n### {name}\n{parts[name].get('description', '')}\n\n{table(FIELD, _rows(parts[name]))}"
@@ -130,11 +129,12 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace(".", "").replace(" ", "-")
 
 
-def _event(event: EventType, common: set[Row]) -> str:
+def _event(event: str, common: set[Row]) -> str:
     schema = event_schema(event)
-    heading = f"\n## {event.name}\n{WRITERS[event.direction]} {schema['description']}\n\n"
-    if event.name in INTERNAL:
-        return f"{heading}Its fields are in [JSON Schema](../../schemas/generated/{event.name}.schema.json).\n"
+    writer = "You write it." if event in INPUT_TYPES else "Afterword writes it."
+    heading = f"\n## {event}\n{writer} {schema['description']}\n\n"
+    if event in INTERNAL:
+        return f"{heading}Its fields are in [JSON Schema](../../schemas/generated/{event}.schema.json).\n"
     properties, required = schema["properties"], set(schema["required"])
     optional = properties.keys() - required
     own, shared = [], []
@@ -152,9 +152,9 @@ def _event(event: EventType, common: set[Row]) -> str:
     return f"{heading}{table(FIELD, own)}\n[Common fields](#common-fields): {', '.join(shared)}.\n{_example(event)}"
 
 
-def _example(event: EventType) -> str:
+def _example(event: str) -> str:
     """Show an event on one line if it fits, else with one field per line."""
-    if event.name in NOT_SHOWN:
+    if event in NOT_SHOWN:
         return ""
     value = example(event)
     line = json.dumps(value, ensure_ascii=False)

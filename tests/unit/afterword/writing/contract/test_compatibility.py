@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.writing.contract import EVENTS, EventType, event_schema
+from afterword.schemas.messages import INPUT_TYPES
+from afterword.writing.contract import EVENTS, event_schema
 from tests.compatibility import breaking_changes
 
 RELEASED = Path(__file__).parents[5] / "schemas" / "released"
@@ -37,11 +38,11 @@ def test_a_field_that_is_removed_breaks_both(direction: Any) -> None:
     assert ".parts.n: removed" in breaking_changes(OLD, removed, direction)
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
-def test_nothing_breaks_those_who_have_the_last_release(event: EventType) -> None:
+@pytest.mark.parametrize("event", EVENTS)
+def test_nothing_breaks_those_who_have_the_last_release(event: str) -> None:
     last = max(RELEASED.iterdir(), key=lambda path: [int(part) for part in path.name.split(".")])
-    file = last / f"{event.name}.schema.json"
+    file = last / f"{event}.schema.json"
     if not file.exists():  # it is new since then
         return
     released = orjson.loads(file.read_bytes())
-    assert breaking_changes(released, event_schema(event), event.direction) == []
+    assert breaking_changes(released, event_schema(event), "input" if event in INPUT_TYPES else "output") == []
