@@ -100,7 +100,7 @@ def _parsed(data: bytes) -> Any | Malformed:
     except orjson.JSONDecodeError:
         pass
     try:
-        return json.loads(mended(data), parse_constant=lambda _: None, parse_float=_number)
+        return json.loads(mended(data).decode(), parse_constant=lambda _: None, parse_float=_number)
     except json.JSONDecodeError as error:
         return Malformed(f"not JSON at column {error.colno}")
     except UnicodeDecodeError as error:

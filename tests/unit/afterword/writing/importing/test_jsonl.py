@@ -45,6 +45,8 @@ def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
     ("bad", "reason"),
     [
         (b"secret", "not JSON at column 1"),
+        (line(content="größe").decode().encode("latin-1"), "not UTF-8 at byte "),
+        ('{"content": "secret"}'.encode("utf-16"), "not UTF-8 at byte 1"),
         (b'["secret"]', "schema_violation: not a JSON object"),
         (line(role="boss"), "schema_violation: role"),
         (line(conversation_id=7), "schema_violation: conversation_id: a string is required"),
