@@ -2,8 +2,8 @@
 
 One consumer serves all clients: it tails the topics and gives each client the new events. A client that resumes first
 gets what it missed, up to the shared consumer's position when it connected. It catches up in turns of a limited number
-of records, and each key has one turn at a time. A client that leaves more than MOST_UNREAD events unread is
-disconnected, and resumes from the last position it was sent.
+of records. A client that leaves more than MOST_UNREAD events unread is disconnected, and resumes from the last position
+it was sent.
 
 Deleted content is not sent: each summary is compared with the stored one, and again if it is sent late.
 """
@@ -17,7 +17,6 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
-from weakref import WeakValueDictionary
 
 import orjson
 import structlog
@@ -63,10 +62,10 @@ EVENTS_A_STEP = 10
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
 LATE_SECONDS = 2.0
-"""An event that waits longer than this, or follows others that took longer to read, is compared with the store anew."""
+"""An event that is sent later than this after it was read from Kafka is compared with the store again."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
-"""Concurrent catch-up turns, each with its own consumer. A key has at most one of them."""
+"""Concurrent catch-up turns, each with its own consumer."""
 RECORDS_A_TURN = 5_000
 BYTES_A_TURN = 4 * 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
@@ -114,6 +113,8 @@ class Published:
     """The event's JSON, on one line."""
     source: TopicPartition
     offset: int
+    read_at: float
+    """When it was read from Kafka, on the monotonic clock."""
 
     @property
     def at(self) -> datetime:
@@ -146,8 +147,6 @@ class StreamFilter:
     kinds: frozenset[str]
     conversation_id: str | None = None
     user_id: str | None = None
-    key_id: str = ""
-    """Name of the key; a key has one catch-up turn at a time."""
 
     def may_have(self, kind: str, conversation_id: str, owner: EventOwner | None) -> bool:
         """Return whether an event is for this client. A value of None is unknown and fits every client."""
@@ -167,24 +166,20 @@ class Unread:
 
     def __init__(self) -> None:
         self._events: list[Published] = []
-        self._since = 0.0
         self._news = asyncio.Event()
         self.has_overflowed = False
 
     def add(self, events: Sequence[Published]) -> None:
-        if not self._events:
-            self._since = time.monotonic()
         self._events.extend(events)
         if len(self._events) > MOST_UNREAD:
             self.has_overflowed = True
             self._events.clear()
         self._news.set()
 
-    def take(self) -> tuple[Sequence[Published], float]:
-        """Return the events, and when the first of them was compared with the store."""
+    def take(self) -> Sequence[Published]:
         taken, self._events = self._events, []
         self._news.clear()
-        return taken, self._since
+        return taken
 
     async def wait(self) -> None:
         """Wait for events, at most for TICK_SECONDS."""
@@ -206,7 +201,6 @@ class Feed:
         self._clients: set[Unread] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
         self._turns = asyncio.Semaphore(CATCHING_UP)
-        self._turn_of_key: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._interrupted = False
 
     async def run(self) -> None:
@@ -214,14 +208,11 @@ class Feed:
         while True:
             try:
                 await self._read()
-            except (BrokerUnavailable, ConfigurationError, KafkaError) as error:
-                await self._interrupt(error)
-
-    async def _interrupt(self, error: Exception) -> None:
-        if not self._interrupted:
-            log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
-        self._interrupted = True
-        await asyncio.sleep(WAIT_SECONDS)
+            except (BrokerUnavailable, ConfigurationError, KafkaError, StoreUnavailable) as error:
+                if not self._interrupted:
+                    log.warning("feed_interrupted", stage="serve", error_type=type(error).__name__)
+                self._interrupted = True
+                await asyncio.sleep(WAIT_SECONDS)
 
     @property
     def running(self) -> bool:
@@ -252,10 +243,7 @@ class Feed:
             while _behind(at, here):
                 yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
             while not unread.has_overflowed:
-                new, compared_at = unread.take()
-                events = await self._filtered(new, wanted, since)
-                is_late = time.monotonic() - compared_at > LATE_SECONDS
-                yield Batch(await self.still_there(events) if is_late else events)
+                yield Batch(await self._filtered(unread.take(), wanted, since))
                 await unread.wait()
         finally:
             self._clients.discard(unread)
@@ -273,22 +261,19 @@ class Feed:
         return found
 
     async def _read(self) -> None:
-        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
+        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError, StoreUnavailable."""
         await require_topics(self._kafka, *self.topics)  # a missing topic would never get partitions
-        async with (
-            open_log(self._kafka) as reading,
-            reading.reader(*self.topics) as consumer,
-        ):
+        async with open_log(self._kafka) as reading, reading.reader(*self.topics) as consumer:
             if not self._offsets:
                 await consumer.seek_to_end()
                 self._offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
             for tp in consumer.assignment():
                 consumer.seek(tp, self._offsets.setdefault(tp, 0))
-            self._interrupted, heard_at = False, time.monotonic()
+            heard_at = float("-inf")  # without records, Kafka is asked at once
             while True:
                 found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
                 for records in found.values():
-                    await self._hand_out_once_possible(records)
+                    await self.hand_out(records)
                 if found:
                     self._interrupted, heard_at = False, time.monotonic()
                 elif time.monotonic() - heard_at >= QUIET_SECONDS:
@@ -300,13 +285,6 @@ class Feed:
                     except (TimeoutError, KafkaError):
                         self._interrupted = True
                     heard_at = time.monotonic()
-
-    async def _hand_out_once_possible(self, records: Sequence[ConsumerRecord]) -> None:
-        while True:
-            try:
-                return await self.hand_out(records)
-            except StoreUnavailable as error:
-                await self._interrupt(error)
 
     async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
         """Hand a partition's next records out to the clients.
@@ -371,7 +349,8 @@ class Feed:
             if len(self._users) > KNOWN_CONVERSATIONS:
                 self._users.popitem(last=False)
         source = TopicPartition(record.topic, record.partition)
-        return Published(position_id(self.topics, at), self._kinds[record.topic], found, data, source, record.offset)
+        kind, position = self._kinds[record.topic], position_id(self.topics, at)
+        return Published(position, kind, found, data, source, record.offset, time.monotonic())
 
     def _is_for(self, wanted: StreamFilter, published: Published) -> bool:
         event = published.event
@@ -394,13 +373,7 @@ class Feed:
         """
         found: list[Published] = []
         left, size = RECORDS_A_TURN, 0
-        mine = self._turn_of_key.setdefault(wanted.key_id, asyncio.Lock())
-        async with (
-            mine,
-            self._turns,
-            open_log(self._kafka) as reading,
-            reading.reader(*self.topics) as consumer,
-        ):
+        async with self._turns, open_log(self._kafka) as reading, reading.reader(*self.topics) as consumer:
             behind = _behind(at, here)
             first = await consumer.beginning_offsets(list(behind))
             consumer.assign(list(behind))
@@ -531,9 +504,7 @@ async def stream_events(
         await require_own(services.memory, principal, {wanted.conversation_id})
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
-    asked = StreamFilter(
-        principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id, principal.key_id
-    )
+    asked = StreamFilter(principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id)
     return EventStream(request, principal, lines_of(feed, asked, since))
 
 
@@ -546,9 +517,8 @@ async def lines_of(
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
-            began = time.monotonic()
             for event in batch.events:
-                if time.monotonic() - began > LATE_SECONDS and not await feed.still_there([event]):
-                    continue  # it was deleted while the client read the events before it
+                if time.monotonic() - event.read_at > LATE_SECONDS and not await feed.still_there([event]):
+                    continue  # it was deleted while it waited for the client
                 yield ServerSentEvent(event.data, event=event.kind, id=event.position)
             yield ServerSentEvent(id=batch.position, comment="so far") if batch.position else None

@@ -80,7 +80,7 @@ async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse
 async def stream_live(request: Request, principal: ReadingVisitor) -> EventStream:
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     feed = services_of(request).feed
-    wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
+    wanted = StreamFilter(principal.owner, frozenset(ALL))
     return EventStream(request, principal, live_parts(feed, wanted))
 
 
@@ -97,8 +97,7 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
             events = sorted([*events, *batch.events], key=lambda event: event.at)[-SHOWN_AT_ONCE:]
             if batch.position:  # there may be more of the past
                 continue
-            if part == "history":  # some of it may have been deleted since it was read
-                events = await feed.still_there(events)
+            events = await feed.still_there(events)  # some may have been deleted since they were read
             if events or part == "history":
                 yield ServerSentEvent(fragment("live_entries.html", entries=events[::-1]), event=part)
             yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")

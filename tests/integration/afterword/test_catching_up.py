@@ -20,7 +20,7 @@ from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 from tests.samples import a_summary
 
-OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}), key_id="k1")
+OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}))
 FOREIGN = 2 * RECORDS_A_TURN
 LONGEST_BLOCK_SECONDS = 0.5
 """CPU time. The promise is 0.05 s; a slow machine needs more."""

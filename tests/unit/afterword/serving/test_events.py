@@ -5,7 +5,6 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -256,41 +255,7 @@ async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: Epi
     assert [event.kind for event in found] == kinds
 
 
-async def test_a_client_that_reads_late_is_not_sent_a_text_deleted_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    feeding, now = Feeding(), 0.0
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
-    late = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
-    await anext(late)
-    await feeding.summary(1)
-    await feeding.summary(2)
-    feeding.stored["c1:1"] = EpisodeVersion(1, "deleted")
-    now += LATE_SECONDS + 0.1
-    assert [event.event.ordinal for event in (await anext(late)).events] == [2]
-    await late.aclose()
-
-
-async def test_a_client_that_caught_up_for_long_is_not_sent_a_text_deleted_since(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    feeding, now = Feeding(), 0.0
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
-    await feeding.summary(1)
-
-    async def missed(_: StreamFilter, at: dict[TopicPartition, int], here: Mapping[TopicPartition, int]) -> list[Any]:
-        nonlocal now
-        at |= here
-        await feeding.summary(2)
-        now += 60
-        feeding.stored["c1:2"] = EpisodeVersion(1, "deleted")
-        return []
-
-    monkeypatch.setattr(feeding.feed, "_missed", missed)
-    behind = feeding.feed.follow(EVERYTHING, {})
-    assert [(await anext(behind)).events for _ in range(2)] == [[], []]
-    await behind.aclose()
-
-
-async def test_a_text_deleted_while_a_client_read_the_events_before_it_is_not_sent(
+async def test_a_text_that_was_deleted_before_a_late_client_reads_it_is_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feeding, now = Feeding(), 0.0
@@ -321,14 +286,12 @@ class Topic:
     """A log whose consumer returns one summary and then nothing."""
 
     def __init__(self) -> None:
-        self.opened = 0
         self._source = TopicPartition("summary.created", 0)
         self._record = ConsumerRecord("summary.created", 0, 0, 0, 0, b"c1", a_summary(1).to_json(), None, 0, 0, [])
         self._at = 0
 
     @asynccontextmanager
     async def opening(self, *_: object) -> AsyncGenerator["Topic", None]:
-        self.opened += 1
         yield self
 
     reader = opening
@@ -350,7 +313,9 @@ async def no_check(*_: object) -> None:
     pass
 
 
-async def test_while_the_store_is_away_the_consumer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_sent_once_the_store_is_back_and_its_outage_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     feeding, topic, attempts = Feeding(), Topic(), 0
 
     async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
@@ -375,7 +340,6 @@ async def test_while_the_store_is_away_the_consumer_is_kept(monkeypatch: pytest.
         with suppress(asyncio.CancelledError):
             await one
     assert [entry["event"] for entry in logs] == ["feed_interrupted"], "once for two failures"
-    assert topic.opened == 2, "the log and its reader, once each"
     assert feeding.feed.running
 
 
@@ -400,26 +364,6 @@ async def test_what_could_not_be_compared_with_the_store_is_read_again() -> None
     task.cancel()
     assert [event.event.ordinal for event in found] == [1]
     assert feeding.feed.offsets[source] == 1
-
-
-async def test_a_key_has_one_turn_at_a_time_to_catch_up_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    feeding, opened = Feeding(), 0
-
-    @asynccontextmanager
-    async def open_log(_: Kafka) -> AsyncGenerator[None, None]:
-        nonlocal opened
-        opened += 1
-        await asyncio.Event().wait()
-        yield
-
-    monkeypatch.setattr(events, "open_log", open_log)
-    await feeding.summary(1)
-    behind = [feeding.feed.follow(replace(EVERYTHING, key_id=key), {}) for key in "aaaaabc"]
-    tasks = [asyncio.ensure_future(anext(one)) for one in behind]
-    await settled()
-    assert opened == 3
-    for task in tasks:
-        task.cancel()
 
 
 async def test_records_that_are_no_events_are_passed_over() -> None:

@@ -679,7 +679,7 @@ def test_live_counts_what_the_llm_took() -> None:
 def summarized(ordinal: int, **fields: Any) -> Published:
     summary = a_summary(ordinal, **fields)
     where = TopicPartition("summary.created", 0)
-    return Published("p", SUMMARY_CREATED, summary, summary.model_dump_json(), where, ordinal)
+    return Published("p", SUMMARY_CREATED, summary, summary.model_dump_json(), where, ordinal, 0.0)
 
 
 async def test_health_says_what_is_away(served_away: Served) -> None:
