@@ -166,22 +166,13 @@ class MessageInContext(Model):
     after: tuple[MessageCreated, ...]
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-async def by_words(text: str) -> Dense | None:  # noqa: ARG001 – the signature of an Embed
-    """Return no vector, so that a search compares words alone."""
-    return None
-
-
 class Memory:
     """Reads conversations and their episodes, and searches them. Close it, or use it with `async with`.
 
-    `search` queries the index, and `embed` makes the vectors of queries. `keep_recent` is how many last messages
-    `context` returns by default. `reranking` is the last stage of `recall`, if any. `zone` and `now` determine what
-    words such as "yesterday" in a query mean. `tracer` makes a span for each `recall`. All methods raise
-    StoreUnavailable, and ValueError for a number out of bounds.
+    `search` queries the index, and `embed` makes the vectors of queries; without it, only words count. `keep_recent` is
+    how many last messages `context` returns by default. `reranking` is the last stage of `recall`, if any. `zone` and
+    `now` determine what words such as "yesterday" in a query mean. `tracer` makes a span for each `recall`. All methods
+    raise StoreUnavailable, and ValueError for a number out of bounds.
     """
 
     def __init__(
@@ -190,11 +181,11 @@ class Memory:
         messages: MessageArchive,
         search: "Search",
         *,
-        embed: Embed = by_words,
+        embed: Embed | None = None,
         keep_recent: int = KEEP_RECENT,
         reranking: "Reranking | None" = None,
         zone: tzinfo = UTC,
-        now: Callable[[], datetime] = utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         tracer: Tracer | None = None,
         closing: tuple[Close, ...] = (),
     ) -> None:

@@ -73,7 +73,7 @@ class EpisodeSearch:
     episodes: EpisodeStore
     archive: MessageArchive
     search: Search
-    embed: Embed
+    embed: Embed | None
     reranking: Reranking | None
     zone: tzinfo
     now: Callable[[], datetime]
@@ -82,7 +82,7 @@ class EpisodeSearch:
         """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
         # in a thread, because it is CPU-bound
         asked = await asyncio.to_thread(asked_time, query.text, self.now(), self.zone)
-        vector = await self.embed(query.text)
+        vector = await self.embed(query.text) if self.embed else None
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]

@@ -13,8 +13,9 @@ from afterword.reading.reranking import Reranking
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import RerankerSettings
 
-Form = Literal["cohere_v1", "cohere_v2", "jina", "vllm", "voyage"]
-FORMS: tuple[Form, ...] = ("cohere_v1", "cohere_v2", "jina", "vllm", "voyage")
+Form = Literal["cohere", "voyage"]
+FORMS: tuple[Form, ...] = ("cohere", "voyage")
+"""Forms of answers. Jina's and vLLM's are Cohere's."""
 MODEL = "a-reranker"
 KEY = "key-of-the-reranker"
 
@@ -60,7 +61,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class RerankServer:
     """Records requests in order; `answer` replaces the ranking and may be changed at any time."""
 
-    def __init__(self, form: Form = "cohere_v2") -> None:
+    def __init__(self, form: Form = "cohere") -> None:
         self.form = form
         self.answer: Answer | None = None
         self.requests: list[dict[str, Any]] = []
@@ -88,20 +89,18 @@ class RerankServer:
         return web.json_response(_ranking(self.form, body))
 
 
-def _ranking(form: Form, body: dict[str, Any]) -> Any:
-    documents = body["documents"]
-    scores = {index: shared_words(body["query"], text) for index, text in enumerate(documents)}
-    best = sorted(scores, key=lambda index: -scores[index])[: body.get("top_n")]
+def _ranking(form: Form, body: dict[str, Any]) -> dict[str, Any]:
+    scores = {index: shared_words(body["query"], text) for index, text in enumerate(body["documents"])}
+    best = sorted(scores, key=lambda index: -scores[index])[: body["top_n"]]
     assert body["model"] == MODEL
-    named = [{"index": index, "relevance_score": scores[index]} for index in best]
-    shown = [{**one, "document": {"text": documents[one["index"]]}} for one in named]
-    return {
-        "cohere_v1": {"id": "a", "results": named, "meta": {"api_version": {"version": "1"}}},
-        "cohere_v2": {"id": "a", "results": named, "meta": {"billed_units": {"search_units": 1}}},
-        "jina": {"model": MODEL, "usage": {"total_tokens": 9}, "results": shown},
-        "vllm": {"id": "rerank-a", "model": MODEL, "usage": {"total_tokens": 9}, "results": shown},
-        "voyage": {"object": "list", "data": named, "model": MODEL, "usage": {"total_tokens": 9}},
-    }[form]
+    if form == "voyage":
+        data = [{"index": index, "relevance_score": scores[index]} for index in best]
+        return {"object": "list", "data": data, "model": MODEL, "usage": {"total_tokens": 9}}
+    shown = [
+        {"index": index, "relevance_score": scores[index], "document": {"text": body["documents"][index]}}
+        for index in best
+    ]
+    return {"id": "a", "results": shown, "meta": {"billed_units": {"search_units": 1}}}
 
 
 def says(body: bytes, status: int = 200, **headers: str) -> Answer:
@@ -120,7 +119,7 @@ def scores(*given: tuple[object, object]) -> bytes:
 
 
 @asynccontextmanager
-async def reranking(form: Form = "cohere_v2") -> AsyncIterator[RerankServer]:
+async def reranking(form: Form = "cohere") -> AsyncIterator[RerankServer]:
     server = RerankServer(form)
     await server.start()
     try:
