@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 from opentelemetry.trace import NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -52,7 +51,7 @@ class WrittenAt(NamedTuple):
     offset: int
 
 
-class Producer(AbstractAsyncContextManager["Producer"]):
+class Producer:
     """Sends typed messages, each with its conversation's key and to its partition:
 
         async with Producer(bootstrap_servers="kafka:9092") as producer:
@@ -107,9 +106,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         self._failure = None
         return self
 
-    async def __aexit__(
-        self, error: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
         """Wait for all acknowledgements. Raises: BrokerUnavailable, unless the block ended with an error."""
         async with self._running:
             if error is None:
