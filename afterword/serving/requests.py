@@ -8,7 +8,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,15 +39,13 @@ JSON = "application/json"
 BODY_SECONDS = 30.0
 """The body of a request must arrive within this time."""
 SMALL_BYTES: Final = 64 * 1024
-"""Bodies up to this size are parsed at once. It is also the limit for routes whose bodies carry no message texts."""
+"""Upper limit for a body that carries no message texts."""
 MOST_BYTES: Final = 8_000_000
 """Upper limit for a body."""
 MOST_VALUES: Final = 100_000
 """Upper limit for the values in a body. Messages have a few each, but 7 MB could hold 800,000 unknown fields and take a
 second to parse."""
 STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re.DOTALL)
-PARSER: Final = ThreadPoolExecutor(1, "parser")
-"""Parses large bodies one at a time, so that the event loop gets its turn in between."""
 B = TypeVar("B", bound=BaseModel)
 K = TypeVar("K")
 T = TypeVar("T")
@@ -130,10 +127,7 @@ def body_of(model: type[B], most: int = MOST_BYTES) -> Any:
     """
 
     async def read(request: Request) -> B:
-        content = await read_json(request, most)
-        if len(content) <= SMALL_BYTES:
-            return _validated(model, content)
-        return await asyncio.get_running_loop().run_in_executor(PARSER, _validated, model, content)
+        return _validated(model, await read_json(request, most))
 
     return Depends(read)
 
@@ -157,9 +151,7 @@ async def read_json(request: Request, most: int = MOST_BYTES) -> bytes:
     if media_type != JSON:  # a form on another site cannot send this type without a preflight request
         raise HTTPException(415)
     content = await read_body(request, most)
-    if content.count(b",") >= MOST_VALUES and await asyncio.get_running_loop().run_in_executor(
-        PARSER, has_too_many_values, content
-    ):
+    if content.count(b",") >= MOST_VALUES and has_too_many_values(content):
         raise RequestInvalid(problems=[("body", f"has more than {MOST_VALUES:,} values")])
     return content
 
