@@ -65,7 +65,8 @@ class NewMessage(MessageCreated):
     model_config = ConfigDict(extra="forbid")
 
     user_id: PartyId = ""
-    """User of the conversation, also on assistant messages. Defaults to the key's user if it is bound to one."""
+    """User of the conversation, also on assistant messages. Defaults to the key's user if it is bound to one, and is
+    otherwise required."""
 
 
 class MessagesBody(Model):
@@ -204,7 +205,12 @@ async def _change(request: Request, principal: Principal, event: InputEvent) -> 
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
-    """Return the message with the key's tenant and user. Raises: NotPermitted if it names others."""
+    """Return the message with the key's tenant and user.
+
+    Raises: NotPermitted if it names others, RequestInvalid if neither names a user.
+    """
+    if principal.user_id is ANYONE and "user_id" not in message.model_fields_set:
+        raise RequestInvalid(problems=[("body.messages", "must each have a user_id")])
     user_id = message.user_id if principal.user_id is ANYONE else principal.user(message.user_id or None)
     owner = {"tenant_id": principal.tenant(message.tenant_id), "user_id": user_id}
     return MessageCreated.model_construct(**{**dict(message), **owner})

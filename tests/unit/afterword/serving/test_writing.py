@@ -106,6 +106,16 @@ async def test_a_message_that_no_worker_takes_is_refused(change: dict[str, Any],
         assert served.broker.records == []
 
 
+async def test_a_message_says_whose_it_is_unless_the_key_does() -> None:
+    async with serving() as served:
+        bare = {name: value for name, value in MESSAGE.items() if name != "user_id"}
+        answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE, bare]})
+        assert (answer.status_code, answer.json()["problems"][0]["problem"]) == (422, "must each have a user_id")
+        assert served.broker.records == []
+        nobody = {**MESSAGE, "user_id": ""}  # as on the topic, where it may be empty
+        assert (await served.client.post(MESSAGES, json={"messages": [nobody]})).status_code == 202
+
+
 @pytest.mark.parametrize("messages", [[], [MESSAGE] * 1001, MESSAGE, None])
 async def test_a_batch_has_1_to_1000_messages(messages: Any) -> None:
     async with serving() as served:
