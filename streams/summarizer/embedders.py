@@ -19,8 +19,7 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     StoreUnavailable,
 )
-from afterword.streams.settings import LOCAL_EMBEDDER, Redaction, variable
-from afterword.streams.settings import EmbedderSettings as EmbedderSettings
+from afterword.streams.settings import LOCAL_EMBEDDER, EmbedderSettings, Redaction, variable
 from afterword.streams.stores.index import Dense
 from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer.retrying import PromptRefusals, retrying

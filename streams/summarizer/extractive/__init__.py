@@ -55,8 +55,8 @@ def summarize(
     language = ENGLISH if detected == UNDETERMINED else detected
     terms = cache(_terms_of(language))  # title and texts compare the same sentences
     turns = turns_of(episode.messages, terms)
-    told = Told(exchanges_of(turns, terms), terms)
-    short = told.text(SHORT_CHARACTERS)
+    ranked = RankedExchanges(exchanges_of(turns, terms), terms)
+    short = ranked.text(SHORT_CHARACTERS)
     told_so_far = previous_rolling if short in previous_rolling else f"{previous_rolling}\n{short}"
     rolling = condense(told_so_far, rolling_tokens)
     visible = (strip_control_tokens(message.content).strip() for message in episode.messages)
@@ -64,12 +64,12 @@ def summarize(
     return Texts(
         title=title_of(turns, language) or cut_at_word(beginning, TITLE_CHARACTERS),
         short_summary=short or cut_at_word(beginning, SHORT_CHARACTERS),
-        long_summary=told.text(long_characters) or cut_at_word(beginning, long_characters),
+        long_summary=ranked.text(long_characters) or cut_at_word(beginning, long_characters),
         rolling_summary=rolling or cut_to_tokens(cut_at_word(beginning, long_characters), rolling_tokens),
     )
 
 
-class Told:
+class RankedExchanges:
     """The exchanges of an episode, ranked by how much they tell."""
 
     def __init__(self, exchanges: Sequence[Exchange], terms: Terms) -> None:
