@@ -37,7 +37,7 @@ from afterword.schemas import (
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
-from afterword.streams.errors import AfterwordError, ProviderError
+from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.steps import PUBLISH, MemoryOperation, StepRunner
 from afterword.streams.stores.episodes import (
@@ -85,10 +85,6 @@ Publish = Callable[[Event], Awaitable[None]]
 E = TypeVar("E", bound=Episode)
 
 log = structlog.get_logger()
-
-
-class NotRedone(AfterwordError):
-    """the summary stays as it is: its messages are not in the archive"""
 
 
 @dataclass(frozen=True)
@@ -288,7 +284,7 @@ class Reconciler:
         assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
         try:
             if task.redo is not None and read.expired:
-                raise NotRedone
+                raise ProviderError(problem="the messages of the episode are not in the archive")
             episode = of_event(task.closed, read) if task.closed else of_stored(existing(stored), read)
             history = history or await self._conversations.history(scope, episode.ordinal)
             request = history.request(episode, wants_rolling=task.closed is not None and not history.is_covered)
@@ -298,7 +294,7 @@ class Reconciler:
                 answer = await self._summarizer.summarize_without_fallback(request)
                 if answer.quality.source != "llm":
                     raise ProviderError(problem="no LLM is configured")
-        except (NotRedone, ProviderError) as error:  # any other request is repeated until it succeeds
+        except ProviderError as error:  # any other request is repeated until it succeeds
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
             return self._postponed(existing(stored), error), None
         made = self._stored(stored, episode, answer, read.inputs, task)
@@ -369,13 +365,12 @@ class Reconciler:
         )
         return DeletedEpisode(deletion, *identity(stored, task.closed), task.cause, read.inputs)
 
-    def _postponed(self, stored: StoredEpisode, error: Exception) -> StoredEpisode:
+    def _postponed(self, stored: StoredEpisode, error: ProviderError) -> StoredEpisode:
         """Return the episode after a failed attempt.
 
         The attempt is counted, so that no other worker stores the result of the same attempt.
         """
-        is_unusable = isinstance(error, ProviderError) and not isinstance(error, TRANSIENT)
-        attempt, unusable = stored.attempt + 1, stored.unusable + is_unusable
+        attempt, unusable = stored.attempt + 1, stored.unusable + (not isinstance(error, TRANSIENT))
         is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
         due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
         return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at)
