@@ -193,10 +193,10 @@ async def test_old_keys_serve_while_the_issuer_is_away_and_none_is_503(issuer: I
 
 
 async def test_an_issuer_that_does_not_answer_is_away(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "TIMEOUT_SECONDS", 0.2)
     clock = Clock()
     found = holders(issuer, clock)
     await found.principal(signed())
+    monkeypatch.setattr(tokens, "TIMEOUT_SECONDS", 0.2)
     issuer.silent = True
     clock.now = FRESH_SECONDS + 1
     assert (await found.principal(signed())).user_id == "u1"
