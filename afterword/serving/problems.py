@@ -94,30 +94,24 @@ class ProblemDocument(BaseModel):
     problems: list[FieldProblem] = Field([], description="Faults of the request, of a status 422.")
 
 
-STATUS: tuple[tuple[type[Exception], int], ...] = (
-    (Unauthenticated, 401),
-    (NotPermitted, 403),
-    (NotFound, 404),
-    (RequestInvalid, 422),
-    (RequestValidationError, 422),
-    (CursorInvalid, 422),
-    (PositionInvalid, 422),
-    (OwnerMissing, 422),
-    (TooManyRequests, 429),
-    (TooManyStreams, 429),
-    (StoreUnavailable, 503),
-    (BrokerUnavailable, 503),
-    (KafkaError, 503),
-    (ConfigurationError, 503),
+KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
+    (Unauthenticated, 401, ""),
+    (NotPermitted, 403, ""),
+    (NotFound, 404, ""),
+    (RequestInvalid, 422, ""),
+    (RequestValidationError, 422, ""),
+    (CursorInvalid, 422, ""),
+    (PositionInvalid, 422, ""),
+    (OwnerMissing, 422, ""),
+    (TooManyRequests, 429, ""),
+    (TooManyStreams, 429, ""),
+    (StoreUnavailable, 503, "a store cannot be reached"),
+    (BrokerUnavailable, 503, "Kafka cannot be reached"),
+    (KafkaError, 503, "Kafka cannot be reached"),
+    (ConfigurationError, 503, "the server's configuration does not match its backends"),
 )
-"""HTTP statuses of errors. The first match applies, and any other error is a 500."""
-AWAY = {
-    StoreUnavailable: "a store cannot be reached",
-    BrokerUnavailable: "Kafka cannot be reached",
-    KafkaError: "Kafka cannot be reached",
-    ConfigurationError: "the server's configuration does not match its backends",
-}
-"""Details that replace texts that would name addresses; those are only logged."""
+"""HTTP statuses of errors, and details that replace texts that would name addresses. The first match applies, and any
+other error is a 500."""
 
 TITLES = {
     **{int(status): status.phrase for status in HTTPStatus},
@@ -168,33 +162,29 @@ def problems_of(error: ValidationError | RequestValidationError, place: str = ""
     ]
 
 
-def status_of(error: Exception) -> int:
-    if isinstance(error, HTTPException):
-        return error.status_code
-    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-
-
-def explained(error: AfterwordError) -> tuple[int, str]:
+def explained(error: Exception) -> tuple[int, str]:
     """Return an error's status and the detail for the client.
 
     Errors that are not the client's fault are logged in full.
     """
-    status = status_of(error)
-    detail = next((text for kind, text in AWAY.items() if isinstance(error, kind)), str(error))
+    if isinstance(error, HTTPException):
+        return error.status_code, TITLES.get(error.status_code, "Error").lower()
+    kinds = ((status, detail) for kind, status, detail in KNOWN if isinstance(error, kind))
+    status, detail = next(kinds, (500, FAILED))
     if status >= 500:
-        log.warning("request_failed", stage="serve", error_type=error.error_type, problem=str(error))
-    return status, detail if status != 500 else FAILED
+        error_type = error.error_type if isinstance(error, AfterwordError) else type(error).__name__
+        log.warning("request_failed", stage="serve", error_type=error_type, problem=str(error))
+    return status, detail or str(error)
 
 
 async def show_error(_: Request, error: Exception) -> Response:
     """Answer one of our errors, invalid parameters, or what the framework refuses, such as an unknown path."""
-    if isinstance(error, HTTPException):
-        phrase = TITLES.get(error.status_code, "Error").lower()
-        return problem_response(error.status_code, phrase.replace(" ", "_"), phrase, headers=error.headers)
     if isinstance(error, RequestValidationError):
         error = RequestInvalid(problems=problems_of(error))
-    assert isinstance(error, AfterwordError)  # noqa: S101 – the handler is registered for these classes
     status, detail = explained(error)
+    if isinstance(error, HTTPException):
+        return problem_response(status, detail.replace(" ", "_"), detail, headers=error.headers)
+    assert isinstance(error, AfterwordError)  # noqa: S101 – the handler is registered for these classes
     headers: dict[str, str] = {}
     if status in (429, 503):
         headers["Retry-After"] = str(getattr(error, "retry_after", RETRY_SECONDS))

@@ -25,7 +25,7 @@ from afterword.schemas import CloseReason, SummaryCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
-from afterword.serving.problems import AWAY, RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, status_of
+from afterword.serving.problems import RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, explained
 from afterword.serving.requests import services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.episodes import Revision, revisions_until
@@ -258,15 +258,14 @@ def error_page(request: Request, error: Exception) -> Response:
         if is_part or request.method != "GET":
             return Response(status_code=401, headers={"HX-Redirect": SIGN_IN})
         return see_other(SIGN_IN)
-    status = status_of(error)
-    away = next((text for kind, text in AWAY.items() if isinstance(error, kind)), "")
+    status, detail = explained(error)
     given: dict[str, Any] = {
         "title": TITLES.get(status, "Error"),
-        "message": f"{away[0].upper()}{away[1:]}." if away else MESSAGES.get(status, "Something went wrong."),
+        "message": MESSAGES.get(status, f"{detail[0].upper()}{detail[1:]}."),
         "problems": error.problems if isinstance(error, RequestInvalid) else (),
         "again": request.method == "GET" and status == 503,
     }
-    template = "problem_part.html" if is_part and not request.headers.get("hx-boosted") else "problem.html"
+    template = "problem_part.html" if is_part else "problem.html"
     answer = html_page(request, template, code=status, status=status, **given)
     if status == 503:
         answer.headers["Retry-After"] = str(RETRY_SECONDS)

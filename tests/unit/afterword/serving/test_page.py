@@ -16,6 +16,7 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from pydantic import SecretStr
 from starlette.requests import Request
+from structlog.testing import capture_logs
 
 from afterword.operating.dlq import DeadLetterCounts
 from afterword.operating.receipt import Receipt
@@ -41,6 +42,7 @@ from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
 from afterword.serving.principal import Principal, is_still_admitted, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.serving.requests import SharedRead
+from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka, Llm, Settings
 from afterword.streams.stores.episodes import UsageTotals
 from tests.blocking import MOST_SHARE, blocking
@@ -480,6 +482,21 @@ async def test_without_a_key_no_screen_is_shown_and_no_form_read(method: str, pa
 
 def test_all_screens_are_guarded() -> None:
     assert len(guarded()) > 20
+
+
+async def test_the_page_says_that_a_store_is_away_and_the_log_says_which() -> None:
+    async with serving() as served:
+
+        async def away(*_: Any, **__: Any) -> None:
+            raise StoreUnavailable(store="mongodb at db.internal:27017", problem="AutoReconnect")
+
+        served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # a store that fails
+        with capture_logs() as logs:
+            answer = await served.client.get("/conversation?id=c1")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert "A store cannot be reached." in answer.text
+        assert "internal" not in answer.text
+        assert [(one["event"], "db.internal" in one["problem"]) for one in logs] == [("request_failed", True)]
 
 
 async def test_the_cookie_is_for_encrypted_connections_elsewhere() -> None:
