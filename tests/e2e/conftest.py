@@ -32,12 +32,13 @@ def quiet_clients() -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest_asyncio.fixture
-async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings]) -> Settings:
     """Use timeouts as short as Kafka allows, so that failures are noticed during a test."""
-    settings = make_settings(
-        kafka={"partitions": 4, "session_timeout_seconds": 6},
-        drain_seconds=10,
-    )
+    return make_settings(kafka={"partitions": 4, "session_timeout_seconds": 6}, drain_seconds=10)
+
+
+@pytest_asyncio.fixture
+async def deployment(settings: Settings, tmp_path: Path) -> AsyncIterator[Deployment]:
     async with deployed(settings, tmp_path) as ready:
         yield ready

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,7 +12,7 @@ from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.segmenter.state import CONVERSATIONS, State, decode_state, record_key
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.deployment import Deployment
 from tests.waiting import until
 
 FACTS = ("The flight to Rome is on Monday.", "The hotel is booked for three nights.", "My passport is N4471902.")
@@ -28,17 +27,12 @@ def message(conversation: str, number: int, content: str) -> MessageCreated:
     )
 
 
-@pytest_asyncio.fixture
-async def deployment(
-    make_settings: Callable[..., Settings], tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[Deployment]:
-    """Make the deployment with short retries. Tests may pass settings of episodes."""
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings], request: pytest.FixtureRequest) -> Settings:
+    """Retries are short. Tests may pass settings of episodes."""
     episodes = getattr(request, "param", {})
-    settings = make_settings(
-        kafka={"partitions": 4}, retry={"first_delay_seconds": 0.5}, drain_seconds=10, episodes=episodes
-    )
-    async with deployed(settings, tmp_path) as ready:
-        yield ready
+    retry = {"first_delay_seconds": 0.5}
+    return make_settings(kafka={"partitions": 4}, retry=retry, drain_seconds=10, episodes=episodes)
 
 
 @pytest_asyncio.fixture
@@ -149,7 +143,7 @@ async def until_forgotten(deployment: Deployment, conversation: str, stub: State
         await until(is_left)
 
 
-@pytest.mark.parametrize("deployment", [{"forget_after_days": 3 / 86_400, "overlap": 2}], indirect=True)
+@pytest.mark.parametrize("settings", [{"forget_after_days": 3 / 86_400, "overlap": 2}], indirect=True)
 async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_changed(
     deployment: Deployment, events: Events
 ) -> None:

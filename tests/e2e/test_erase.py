@@ -26,11 +26,14 @@ pytestmark = pytest.mark.nightly
 TENANT = "acme"
 
 
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings]) -> Settings:
+    retry = {"first_delay_seconds": 0.5}
+    return make_settings(kafka={"partitions": 2}, retry=retry, drain_seconds=10, episodes={"overlap": 1})
+
+
 @pytest_asyncio.fixture
-async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
-    settings = make_settings(
-        kafka={"partitions": 2}, retry={"first_delay_seconds": 0.5}, drain_seconds=10, episodes={"overlap": 1}
-    )
+async def deployment(settings: Settings, tmp_path: Path) -> AsyncIterator[Deployment]:
     async with deployed(settings, tmp_path) as ready:
         for role in ROLES:
             ready.start(role)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.e2e.faults.short import report, serving, short_run
+from tests.e2e.faults.short import report, servers_for, serving, short_run
 from tests.e2e.faults.world import Servers
 
 # a minute each where nothing else runs, ten on a busy machine
@@ -22,5 +22,13 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 @pytest.mark.parametrize("company", ["workers", "ingest", "stores", "servers", "clocks"])
 async def test_nothing_is_lost_or_made_twice_whatever_fails(company: str, servers: Servers, tmp_path: Path) -> None:
     result = await short_run(company, servers, tmp_path)
+    assert result.clean, report(result)
+    assert all(fault.injected for fault in result.faults)
+
+
+@pytest.mark.parametrize("company", ["members", "cluster"])
+async def test_nothing_is_lost_or_made_twice_whoever_comes_and_goes(company: str, tmp_path: Path) -> None:
+    async with servers_for(company, tmp_path / "stack") as servers:
+        result = await short_run(company, servers, tmp_path)
     assert result.clean, report(result)
     assert all(fault.injected for fault in result.faults)

@@ -1,10 +1,9 @@
 """With redaction everywhere, on the real processes, originals are only in `messages`."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword import Memory, MessageCreated, Producer
@@ -12,7 +11,7 @@ from afterword.local.dev import ROLES
 from afterword.streams.kafka.clients import client_options, running_producer
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
-from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.deployment import Deployment
 from tests.stored import stored
 from tests.waiting import until
 
@@ -21,11 +20,9 @@ pytestmark = pytest.mark.nightly
 NEEDLE = "ann.needle@example.com"
 
 
-@pytest_asyncio.fixture
-async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
-    settings = make_settings(redaction={"where": "everywhere"}, kafka={"partitions": 2}, drain_seconds=10)
-    async with deployed(settings, tmp_path) as ready:
-        yield ready
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings]) -> Settings:
+    return make_settings(redaction={"where": "everywhere"}, kafka={"partitions": 2}, drain_seconds=10)
 
 
 def message(number: int, content: str) -> MessageCreated:

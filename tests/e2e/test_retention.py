@@ -1,10 +1,8 @@
 """Expiry on the real processes: expired data is nowhere, and nothing late brings it back."""
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-import pytest_asyncio
 
 from afterword import Memory, Producer, SummaryDeleted
 from afterword.streams.kafka.clients import running_consumer, running_producer
@@ -12,7 +10,7 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.opening import open_stores
-from tests.e2e.deployment import Deployment, deployed
+from tests.e2e.deployment import Deployment
 from tests.e2e.test_amendments import FACTS, TENANT, Events, dead_letters, events, has, latest, message
 from tests.waiting import until
 
@@ -20,20 +18,19 @@ pytestmark = pytest.mark.nightly
 
 __all__ = ["events"]
 
-KEPT_SECONDS = 20
+KEPT_SECONDS = 60
+"""Long enough for workers to start and summarize on a busy machine."""
 
 
-@pytest_asyncio.fixture
-async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
+@pytest.fixture
+def settings(make_settings: Callable[..., Settings]) -> Settings:
     days = KEPT_SECONDS / 86_400
-    settings = make_settings(
+    return make_settings(
         kafka={"partitions": 2},
         retry={"first_delay_seconds": 0.5},
         retention={"messages_days": days, "episodes_days": days},
         drain_seconds=10,
     )
-    async with deployed(settings, tmp_path) as ready:
-        yield ready
 
 
 async def stored(settings: Settings) -> list[str]:

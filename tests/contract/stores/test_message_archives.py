@@ -19,6 +19,7 @@ from afterword.streams.stores.messages import (
     StoredMessage,
 )
 from afterword.streams.text.tokens import count_tokens
+from tests.hostile import IDS
 from tests.samples import NOON, a_message
 
 HOSTILE_METADATA = {
@@ -443,3 +444,16 @@ async def test_nothing_is_left_of_a_message_that_expired_in_an_agents_episode(me
     await messages.assign("c1/x:1", [], ["c1:m1"])
     await messages.put_many([again])
     assert await newest(messages, Selection("c1", None, "x", unsummarised=True)) == ["m1"]
+
+
+@pytest.mark.parametrize("hostile", IDS)
+async def test_ids_are_data_whatever_they_look_like(messages: MessageArchive, hostile: str) -> None:
+    innocent, key = archived(), message_key(hostile, hostile)
+    sent = ArchivedMessage(a_message(hostile, hostile, user_id=hostile), 0, 1)
+    await messages.put_many([innocent])
+    assert await messages.get_many([hostile, key]) == {}
+    assert await newest(messages, Selection(hostile, None)) == []
+    await messages.put_many([sent])
+    await messages.assign(hostile, [sent])
+    assert await newest(messages, Selection(hostile, None)) == [hostile]
+    assert await messages.get_many(["c1:m1", key]) == {"c1:m1": innocent, key: sent}

@@ -13,8 +13,6 @@ class Fault:
     """One kind of fault. `inject` breaks something once and repairs it. The assertions are there and in `check`."""
 
     name: ClassVar[str]
-    outcome: ClassVar[str]
-    """The promised outcome in a few words."""
     settings: ClassVar[Mapping[str, Any]] = {}
     """Settings of the deployment, section by section."""
     roles: ClassVar[tuple[str, ...]] = ROLES

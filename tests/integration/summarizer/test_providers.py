@@ -99,7 +99,9 @@ async def test_what_may_pass_by_itself_is_tried_again(
 
 async def test_a_call_that_takes_too_long_is_made_again(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm_server.hangs())
+    began = asyncio.get_running_loop().time()
     await succeeding(provider_of(llm_server, protocol, timeout_seconds=1.0))
+    assert asyncio.get_running_loop().time() - began >= 1.0
     assert len(llm_server.requests) == 2
 
 

@@ -5,7 +5,6 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -170,8 +169,6 @@ def check_waits_and_corrections(server: LlmServer) -> None:
         first, second = requests_of(server, name)
         assert problem in second.prompt
         assert problem not in first.prompt
-    for earlier, later in pairwise(requests_of(server, "timeout always")):
-        assert later.at - earlier.at >= TIMEOUT_SECONDS
 
 
 @pytest.mark.nightly

@@ -84,7 +84,6 @@ class Cost:
 class Hostile(Fault):
     """One kind of input. Each of its records must have the predicted outcome and affect nothing else."""
 
-    outcome = "a dead letter with its reason or a documented no-op; bounds hold"
     settings: ClassVar = {
         # no worker is killed: a machine that is too busy for a heartbeat is no failure
         "kafka": {"session_timeout_seconds": 20},

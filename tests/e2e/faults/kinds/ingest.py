@@ -33,7 +33,6 @@ content = "value.text"
 
 class IngestKilled(Fault):
     name = "kill -9 of ingest"
-    outcome = "every record is a message, once"
     company = "ingest"
     static = True
     exact = False  # the rules alone do not know of these messages

@@ -30,7 +30,6 @@ class RecordsExpired(Fault):
     """Records of the segmenter and of the archiver expire in turn; each loses messages that the other one may have."""
 
     name = "messages expire unread while a worker is stopped"
-    outcome = "named with offsets and count, nothing else is lost"
     exact = False
     counted = False
     changes = False  # some of them change messages that nobody has read
@@ -102,7 +101,6 @@ class ChangelogDamaged(Fault):
     """Changelogs are truncated or recreated in turn, and the disks are lost too."""
 
     name = "changelogs truncated or made anew, and state directories lost"
-    outcome = "start refused with the reason; clean after `state rebuild`"
     exact = False  # the overlap of the next episodes is lost, and with it where they end
     changes = False  # as the ids of earlier messages are
     share = 40.0

@@ -22,7 +22,6 @@ JUMP_SECONDS = 3600
 
 class DiskFull(Fault):
     name = "disk full in the state directory"
-    outcome = "stops, error names the cause; clean after repair"
     company = "workers"
     share = 30.0
     at_least = 3
@@ -51,7 +50,6 @@ class DiskFull(Fault):
 
 class ClockJumps(Fault):
     name = "clock jumps of an hour, forth and back"
-    outcome = "no episode lost or closed twice"
     company = "clocks"
     exact = False  # a conversation that seems silent for an hour is closed
     settings: ClassVar = {"episodes": {"idle_seconds": 300}}

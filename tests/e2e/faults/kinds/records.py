@@ -36,7 +36,6 @@ Message = dict[str, Any]
 
 class Poison(Fault):
     name = "poison records among good ones"
-    outcome = "each is a dead letter or accepted, no worker restarts"
     company = "stores"
     share = 80.0
     at_least = 100_000
@@ -81,7 +80,6 @@ class Poison(Fault):
 
 class Repeats(Fault):
     name = "the same records produced twice"
-    outcome = "dropped inside the window, counted"
     company = "workers"
     share = 20.0
     at_least = 10

@@ -23,7 +23,6 @@ class ComingAndGoing(Fault):
     """Any worker but the first of its role is killed, leaves, or joins: at most one more or less than at the start."""
 
     name = "kill, join, leave, at random"
-    outcome = "memory stays, audit clean"
     brokers = 3
     settings: ClassVar = {
         "kafka": {"partitions": PARTITIONS, "replication_factor": 3, "min_insync_replicas": 2},

@@ -22,7 +22,6 @@ STORES, SERVERS = "stores", "servers"
 class Away(Fault):
     """A server that the summarizer needs is stopped for a while; the segmenter must keep up."""
 
-    outcome = "waits or falls back, segmenter not slowed, memory bounded"
     share = 60.0
     pause_seconds = (2.0, 4.0)
 

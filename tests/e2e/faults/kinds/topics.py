@@ -30,7 +30,6 @@ HARD = {
 
 class Compacted(Fault):
     name = "changelogs compacted hard, then state directories deleted"
-    outcome = "audit clean"
     company = "workers"
     share = 45.0
 
@@ -66,7 +65,6 @@ class Compacted(Fault):
 class Refused(Fault):
     """The broker refuses writes to the output topic or a changelog, in turn."""
 
-    outcome = "stops before committing, names the cause; clean after repair"
     company = "workers"
     share = 30.0
     at_least = 4
@@ -106,7 +104,6 @@ class SummarizerRefused(Fault):
     """The broker refuses records by their size, then by permissions."""
 
     name = "summary.created refuses the summarizer"
-    outcome = "stops before committing, names the cause; clean after repair"
     company = "workers"
     share = 30.0
 
@@ -125,7 +122,6 @@ class SummarizerRefused(Fault):
 
 class OutputDeleted(Fault):
     name = "output topic deleted"
-    outcome = "stops before committing, names the cause; clean after repair"
     company = "workers"
     share = 30.0
     most = 1
@@ -144,7 +140,6 @@ class OutputDeleted(Fault):
 
 class Grown(Fault):
     name = "messages grown from 4 to 8 partitions"
-    outcome = "segmenter and archiver stop, with the reason; no silent state loss"
     company = "clocks"
     changes = False
     recovers = False

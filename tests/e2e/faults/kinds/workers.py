@@ -29,7 +29,6 @@ MORE = 2
 
 class Kill(Fault):
     name = "kill -9 of any worker"
-    outcome = "audit clean"
     company = WORKERS
     share = 150.0
     times = 2
@@ -55,7 +54,6 @@ class Kill(Fault):
 
 class StateLost(Fault):
     name = "state directory deleted, older, or newer than the changelog"
-    outcome = "audit clean, recovery logged"
     company = WORKERS
     share = 40.0
     times = 3
@@ -121,7 +119,6 @@ class Membership(Fault):
     """A role has two, three, then one worker again. The first one stays, so that one state directory stays in use."""
 
     name = "segmenters join and leave, TERM or KILL"
-    outcome = "audit clean, pause measured"
     role: ClassVar = "segmenter"
     company = MEMBERS
     share = 200.0
@@ -157,7 +154,6 @@ class Membership(Fault):
 
 class ArchiversMembership(Membership):
     name = "archivers join and leave, TERM or KILL"
-    outcome = "audit clean"
     role = "archiver"
     share = 120.0
 
@@ -172,7 +168,6 @@ class SummarizersMembership(ArchiversMembership):
 
 class Freeze(Fault):
     name = "SIGSTOP past the session, another takes over, SIGCONT"
-    outcome = "writes nothing that survives, audit clean"
     company = MEMBERS
     share = 60.0
     at_least = 3
@@ -197,7 +192,6 @@ class Freeze(Fault):
 
 class Sigterm(Fault):
     name = "SIGTERM under load"
-    outcome = "exit 0 within drain_seconds + 5 s"
     company = WORKERS
     share = 40.0
     at_least = 10
