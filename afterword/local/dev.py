@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_port
-from afterword.embedded.process import Server, accepts
-from afterword.embedded.stack import is_full
+from afterword.embedded.process import accepts
+from afterword.embedded.stack import Broker, is_full
 from afterword.operating.topics import create_sources, ensure_topics
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources
@@ -54,11 +54,11 @@ def start_worker(
 
 
 async def supervise(
-    directory: Path, environment: Mapping[str, str], ended: Ended, servers: Sequence[Server], roles: Sequence[str]
+    directory: Path, environment: Mapping[str, str], ended: Ended, kafka: Broker, roles: Sequence[str]
 ) -> None:
-    """Keep servers that are running, a worker of each role and our server running; restart any that exits.
+    """Keep Kafka, a worker of each role and our server running; restart any that exits.
 
-    Once cancelled, it waits until every worker has drained and exited. It does not stop `servers`.
+    Once cancelled, it waits until every worker has drained and exited. It does not stop Kafka.
     """
     workers: dict[str, Process] = {}
 
@@ -66,14 +66,13 @@ async def supervise(
         workers[role] = start_worker(role, directory, environment)
         return workers[role]
 
-    def restarted(server: Server) -> Process:
-        server.start()
-        return server.process
+    def restarted_kafka() -> Process:
+        kafka.start()
+        return kafka.process
 
     try:
         async with asyncio.TaskGroup() as keepers:
-            for server in servers:
-                keepers.create_task(keep(server.process.name, partial(restarted, server), ended))
+            keepers.create_task(keep("kafka", restarted_kafka, ended))
             for role in (*roles, SERVER):
                 keepers.create_task(keep(role, partial(worker, role), ended))
     finally:
@@ -134,7 +133,7 @@ async def deployment(
         doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
         environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ROLES, INGEST) if sources else ROLES
-        workers = asyncio.create_task(supervise(directory, environment, ended, (stack.kafka,), roles))
+        workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka, roles))
         try:
             yield settings
         finally:
