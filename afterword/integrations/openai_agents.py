@@ -8,7 +8,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from afterword.installed import extra_required
-from afterword.reading.memory import Memory, hits_as_text
+from afterword.reading.memory import MOST_PAGE_SIZE, Memory, hits_as_text
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH
@@ -30,7 +30,6 @@ TEXTS: dict[str, tuple[Role, str]] = {
 }
 """Types of items with a single text: the role of their message, and the field with the text."""
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
-MOST_MESSAGES_A_PAGE = 200
 ARCHIVED_SECONDS = 10.0
 POLL_SECONDS = 0.05
 
@@ -219,7 +218,7 @@ class AfterwordSession:
     async def _page(self, before: int | None) -> tuple[Sequence[MessageCreated], int | None]:
         page = await self._memory.messages(
             self.session_id,
-            MOST_MESSAGES_A_PAGE,
+            MOST_PAGE_SIZE,
             before,
             self._agent_id,
             user_id=self._user_id,

@@ -59,16 +59,12 @@ if TYPE_CHECKING:
 
 KEEP_RECENT = 4
 MAX_TOKENS = 3500
-PAGE_EPISODES = 20
-MOST_PAGE_EPISODES = 1000
-PAGE_CONVERSATIONS = 50
-MOST_PAGE_CONVERSATIONS = 200
-PAGE_USERS, MOST_PAGE_USERS = 50, 200
+PAGE_SIZE, MOST_PAGE_SIZE = 50, 200
+"""Default and maximum size of a page of conversations, messages or users."""
+PAGE_EPISODES, MOST_PAGE_EPISODES = 20, 1000
 NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
 FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
 """How many offsets ahead the messages after another one are searched for; None means to the end."""
-PAGE_MESSAGES = 50
-MOST_PAGE_MESSAGES = 200
 SEARCH = "search_memory"
 """Name of the operation in OpenTelemetry's GenAI conventions."""
 
@@ -232,7 +228,7 @@ class Memory:
         return EpisodeSearch(self._episodes, self._messages, *self._searched_with)
 
     async def conversations(
-        self, *, user_id: str, tenant_id: str | None, limit: int = PAGE_CONVERSATIONS, after: str | None = None
+        self, *, user_id: str, tenant_id: str | None, limit: int = PAGE_SIZE, after: str | None = None
     ) -> ConversationPage:
         """Return a page of the conversations that this user began, most recently summarized first.
 
@@ -241,7 +237,7 @@ class Memory:
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
-        require_within(1, MOST_PAGE_CONVERSATIONS, limit=limit)
+        require_within(1, MOST_PAGE_SIZE, limit=limit)
         before = None if after is None else _from_cursor(after)
         found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
         last = found[limit - 1] if len(found) > limit else None
@@ -283,7 +279,7 @@ class Memory:
     async def messages(
         self,
         conversation_id: str,
-        limit: int = PAGE_MESSAGES,
+        limit: int = PAGE_SIZE,
         before: int | None = None,
         agent_id: str | None = None,
         *,
@@ -295,7 +291,7 @@ class Memory:
         `limit` is 1 to 200; long messages make a page shorter. `before` is the previous page's `next_before`.
         `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
         """
-        require_within(1, MOST_PAGE_MESSAGES, limit=limit)
+        require_within(1, MOST_PAGE_SIZE, limit=limit)
         known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
         if known is None:
             return None
@@ -476,7 +472,7 @@ class Memory:
         return await asyncio.to_thread(merged_profile, user_id, tenant_id, found, max_tokens)
 
     async def users(
-        self, *, tenant_id: str | None, limit: int = PAGE_USERS, after: str | None = None, prefix: str = ""
+        self, *, tenant_id: str | None, limit: int = PAGE_SIZE, after: str | None = None, prefix: str = ""
     ) -> UserPage:
         """Return a page of the users who take part in a tenant's episodes, in the order of their ids.
 
@@ -484,7 +480,7 @@ class Memory:
         `tenant_id` of None means episodes without a tenant.
         """
         _check_tenant(tenant_id)
-        require_within(1, MOST_PAGE_USERS, limit=limit)
+        require_within(1, MOST_PAGE_SIZE, limit=limit)
         found = await self._episodes.users(tenant_id, prefix, after, limit + 1)
         next_after = found[limit - 1].user_id if len(found) > limit else None
         return UserPage(users=tuple(found[:limit]), next_after=next_after)

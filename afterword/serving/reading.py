@@ -9,15 +9,11 @@ from afterword.reading.context import ANYONE, Context
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
-    MOST_PAGE_CONVERSATIONS,
     MOST_PAGE_EPISODES,
-    MOST_PAGE_MESSAGES,
-    MOST_PAGE_USERS,
+    MOST_PAGE_SIZE,
     NEIGHBOURS,
-    PAGE_CONVERSATIONS,
     PAGE_EPISODES,
-    PAGE_MESSAGES,
-    PAGE_USERS,
+    PAGE_SIZE,
     ConversationDetails,
     ConversationPage,
     MessageInContext,
@@ -66,14 +62,14 @@ class OwnedParameters(TenantParameters):
 
 
 class ConversationsQuery(OwnedParameters):
-    limit: int = Field(PAGE_CONVERSATIONS, ge=1, le=MOST_PAGE_CONVERSATIONS)
+    limit: int = Field(PAGE_SIZE, ge=1, le=MOST_PAGE_SIZE)
     """Maximum number of conversations on the page."""
     after: str | None = Field(None, max_length=2000)
     """`next_after` of the page before."""
 
 
 class UsersQuery(TenantParameters):
-    limit: int = Field(PAGE_USERS, ge=1, le=MOST_PAGE_USERS)
+    limit: int = Field(PAGE_SIZE, ge=1, le=MOST_PAGE_SIZE)
     """Maximum number of users on the page."""
     after: PartyId | None = None
     """`next_after` of the page before."""
@@ -135,7 +131,7 @@ class EpisodesQuery(ByAgent, ByOwner):
 
 
 class MessagesQuery(ByAgent, ByOwner):
-    limit: int = Field(PAGE_MESSAGES, ge=1, le=MOST_PAGE_MESSAGES)
+    limit: int = Field(PAGE_SIZE, ge=1, le=MOST_PAGE_SIZE)
     """Maximum number of messages on the page."""
     before: int | None = Field(None, ge=0, le=2**53)
     """`next_before` of the page before."""

@@ -19,10 +19,10 @@ from afterword.reading.context import ANYONE
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
-    MOST_PAGE_CONVERSATIONS,
+    MOST_PAGE_SIZE,
     NEIGHBOURS,
     NOTHING_KNOWN,
-    PAGE_CONVERSATIONS,
+    PAGE_SIZE,
     ConversationPage,
     Memory,
     MessageInContext,
@@ -92,7 +92,7 @@ class ProfileArguments(Parameters):
 
 
 class ConversationsArguments(Parameters):
-    limit: int = Field(PAGE_CONVERSATIONS, ge=1, le=MOST_PAGE_CONVERSATIONS)
+    limit: int = Field(PAGE_SIZE, ge=1, le=MOST_PAGE_SIZE)
     """Maximum number of conversations."""
 
 
