@@ -160,7 +160,6 @@ class _Vocabulary:
             names = map(str.casefold, info[key])
             self.symbols |= {name: f"{'W' if len(name) >= SHORTEST_NAME else 'w'}{number}" for name in names}
         within = [word for meaning in ("since", "other", "in") for word in around[meaning]]
-        ands, joins = frozenset(around["and"]), frozenset([*around["and"], *around["to"], *_DASHES])
         beside = ("opens", "and", "to", "onward", "or", "of", "one")
         self.plain = frozenset(within).union(*(around[meaning] for meaning in beside))
         self.of = frozenset([*around["in"], *around["of"]])
@@ -182,29 +181,26 @@ class _Vocabulary:
         counted = rf"(?:\d+|{_any_of(around['one'])})"
         forms = {unit: "|".join(info["relative-type-regex"][rf"\1 {unit} ago"]) for unit in _UNITS}
         ago = "|".join(f"(?P<{unit}s>{each})" for unit, each in forms.items()).replace(_NUMBER, counted)
-        before = rf"{_any_of([*within, *around['opens']])}|{_MONTH_OR_YEAR} {_any_of(joins)}"
-        after = rf"{_any_of(joins - ands)} {_MONTH_OR_YEAR}(?!\S)"
+        before = _any_of(["~", *within, *around["opens"]])
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
-        self.dates = regex.compile(
-            rf"(?<!\S)(?:{ago}|{_DATE}|(?<=(?<!\S)(?:~|{before}) )(?:{alone})|(?:{alone})(?= {after}))(?!\S)"
-        )
+        self.dates = regex.compile(rf"(?<!\S)(?:{ago}|{_DATE}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
         words = {meaning: _any_of(said) for meaning, said in around.items()}
         self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
         other, opened, to_come = words["other"], words["opens"], words["to_come"]
-        ends, also = _any_of(around["and"] + around["to"]), _any_of([*joins, *around["or"]])
+        ends, also = (_any_of(around["and"] + around["to"] + more) for more in ([], [*_DASHES, *around["or"]]))
         day, week = (_any_of(map(str.casefold, info[unit])) for unit in ("day", "week"))
         long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
         self.unclear = re.compile(
             rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@"
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
             rf"|{opened} {_BETWEEN}@\w* (?:{ends}|(?:\S+ )?{words['onward']})(?!\S)"
-            rf"|\d\d? {also} {_BETWEEN}@day"
+            rf"|\d\d? {also} {_BETWEEN}@day|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
             rf"|\d+ {day} (?:\S+ ){{0,2}}@"  # "3 days of March 10"
             rf"|{long} (?:\S+ ){{0,2}}@day"  # "the week of March 9"
             rf"|{week} (?:\S+ ){{0,2}}@weekday"  # of another week
             rf"|{to_come} @(?:weekday|month)1)"
             rf"|@\w* (?:{words['or']}|{ends} (?:{other}|later|earlier))(?!\S)"
-            rf"|@day1? (?:\d\d? )?{also} {_BETWEEN}\d\d?(?!\S)"
+            rf"|(?:@day1? (?:\d\d? )?{also} {_BETWEEN}\d\d?|@\w* {also} {_BETWEEN}{_MONTH_OR_YEAR})(?!\S)"
             rf"|@weekday1? {other} ~"  # "the Friday before last"
             rf"|@weekday1? (?:\S+ ){{0,2}}{week}(?!\S)"
             rf"|@(?:weekday|month)1 (?:\S+ )?{to_come}(?!\S)"

@@ -164,6 +164,8 @@ def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
         "What did I do within 3 days of March 10?",
         "What did I do on the 29th of February last year?",
         "since next week",
+        "in January and February",
+        "What did I say in May or June 2023?",
         "from Monday to Wednesday last week",
         "question",
         "between March 1 and March 10",
