@@ -43,8 +43,8 @@ MOST_ROWS = 1000
 """Rows of the table of usage, which may have one for each user."""
 WORK_SECONDS = 25.0
 ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
-Counted = dict[frozenset[tuple[TopicPartition, int]], int | None]
-"""Numbers of dead letters by the ends of their topics."""
+Counted = dict[tuple[frozenset[tuple[TopicPartition, int]], ...], int | None]
+"""Numbers of dead letters by the beginnings and ends of their topics."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -120,7 +120,8 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
         async with reading.reader(*topics) as consumer:
             assigned = list(consumer.assignment())
             first, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
-        if (now := frozenset(ends.items())) not in counted:
+        now = frozenset(first.items()), frozenset(ends.items())
+        if now not in counted:
             few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
             found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
             counted.clear()

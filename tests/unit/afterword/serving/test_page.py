@@ -624,6 +624,7 @@ class Queues:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.expired = 0
         self.reads: list[str] = []
 
     @asynccontextmanager
@@ -636,7 +637,7 @@ class Queues:
         return {TopicPartition("dlq", 0)}
 
     async def beginning_offsets(self, of: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(of, 0)
+        return dict.fromkeys(of, self.expired)
 
     async def end_offsets(self, of: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(of, self.size)
@@ -652,7 +653,7 @@ class Queues:
 
     async def count(self, topic: str, *_: object) -> DeadLetterCounts:
         self.reads.append(topic)
-        return DeadLetterCounts(found=self.size)
+        return DeadLetterCounts(found=self.size - self.expired)
 
     async def unresolved(self, topic: str, _: object) -> AsyncIterator[DeadLetter]:
         self.reads.append(topic)
@@ -660,16 +661,16 @@ class Queues:
             yield DeadLetter(topic, 0, offset, datetime.now(UTC), "decode", "invalid_json", "", None, None, None, ())
 
 
-async def test_dead_letters_are_counted_again_only_once_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letters_are_counted_again_only_once_some_came_or_expired(monkeypatch: pytest.MonkeyPatch) -> None:
     queues, counted = Queues(3), operating.Counted()
     monkeypatch.setattr(operating, "open_log", queues.opened)
     monkeypatch.setattr(operating, "DeadLetterQueue", lambda *_: queues)
     numbers = []
-    for size in (3, 3, 4, 4, operating.MOST_COUNTED + 1):
-        queues.size = size
+    for size, expired in ((3, 0), (3, 0), (4, 0), (4, 0), (4, 1), (operating.MOST_COUNTED + 1, 0)):
+        queues.size, queues.expired = size, expired
         numbers.append((await operating.read_lag(Settings(), counted))["dead_letters"])
-    assert numbers == [6, 6, 8, 8, None]
-    assert queues.reads == ["first", "second"] * 2
+    assert numbers == [6, 6, 8, 8, 6, None]
+    assert queues.reads == ["first", "second"] * 3
 
 
 async def test_no_other_topic_is_read_once_the_list_of_dead_letters_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
