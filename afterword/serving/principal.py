@@ -210,8 +210,7 @@ class Rates:
         Raises: Unauthenticated, TooManyRequests, StoreUnavailable.
         """
         digest = key_digest(token or "")
-        is_full = self._limit is not None and not await self._counters.test(self._limit, address)
-        if self._limit is not None and is_full and digest not in self._valid:
+        if self._limit and digest not in self._valid and not await self._counters.test(self._limit, address):
             await self._refuse(self._limit, address)
         try:
             principal = await authenticator.principal(token)
@@ -226,7 +225,7 @@ class Rates:
 
     async def take(self, name: str) -> None:
         """Count a request. Raises: TooManyRequests."""
-        if self._limit is not None and not await self._counters.hit(self._limit, name):
+        if self._limit and not await self._counters.hit(self._limit, name):
             await self._refuse(self._limit, name)
 
     async def _refuse(self, limit: RateLimitItemPerMinute, name: str) -> NoReturn:
