@@ -57,7 +57,7 @@ from afterword.streams.telemetry import Metrics
 
 MOST_UNREAD = 2_000
 """A client that has more unread events than this is disconnected."""
-EVENTS_A_STEP = 10
+EVENTS_PER_STEP = 10
 """After filtering this many events for a client, others may use the event loop."""
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
@@ -66,14 +66,14 @@ LATE_SECONDS = 2.0
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
 """Concurrent catch-up turns, each with its own consumer."""
-RECORDS_A_TURN = 5_000
-BYTES_A_TURN = 4 * 1024 * 1024
+RECORDS_PER_TURN = 5_000
+BYTES_PER_TURN = 4 * 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
 POLL_MILLISECONDS = 500
 RECORDS_TOGETHER = 500
 WAIT_SECONDS = 1.0
 """Pause after an interruption."""
-STREAMS_OF_A_KEY = 500
+STREAMS_PER_KEY = 500
 """Upper limit for the open event streams of a key in one process."""
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 1.0
@@ -254,7 +254,7 @@ class Feed:
     ) -> list[Published]:
         found: list[Published] = []
         for number, event in enumerate(events):
-            if number % EVENTS_A_STEP == 0:
+            if number % EVENTS_PER_STEP == 0:
                 await asyncio.sleep(0)  # let others use the event loop
             if event.offset >= since.get(event.source, 0) and self._is_for(wanted, event):
                 found.append(event)
@@ -372,7 +372,7 @@ class Feed:
         Raises: BrokerUnavailable, KafkaError, StoreUnavailable.
         """
         found: list[Published] = []
-        left, size = RECORDS_A_TURN, 0
+        left, size = RECORDS_PER_TURN, 0
         async with self._turns, open_log(self._kafka) as reading, reading.reader(*self.topics) as consumer:
             behind = _behind(at, here)
             first = await consumer.beginning_offsets(list(behind))
@@ -384,7 +384,7 @@ class Feed:
                 found += events
                 left -= len(records)
                 size += sum(len(event.data) for event in events)
-                if left <= 0 or size >= BYTES_A_TURN:
+                if left <= 0 or size >= BYTES_PER_TURN:
                     break
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
@@ -443,8 +443,8 @@ class EventStream(EventSourceResponse):
         services = services_of(request)
         services.feed.require_running()
         self._open, self._key_id = services.open_streams, principal.key_id
-        if services.settings.serve.auth != "none" and self._open[self._key_id] >= STREAMS_OF_A_KEY:
-            raise TooManyStreams(limit=STREAMS_OF_A_KEY)
+        if services.settings.serve.auth != "none" and self._open[self._key_id] >= STREAMS_PER_KEY:
+            raise TooManyStreams(limit=STREAMS_PER_KEY)
         super().__init__(
             _while_admitted(request, principal, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS
         )

@@ -39,9 +39,9 @@ from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
 SHOWN = 12
 """Number of conversations on the first page."""
 MOST_SHOWN = 96
-RECORDS_A_CONVERSATION = 10
+RECORDS_PER_CONVERSATION = 10
 """How many records of each partition are read for each conversation wanted."""
-LOOKED_UP_A_CONVERSATION = 20
+LOOKUPS_PER_CONVERSATION = 20
 """How many of these conversations are looked up at most for each one wanted."""
 LATEST_SECONDS = 2.0
 """The latest conversations are read again once they are this old."""
@@ -99,7 +99,7 @@ async def latest_conversations(kafka: Kafka, count: int) -> list[str]:
         partitions = list(consumer.assignment())
         first, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
         for where in partitions:
-            consumer.seek(where, max(first[where], ends[where] - count * RECORDS_A_CONVERSATION))
+            consumer.seek(where, max(first[where], ends[where] - count * RECORDS_PER_CONVERSATION))
         async for batch in batches(consumer, ends):
             for record in batch:
                 # an invalid record names no conversation that the archive has
@@ -132,7 +132,7 @@ async def show_recent_conversations(
 
     found: list[tuple[ConversationDetails, MessageCreated]] = []
     # most of them may be other people's, so the number of look-ups is limited
-    for start in range(0, min(len(ids), LOOKED_UP_A_CONVERSATION * count), AT_A_TIME):
+    for start in range(0, min(len(ids), LOOKUPS_PER_CONVERSATION * count), AT_A_TIME):
         found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
         if len(found) >= count:
             break

@@ -13,7 +13,7 @@ from afterword.operating.topics import ensure_topics
 from afterword.reading.context import Owner
 from afterword.schemas.headers import owner_header
 from afterword.serving import events as module
-from afterword.serving.events import RECORDS_A_TURN, Feed, StreamFilter, offsets_of
+from afterword.serving.events import RECORDS_PER_TURN, Feed, StreamFilter, offsets_of
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeVersion
@@ -21,7 +21,7 @@ from afterword.streams.telemetry import Metrics
 from tests.samples import a_summary
 
 OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}))
-FOREIGN = 2 * RECORDS_A_TURN
+FOREIGN = 2 * RECORDS_PER_TURN
 LONGEST_BLOCK_SECONDS = 0.5
 """CPU time. The promise is 0.05 s; a slow machine needs more."""
 
@@ -100,7 +100,7 @@ async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are
                 places.append(offsets_of(feed.topics, batch.position))
         beating.cancel()
         assert (found, decoded) == (["first", "last"], [b"first", b"last"])
-        assert len(places) >= FOREIGN // RECORDS_A_TURN
+        assert len(places) >= FOREIGN // RECORDS_PER_TURN
         source = TopicPartition(settings.kafka.summaries_topic, 0)
         assert places[-1][source] == feed.offsets[source]
         assert heartbeat.longest < LONGEST_BLOCK_SECONDS

@@ -27,7 +27,7 @@ from afterword.serving.events import (
     CHECK_SECONDS,
     LATE_SECONDS,
     MOST_UNREAD,
-    STREAMS_OF_A_KEY,
+    STREAMS_PER_KEY,
     TICK_SECONDS,
     EventStream,
     Feed,
@@ -488,7 +488,7 @@ async def endless() -> AsyncGenerator[ServerSentEvent | None, None]:
 
 
 async def test_a_key_has_so_many_streams_open_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "STREAMS_OF_A_KEY", 2)
+    monkeypatch.setattr(events, "STREAMS_PER_KEY", 2)
     open_streams, begun, silence = Counter[str](), asyncio.Event(), asyncio.Event()
     a, b = Revocable("a"), Revocable("b")
 
@@ -526,7 +526,7 @@ async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(holder: Ho
     async with serving(holder, auth="keys") as served:
         await served.remembered.say("Hello.", conversation_id="c1", user_id="u1")
         served.services.feed._offsets = Feeding().feed.offsets
-        served.services.open_streams[(await holder.principal("any")).key_id] = STREAMS_OF_A_KEY
+        served.services.open_streams[(await holder.principal("any")).key_id] = STREAMS_PER_KEY
         answer = await served.client.get("/v1/events", params={"conversation_id": "c1"})
         assert answer.status_code == status
         if status == 429:
