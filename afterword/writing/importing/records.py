@@ -49,10 +49,7 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
     Each has its number, from 1, or that of its line. `is_lines` forces one record per line even if the first is
     damaged. A damaged line does not affect the others; a damaged array ends there. Raises: OSError.
     """
-    head = file.peek(CHUNK_BYTES)
-    if head.startswith(BYTE_ORDER_MARK):
-        file.read(len(BYTE_ORDER_MARK))
-    first = head.removeprefix(BYTE_ORDER_MARK).split(b"\n", 1)[0].strip()
+    first = file.peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).split(b"\n", 1)[0].strip()
     if not (is_lines or (first.startswith(b"{") and not isinstance(_parsed(first), Malformed))):
         yield from enumerate(_values(file), start=1)
         return
@@ -65,7 +62,7 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
 
 def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
     # bytes that are not UTF-8 are passed on, for the record that has them
-    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    utf8 = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
     # only the end of a value is used, so numbers need not be converted
     decoder = json.JSONDecoder(parse_int=str, parse_float=str)
     text, at, in_array, is_whole = "", 0, False, False
@@ -256,12 +253,9 @@ def identifier(value: object) -> str | None:
 
 
 def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what: str) -> str | None:
-    by_words: dict[tuple[str, ...], list[str]] = {}
-    for name, value in record.items():
-        if not _is_empty(value):
-            by_words.setdefault(name_words(name), []).append(name)
+    filled = [(name_words(name), name) for name, value in record.items() if not _is_empty(value)]
     for spelling in spellings:
-        names = by_words.get(spelling, [])
+        names = [name for words, name in filled if words == spelling]
         ids = {identifier(record[name]) for name in names}
         if None in ids:
             raise Refused(f"its {what} cannot be read: {names[0]} is neither a text nor a whole number")
