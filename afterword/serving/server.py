@@ -330,9 +330,9 @@ class BoundedHttp(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        # gives up on a client that does not read, and closes its connection
-        listener = transport.get_extra_info("socket")
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # only Linux can give up on a client that does not read
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
         self._limit_waiting()
 
     def data_received(self, data: bytes) -> None:

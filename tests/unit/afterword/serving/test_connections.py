@@ -78,6 +78,15 @@ async def test_a_body_that_ends_after_its_answer_makes_room_for_the_next_request
         writer.close()
 
 
+async def test_a_system_without_a_time_limit_for_unread_answers_serves_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr("socket.TCP_USER_TIMEOUT")
+    async with listening(answering) as port, httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/")).content == ANSWER
+    assert [record for record in caplog.records if record.name == "asyncio"] == [], "errors of callbacks end there"
+
+
 class Broken:
     """Fails with a user's text in the error."""
 
