@@ -141,12 +141,11 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamFilter:
-    """A client's filter. `owner` is the key's; a named conversation was already checked to belong to them."""
+    """A client's filter. A named conversation was already checked to belong to the owner."""
 
     owner: Owner
     kinds: frozenset[str]
     conversation_id: str | None = None
-    user_id: str | None = None
 
     def may_have(self, kind: str, conversation_id: str, owner: EventOwner | None) -> bool:
         """Return whether an event is for this client. A value of None is unknown and fits every client."""
@@ -156,9 +155,9 @@ class StreamFilter:
             return True
         if self.owner.tenant_id not in (ANYONE, owner.tenant_id):
             return False
-        # a named conversation was already checked to be the owner's
-        is_theirs = self.conversation_id is not None or self.owner.user_id in (ANYONE, owner.user_id)
-        return owner.user_id is None or (is_theirs and self.user_id in (None, owner.user_id))
+        return (
+            self.conversation_id is not None or owner.user_id is None or self.owner.user_id in (ANYONE, owner.user_id)
+        )
 
 
 class Unread:
@@ -498,13 +497,12 @@ async def stream_events(
     A client that does not keep up is disconnected, and can resume where it was.
     """
     services = services_of(request)
-    if wanted.user_id is not None:
-        principal.user(wanted.user_id)
+    owner = principal.asserted(wanted.user_id, None)
     if wanted.conversation_id is not None:
-        await require_own(services.memory, principal, {wanted.conversation_id})
+        await require_own(services.memory, owner, {wanted.conversation_id})
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
-    asked = StreamFilter(principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id)
+    asked = StreamFilter(owner, frozenset(wanted.type), wanted.conversation_id)
     return EventStream(request, principal, lines_of(feed, asked, since))
 
 

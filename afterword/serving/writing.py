@@ -140,7 +140,7 @@ async def send_messages(
     if (number := max(conversations.values())) > most:
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
         raise RequestInvalid(problems=[("body.messages", problem)])
-    await require_own(services.memory, principal, conversations, new=True)
+    await require_own(services.memory, principal.owner, conversations, new=True)
     return await write_events(services.outbox, messages)
 
 
@@ -216,13 +216,11 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
     return MessageCreated.model_construct(**{**dict(message), **owner})
 
 
-async def require_own(memory: Memory, principal: Principal, conversation_ids: Iterable[Id], new: bool = False) -> None:
-    """Check that conversations belong to the principal. Raises: NotFound for somebody else's, and StoreUnavailable.
+async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[Id], new: bool = False) -> None:
+    """Check that conversations belong to the owner. Raises: NotFound for somebody else's, and StoreUnavailable.
 
-    An unknown conversation passes with `new`, or for a key that is not bound to a user, because it may be about to
-    start.
+    An unknown conversation passes with `new`, or if the owner is any user, because it may be about to start.
     """
-    owner = principal.owner
     if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
         return
     slots = asyncio.Semaphore(CONCURRENT_LOOKS)
@@ -243,7 +241,7 @@ async def write_change(memory: Memory, outbox: "Outbox", principal: Principal, e
 
     Raises: NotFound, RequestInvalid, StoreUnavailable, BrokerUnavailable, TopicMissing.
     """
-    await require_own(memory, principal, {event.conversation_id})
+    await require_own(memory, principal.owner, {event.conversation_id})
     return await write_events(outbox, [event])
 
 
