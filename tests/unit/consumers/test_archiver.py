@@ -111,13 +111,14 @@ async def test_writes_are_measured_without_a_collector_too(metrics: Metrics) -> 
 
 
 async def test_every_record_is_counted_by_what_became_of_it(metrics: Metrics) -> None:
-    found = batch(None, None, None)
+    found = batch(None, None, None, None)
+    found[0].value = orjson.dumps({**orjson.loads(found[0].value), "skip_summarization": True})
     found[1].value = b"no JSON"
     found[2].value = orjson.dumps({"type": "conversation.flush", "conversation_id": "c"})
     await archiver(metrics, NoOpTracer()).handle(found, GROUP)
     value = metrics.registry.get_sample_value
     outcomes = ("archived", "invalid", "other")
-    assert [value("afterword_archived_records_total", {"outcome": name}) for name in outcomes] == [1, 1, 1]
+    assert [value("afterword_archived_records_total", {"outcome": name}) for name in outcomes] == [2, 1, 1]
 
 
 class Writes(MemoryMessages):
