@@ -48,10 +48,17 @@ def _part(claims: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def serving(handler: Any, method: str, path: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Run a server on this machine, and yield its URL."""
-    app = web.Application()
+    """Run a server with one route on this machine, and yield its URL."""
+    app = web.Application(client_max_size=8_000_000)
     app.router.add_route(method, path, handler)
-    runner = web.AppRunner(app, access_log=None)
+    async with running_app(app, tls) as url:
+        yield url
+
+
+@asynccontextmanager
+async def running_app(app: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Run a server on this machine, and yield its URL."""
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()

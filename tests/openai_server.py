@@ -12,6 +12,8 @@ import orjson
 import pytest_asyncio
 from aiohttp import web
 
+from tests.endpoints import running_app
+
 MODEL = "a-model"
 TEXTS = {
     "title": "Cancelled order",
@@ -209,10 +211,6 @@ async def llm_server() -> AsyncIterator[LlmServer]:
     app.router.add_post("/api/chat", server.chat)
     app.router.add_post("/v1/embeddings", _embeddings)
     app.router.add_post("/api/embed", _embeddings)
-    runner = web.AppRunner(app, shutdown_timeout=1.0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield server
-    server.closing.set()
-    await runner.cleanup()
+    async with running_app(app) as server.url:
+        yield server
+        server.closing.set()

@@ -11,6 +11,8 @@ import fastavro
 from aiohttp import web
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from tests.endpoints import serving
+
 UNKNOWN_SCHEMA = {"error_code": 40403, "message": "Schema not found"}
 UNAUTHORIZED = {"error_code": 401, "message": "User cannot access the resource."}
 
@@ -44,14 +46,7 @@ class Registry:
         return number
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
-        app.router.add_get("/{path:.*}", self._answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        self._closing.push_async_callback(runner.cleanup)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self.url = await self._closing.enter_async_context(serving(self._answer, "GET", "/{path:.*}"))
         return self
 
     async def __aexit__(self, *_: object) -> None:

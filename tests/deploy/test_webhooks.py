@@ -14,7 +14,7 @@ from afterword.embedded.claims import free_ports
 from afterword.streams.settings import WebhookEndpoint, Webhooks
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, webhook_body, webhook_id
 from tests.doubles.receiver import SECRET
-from tests.integration.consumers.test_subscriber import event
+from tests.samples import a_summary
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(300)]
 
@@ -48,7 +48,7 @@ def install(directory: Path) -> None:
 async def post(url: str, secret: str) -> None:
     endpoints = {"node": WebhookEndpoint(url=url, secret=secret)}
     webhooks = Webhooks(endpoints=endpoints, private_hosts="127.0.0.1")
-    made = event(1, CONVERSATION)
+    made = a_summary(1, CONVERSATION)
     async with Endpoint("node", endpoints["node"], webhooks) as endpoint, endpoint.turn():
         await endpoint.post(webhook_id(made.event_id), webhook_body(made))
 

@@ -9,6 +9,8 @@ import orjson
 from aiohttp import web
 from standardwebhooks import Webhook
 
+from tests.endpoints import serving
+
 SECRET = "whsec_" + "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
 
 
@@ -40,14 +42,8 @@ class Receiver:
         self.received: list[Received] = []
         self.at_once = 0
         self.most_at_once = 0
-        self.port = 0
+        self.url = ""
         self._secret = secret
-        self._runner: web.AppRunner
-        self._now = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook"
 
     @property
     def taken(self) -> list[Received]:
@@ -58,7 +54,7 @@ class Receiver:
         found = [one.id for one in self.taken if conversation in (None, one.conversation)]
         return list(dict.fromkeys(found))
 
-    async def _hook(self, request: web.Request) -> web.StreamResponse:
+    async def hook(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         event = Webhook(self._secret).verify(body, dict(request.headers))
         assert event == orjson.loads(body)
@@ -71,24 +67,10 @@ class Receiver:
         self.received.append(Received(request.headers["webhook-id"], event, response.status))
         return response
 
-    async def start(self, port: int = 0) -> None:
-        app = web.Application(client_max_size=4_000_000)
-        app.router.add_post("/hook", self._hook)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
-
 
 @asynccontextmanager
 async def receiving(respond: Respond = accept, secret: str = SECRET) -> AsyncIterator[Receiver]:
     receiver = Receiver(respond, secret)
-    await receiver.start()
-    try:
+    async with serving(receiver.hook, "POST", "/hook") as url:
+        receiver.url = f"{url}/hook"
         yield receiver
-    finally:
-        await receiver.stop()

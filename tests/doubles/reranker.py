@@ -12,6 +12,7 @@ from aiohttp import web
 from afterword.reading.reranking import Reranking
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import RerankerSettings
+from tests.endpoints import serving
 
 Form = Literal["cohere", "voyage"]
 FORMS: tuple[Form, ...] = ("cohere", "voyage")
@@ -66,20 +67,8 @@ class RerankServer:
         self.answer: Answer | None = None
         self.requests: list[dict[str, Any]] = []
         self.url = ""
-        self._runner: web.AppRunner
 
-    async def start(self) -> None:
-        app = web.Application(client_max_size=8_000_000)
-        app.router.add_post("/v1/rerank", self._rerank)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
-
-    async def _rerank(self, request: web.Request) -> web.StreamResponse:
+    async def rerank(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.requests.append(body)
         if self.answer is not None:
@@ -121,8 +110,6 @@ def scores(*given: tuple[object, object]) -> bytes:
 @asynccontextmanager
 async def reranking(form: Form = "cohere") -> AsyncIterator[RerankServer]:
     server = RerankServer(form)
-    await server.start()
-    try:
+    async with serving(server.rerank, "POST", "/v1/rerank") as url:
+        server.url = f"{url}/v1"
         yield server
-    finally:
-        await server.stop()

@@ -19,6 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed, environment_of
+from tests.endpoints import serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
@@ -64,10 +66,8 @@ class Worker:
             return await client.get(f"http://127.0.0.1:{await self.port()}{path}")
 
     async def port(self) -> str:
-        async with asyncio.timeout(SECONDS):
-            while not (found := re.search(LISTENING, self.deployment.logs(self.role))):  # noqa: ASYNC110 – no event tells
-                await asyncio.sleep(0.1)
-        return found[1]
+        await until(lambda: LISTENING.search(self.deployment.logs(self.role)))
+        return LISTENING.findall(self.deployment.logs(self.role))[0]
 
     async def samples(self) -> dict[tuple[str, ...], float]:
         """Return the samples by name and label values, in the order of the labels' names."""
@@ -154,33 +154,15 @@ class Receiver:
                     self.linked[span.name, told["service.name"]] |= {link.trace_id.hex() for link in span.links}
         return web.Response()
 
-    async def until(self, *names: str) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not set(names) <= self.spans.keys():  # noqa: ASYNC110 – no event tells
-                await asyncio.sleep(0.1)
-
-    async def until_linked(self, trace: str, spans: set[tuple[str, str]]) -> None:
-        """Wait until spans of these names and services have linked the trace."""
-        async with asyncio.timeout(SECONDS):
-            while not all(trace in self.linked[one] for one in spans):  # noqa: ASYNC110 – no event tells
-                await asyncio.sleep(0.1)
-
 
 @pytest_asyncio.fixture
 async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
     """Run the collector, and name it in the standard variables."""
     collector = Receiver()
-    app = web.Application()
-    app.router.add_post("/v1/traces", collector.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0]
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{host}:{port}")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
-    yield collector
-    await runner.cleanup()
+    async with serving(collector.take, "POST", "/v1/traces") as url:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
+        yield collector
 
 
 async def test_a_collector_gets_one_trace_from_the_command_that_produces_to_the_summary(
@@ -194,7 +176,7 @@ async def test_a_collector_gets_one_trace_from_the_command_that_produces_to_the_
     assert await producing.wait() == 0
     begin, send = f"send {kafka.messages_topic}", f"send {kafka.episodes_topic}"
     process, archive = f"process {kafka.episodes_topic}", f"process {kafka.messages_topic}"
-    await receiver.until(begin, send, process, "publish", archive, "archive")
+    await until(lambda: {begin, send, process, "publish", archive, "archive"} <= receiver.spans.keys())
     trace, _ = receiver.spans[send]
     expected = {send: "afterword-segmenter", process: "afterword-summarizer", "publish": "afterword-summarizer"}
     assert {name: receiver.spans[name] for name in expected} == {name: (trace, role) for name, role in expected.items()}
@@ -204,4 +186,4 @@ async def test_a_collector_gets_one_trace_from_the_command_that_produces_to_the_
         (archive, "afterword-archiver"),
         (archive, "afterword-segmenter"),
     }
-    await receiver.until_linked(trace, linking)
+    await until(lambda: all(trace in receiver.linked[one] for one in linking))

@@ -28,11 +28,7 @@ from tests.extras import BASE, run_with
 from tests.offsets import commit_offsets
 from tests.samples import a_summary
 
-CONVERSATION = "conversation"
-
-
-def event(n: int, conversation: str = CONVERSATION) -> SummaryCreated:
-    return a_summary(n, conversation)
+CONVERSATION = "c1"
 
 
 @pytest.fixture
@@ -83,13 +79,13 @@ def committed(settings: Settings, unique: Callable[[str], str]):
 
 
 async def test_events_come_typed_and_in_order(announce, subscriber):
-    await announce(event(1), event(2), event(3))
+    await announce(a_summary(1), a_summary(2), a_summary(3))
     async with subscriber() as events:
         assert await take(events, 3) == [1, 2, 3]
 
 
 async def test_an_event_is_committed_when_the_next_one_is_asked_for(announce, subscriber, committed):
-    await announce(event(1), event(2))
+    await announce(a_summary(1), a_summary(2))
     async with subscriber() as events:
         await take(events, 1)
         assert await committed() == 0
@@ -99,7 +95,7 @@ async def test_an_event_is_committed_when_the_next_one_is_asked_for(announce, su
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
 async def test_an_event_whose_processing_failed_comes_again(announce, subscriber, error):
-    await announce(event(1), event(2), event(3))
+    await announce(a_summary(1), a_summary(2), a_summary(3))
     with pytest.raises(error):
         await fail_after(subscriber(), 2, error())
     async with subscriber() as events:
@@ -107,7 +103,7 @@ async def test_an_event_whose_processing_failed_comes_again(announce, subscriber
 
 
 async def test_a_member_that_dies_in_the_middle_leaves_its_event_to_the_next(announce, subscriber):
-    await announce(event(1), event(2))
+    await announce(a_summary(1), a_summary(2))
     dead = await subscriber().__aenter__()
     await take(dead, 2)
     await dead._consumer.stop()  # as if killed: nothing is settled
@@ -116,7 +112,7 @@ async def test_a_member_that_dies_in_the_middle_leaves_its_event_to_the_next(ann
 
 
 async def test_repeats_are_dropped_and_their_offsets_committed(announce, subscriber, committed):
-    await announce(event(1), event(1), event(2), event(1), event(3))
+    await announce(a_summary(1), a_summary(1), a_summary(2), a_summary(1), a_summary(3))
     async with subscriber() as events:
         assert await take(events, 3) == [1, 2, 3]
     assert await committed() == 5
@@ -125,7 +121,7 @@ async def test_repeats_are_dropped_and_their_offsets_committed(announce, subscri
 @pytest.mark.nightly
 async def test_an_event_that_was_not_processed_is_no_repeat(announce, subscriber):
     """The same subscriber object, used again after an error."""
-    await announce(event(1))
+    await announce(a_summary(1))
     again = subscriber()
     with pytest.raises(ValueError, match="failed"):
         await fail_after(again, 1, ValueError("failed"))
@@ -137,8 +133,8 @@ async def test_invalid_records_are_skipped_and_handed_over(announce, subscriber,
     topic, key = settings.kafka.summaries_topic, CONVERSATION.encode()
     for value in (b"not json", b"{}", None):
         await producer.send_and_wait(topic, value, key=key)
-    await producer.send_and_wait(topic, event(9).to_json(), key=b"another key", partition=0)
-    await announce(event(1))
+    await producer.send_and_wait(topic, a_summary(9).to_json(), key=b"another key", partition=0)
+    await announce(a_summary(1))
     refused: list[str] = []
 
     def on_invalid(_: ConsumerRecord, error: InvalidRecord) -> None:
@@ -199,13 +195,13 @@ async def test_members_that_come_and_go_lose_nothing(announce, subscriber):
 
     first, second = asyncio.Event(), asyncio.Event()
     running = [asyncio.create_task(listen(first))]
-    await announce(*[event(1, conversation=c) for c in conversations])
+    await announce(*[a_summary(1, c) for c in conversations])
     await until(8)
     running.append(asyncio.create_task(listen(second)))
-    await announce(*[event(2, conversation=c) for c in conversations])
+    await announce(*[a_summary(2, c) for c in conversations])
     await until(16)
     first.set()
-    await announce(*[event(3, conversation=c) for c in conversations])
+    await announce(*[a_summary(3, c) for c in conversations])
     await until(24)
     second.set()
     await asyncio.gather(*running)
@@ -215,7 +211,7 @@ async def test_members_that_come_and_go_lose_nothing(announce, subscriber):
 async def test_events_that_expire_unread_are_counted_in_an_error_and_the_rest_is_read(
     announce, subscriber, settings, committed
 ):
-    await announce(*map(event, range(1, 13)))
+    await announce(*map(a_summary, range(1, 13)))
     async with subscriber() as events:
         assert await take(events, 3) == [1, 2, 3]
     await expire(settings, before=8)
@@ -232,7 +228,7 @@ async def test_events_that_expire_unread_are_counted_in_an_error_and_the_rest_is
 
 @pytest.mark.nightly
 async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_nothing(announce, subscriber, settings):
-    await announce(*map(event, range(1, 6)))
+    await announce(*map(a_summary, range(1, 6)))
     await expire(settings, before=2)
     async with subscriber() as events:
         assert await take(events, 3) == [3, 4, 5]
@@ -241,7 +237,7 @@ async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_not
 
 @pytest.mark.nightly
 async def test_a_topic_that_is_shorter_than_what_was_read_stops_a_subscriber(announce, subscriber, settings, unique):
-    await announce(*map(event, range(1, 6)))
+    await announce(*map(a_summary, range(1, 6)))
     async with open_log(settings.kafka) as log:
         [where] = [source for source, end in (await log.ends(settings.kafka.summaries_topic)).items() if end]
     await commit_offsets(settings.kafka, unique("subscriber"), {where: 99})
@@ -260,14 +256,14 @@ async def expire(settings: Settings, before: int) -> None:
 
 @pytest.mark.nightly
 async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscriber):
-    await announce(event(1))
+    await announce(a_summary(1))
     async with subscriber(start_from="latest") as events:
         reading = asyncio.ensure_future(take(events, 1))
         n = 1
         async with asyncio.timeout(120):
             while not reading.done():
                 n += 1
-                await announce(event(n))
+                await announce(a_summary(n))
         assert (await reading)[0] > 1
 
 
@@ -290,7 +286,7 @@ asyncio.run(main())
 @pytest.mark.nightly
 async def test_the_base_install_alone_produces_and_subscribes(settings: Settings, announce, unique) -> None:
     """The process cannot import what only an extra installs."""
-    await announce(event(1))
+    await announce(a_summary(1))
     environment = os.environ | environment_of(settings)
     done = await asyncio.to_thread(run_with, BASE, SERVICE, unique("group"), env=environment, timeout=120)
     assert (done.returncode, done.stdout) == (0, "Title 1\n"), done.stderr

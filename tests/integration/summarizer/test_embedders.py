@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Redaction
 from afterword.streams.summarizer.embedders import VECTOR_CHARACTERS, embed_messages, make_embedder
+from tests.endpoints import serving
 
 pytestmark = pytest.mark.nightly
 
@@ -36,14 +37,9 @@ class EmbeddingServer:
 
 @pytest_asyncio.fixture
 async def server() -> AsyncIterator[EmbeddingServer]:
-    started, app = EmbeddingServer(), web.Application()
-    app.router.add_post("/{path:.*}", started.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    started.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield started
-    await runner.cleanup()
+    started = EmbeddingServer()
+    async with serving(started.answer, "POST", "/{path:.*}") as started.url:
+        yield started
 
 
 async def embed(provider: str, url: str, text: str = "A flight.", **fields: Any) -> list[float] | None:

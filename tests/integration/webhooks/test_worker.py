@@ -19,7 +19,7 @@ from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from tests.doubles.receiver import SECRET, Receiver, receiving
 from tests.e2e.deployment import Deployment, deployed
-from tests.integration.consumers.test_subscriber import event
+from tests.samples import a_summary
 from tests.waiting import until
 
 CONVERSATIONS = [f"c{number}" for number in range(6)]
@@ -49,7 +49,7 @@ async def announce(settings: Settings, first: int, last: int, conversations: Seq
     async with running_producer(settings.kafka) as producer:
         for number in range(first, last + 1):
             for conversation in conversations:
-                made = event(number, conversation)
+                made = a_summary(number, conversation)
                 headers = cloud_event(SUMMARY_CREATED, made.event_id, "test", NOW)
                 topic = settings.kafka.summaries_topic
                 await producer.send_and_wait(topic, made.to_json(), key=conversation.encode(), headers=headers)

@@ -97,25 +97,6 @@ async def test_an_extractive_summary_is_always_marked() -> None:
     assert (quality.source, quality.reason) == ("fallback", "extractive_provider")
 
 
-async def test_a_script_is_played_in_order_and_then_answers_by_itself() -> None:
-    provider = ScriptedProvider([ProviderUnavailable(problem="x")])
-    with pytest.raises(ProviderUnavailable):
-        await provider.summarize(REQUEST)
-    assert (await provider.summarize(REQUEST)).title == "Episode 1"
-    assert provider.requests == [REQUEST, REQUEST]
-
-
-async def test_an_outage_lasts_until_it_is_over() -> None:
-    provider = ScriptedProvider()
-    provider.outage = ProviderMisconfigured(problem="x")
-    for call in (provider.summarize(REQUEST), provider.summarize(REQUEST), provider.check()):
-        with pytest.raises(ProviderMisconfigured):
-            await call
-    provider.outage = None
-    await provider.check()
-    await provider.summarize(REQUEST)
-
-
 @pytest.mark.parametrize(("characters", "truncated"), [(1_000, False), (700_000, True)])
 async def test_an_extractive_summary_says_whether_it_was_made_of_the_whole_text(
     characters: int, truncated: bool

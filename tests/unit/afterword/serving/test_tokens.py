@@ -20,6 +20,7 @@ from afterword.serving import tokens
 from afterword.serving.tokens import FRESH_SECONDS, RETRY_SECONDS, IssuerKeys, TokenHolders
 from afterword.streams.settings import Serve
 from afterword.streams.tls import verifying_context
+from tests.endpoints import serving as serving_route
 from tests.unit.afterword.serving.served import serving
 
 ISSUER, AUDIENCE = "https://issuer.example", "afterword"
@@ -56,15 +57,9 @@ class Issuer:
 @pytest_asyncio.fixture
 async def issuer() -> AsyncIterator[Issuer]:
     found = Issuer()
-    app = web.Application()
-    app.router.add_get("/keys", found.publish)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
-    yield found
-    await runner.cleanup()
+    async with serving_route(found.publish, "GET", "/keys") as url:
+        found.url = f"{url}/keys"
+        yield found
 
 
 class Clock:

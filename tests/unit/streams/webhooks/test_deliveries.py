@@ -21,8 +21,7 @@ from afterword.streams.webhooks.agent import Deliveries, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from faust_eos.failures import Attempts, Breaker
-from tests.integration.consumers.test_subscriber import event
-from tests.samples import NOON
+from tests.samples import NOON, a_summary
 
 FOREVER = 1000
 
@@ -45,7 +44,7 @@ class Record:
 
     @property
     def value(self) -> bytes:
-        return event(self.number, self.conversation).to_json() if self.number else b"{}"
+        return a_summary(self.number, self.conversation).to_json() if self.number else b"{}"
 
     @property
     def id(self) -> str:

@@ -21,9 +21,9 @@ from afterword.streams.webhooks.endpoint import (
     webhook_body,
 )
 from tests.doubles.receiver import SECRET, receiving
-from tests.integration.consumers.test_subscriber import MOMENT, event
+from tests.samples import NOON, a_summary
 
-BODY = webhook_body(event(1))
+BODY = webhook_body(a_summary(1))
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def test_after_retry_after_no_request_begins_before_that_time() -> None:
 
 @pytest.mark.parametrize(("said", "seconds"), [("120", 120), ("999999", 3600), ("-1", 0), ("soon", 0), ("", 0)])
 def test_retry_after_is_bounded_and_nonsense_is_not_heeded(said: str, seconds: float) -> None:
-    found = failure_of(503, said, MOMENT)
+    found = failure_of(503, said, NOON)
     assert found is not None
     assert found.retry_after == seconds
 
@@ -162,12 +162,12 @@ class Rebinding(AbstractResolver):
 
 async def test_a_name_that_leads_to_a_private_address_is_not_connected_to() -> None:
     async with receiving() as receiver:
-        url = f"https://public.example:{receiver.port}/hook"
+        url = receiver.url.replace("http://127.0.0.1", "https://public.example")
         async with opened(url, hosts="", resolver=Rebinding()) as endpoint:
             assert (await failure(endpoint)).kind == "address_refused"
-        async with opened(f"https://127.0.0.1:{receiver.port}/hook", hosts="other") as endpoint:
+        async with opened(receiver.url.replace("http:", "https:"), hosts="other") as endpoint:
             assert (await failure(endpoint)).kind == "address_refused"
-        allowed = f"http://public.example:{receiver.port}/hook"
+        allowed = receiver.url.replace("127.0.0.1", "public.example")
         async with opened(allowed, hosts="public.example", resolver=Rebinding()) as endpoint, endpoint.turn():
             await endpoint.post("id", BODY)
         assert receiver.ids() == ["id"]
@@ -179,7 +179,7 @@ async def test_an_unknown_name_is_a_failure() -> None:
 
 
 async def test_tls_without_a_trusted_certificate_is_a_failure() -> None:
-    async with receiving() as receiver, opened(f"https://127.0.0.1:{receiver.port}/hook") as endpoint:
+    async with receiving() as receiver, opened(receiver.url.replace("http:", "https:")) as endpoint:
         assert (await failure(endpoint)).kind == "tls"
 
 

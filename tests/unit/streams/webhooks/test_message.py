@@ -11,17 +11,17 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from afterword.schemas import SummaryDeleted
 from afterword.streams.webhooks.endpoint import signed_headers, webhook_body, webhook_id
 from tests.doubles.receiver import SECRET
-from tests.integration.consumers.test_subscriber import event
+from tests.samples import a_summary
 
 OTHER = "whsec_" + "b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcm90"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_body_has_type_time_and_the_event() -> None:
-    made = event(1)
+    made = a_summary(1)
     body = orjson.loads(webhook_body(made))
     assert body["type"] == "summary.created"
-    assert body["timestamp"] == "2026-01-01T00:00:00.000Z"
+    assert body["timestamp"] == "2026-01-05T12:01:00.123Z"
     assert body["data"] == orjson.loads(made.to_json())
 
 
@@ -39,7 +39,7 @@ def test_a_deletion_has_its_own_type() -> None:
 
 
 def test_each_secret_signs_and_no_other() -> None:
-    body = webhook_body(event(1))
+    body = webhook_body(a_summary(1))
     headers = signed_headers("id", body, [SECRET, OTHER], datetime.now(UTC))
     for secret in (SECRET, OTHER):
         Webhook(secret).verify(body, headers)
@@ -52,7 +52,7 @@ def test_each_secret_signs_and_no_other() -> None:
 
 
 def test_an_old_signature_is_not_accepted() -> None:
-    body = webhook_body(event(1))
+    body = webhook_body(a_summary(1))
     headers = signed_headers("id", body, [SECRET], datetime.now(UTC) - timedelta(minutes=6))
     with pytest.raises(WebhookVerificationError, match="too old"):
         Webhook(SECRET).verify(body, headers)
