@@ -155,9 +155,8 @@ class StreamFilter:
             return True
         if self.owner.tenant_id not in (ANYONE, owner.tenant_id):
             return False
-        return (
-            self.conversation_id is not None or owner.user_id is None or self.owner.user_id in (ANYONE, owner.user_id)
-        )
+        is_theirs = owner.user_id is None or self.owner.user_id in (ANYONE, owner.user_id)
+        return is_theirs or self.conversation_id is not None
 
 
 class Unread:

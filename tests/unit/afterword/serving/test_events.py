@@ -492,19 +492,22 @@ async def test_a_key_has_so_many_streams_open_and_others_have_theirs(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("holder", "status"),
+    ("holder", "asked", "status"),
     [
-        (Holder(tenant_id="t1", user_id="u2"), 404),
-        (Holder(tenant_id="t2"), 404),
-        (Holder(tenant_id="t1", user_id="u1"), 429),  # otherwise an admitted stream would never end
+        (Holder(tenant_id="t1", user_id="u2"), {}, 404),
+        (Holder(tenant_id="t1"), {"user_id": "u2"}, 404),
+        (Holder(tenant_id="t2"), {}, 404),
+        (Holder(tenant_id="t1", user_id="u1"), {}, 429),  # otherwise an admitted stream would never end
     ],
 )
-async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(holder: Holder, status: int) -> None:
+async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(
+    holder: Holder, asked: dict[str, str], status: int
+) -> None:
     async with serving(holder, auth="keys") as served:
         await served.remembered.say("Hello.", conversation_id="c1", user_id="u1")
         served.services.feed._offsets = Feeding().feed.offsets
         served.services.open_streams[(await holder.principal("any")).key_id] = STREAMS_PER_KEY
-        answer = await served.client.get("/v1/events", params={"conversation_id": "c1"})
+        answer = await served.client.get("/v1/events", params={"conversation_id": "c1", **asked})
         assert answer.status_code == status
         if status == 429:
             assert answer.json()["error_type"] == "too_many_streams"
