@@ -23,7 +23,6 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import Field
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
@@ -39,7 +38,7 @@ from afterword.schemas import (
     SummaryDeleted,
     decode_closed,
 )
-from afterword.schemas.base import PartyId
+from afterword.schemas.base import Id, PartyId
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.headers import FOR_ENDPOINT, EventOwner, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
@@ -96,7 +95,7 @@ ALL: tuple[Kind, ...] = ("summary.created", "summary.deleted", "episode.closed")
 
 router = APIRouter(prefix="/v1", tags=["events"])
 log = structlog.get_logger(__name__)
-MOST_CHARACTERS = 16_000
+LONGEST_POSITION = 16_000
 _OFFSETS = re.compile(r"(?:[0-9]{1,18}(?:,[0-9]{1,18})*)?")
 
 
@@ -408,7 +407,7 @@ def position_id(topics: Sequence[str], offsets: Mapping[TopicPartition, int]) ->
 def offsets_of(topics: Sequence[str], position: str) -> dict[TopicPartition, int]:
     """Read a `position_id`. Raises: PositionInvalid."""
     listed = position.split(";")
-    if len(position) > MOST_CHARACTERS or len(listed) != len(topics) or not all(map(_OFFSETS.fullmatch, listed)):
+    if len(position) > LONGEST_POSITION or len(listed) != len(topics) or not all(map(_OFFSETS.fullmatch, listed)):
         raise PositionInvalid
     return {
         TopicPartition(topic, number): int(offset)
@@ -420,7 +419,7 @@ def offsets_of(topics: Sequence[str], position: str) -> dict[TopicPartition, int
 class EventsQuery(Parameters):
     type: tuple[Kind, ...] = ALL
     """Types of events; may be repeated."""
-    conversation_id: str | None = Field(None, min_length=1, max_length=256)
+    conversation_id: Id | None = None
     """Only events of this conversation."""
     user_id: PartyId | None = None
     """Only events of this user. Defaults to the key's user if it is bound to one."""
@@ -487,7 +486,7 @@ async def stream_events(
     request: Request,
     principal: MayRead,
     wanted: Annotated[EventsQuery, Query()],
-    last_event_id: Annotated[str | None, Header(max_length=MOST_CHARACTERS)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=LONGEST_POSITION)] = None,
 ) -> EventStream:
     """Stream events from now on, or from the event `Last-Event-ID` on without gaps or repeats.
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import unquote
 
 from fastapi import Depends, Path, Request
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterword.operating.eraser import ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.schemas.base import mended
+from afterword.schemas.base import Id, mended
 from afterword.serving.problems import RequestInvalid, problems_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Settings
@@ -49,9 +49,6 @@ STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re
 B = TypeVar("B", bound=BaseModel)
 K = TypeVar("K")
 T = TypeVar("T")
-MOST_CHARACTERS = 256
-MOST_EPISODE_ID_CHARACTERS = 2 * 3 * MOST_CHARACTERS + 24
-"""A conversation and an agent, each with every character escaped, plus an ordinal."""
 
 
 @dataclass(frozen=True)
@@ -212,12 +209,12 @@ def decoded(part: str) -> str:
         raise ValueError("must be percent-encoded UTF-8") from None
 
 
-def _id_in_path(most: int, description: str) -> object:
-    return Path(min_length=1, max_length=most, description=f"{description}, percent-encoded.")
+EpisodeName = Annotated[str, StringConstraints(min_length=1, max_length=2 * 3 * 256 + 24)]
+"""The id of an episode: a conversation and an agent, each with every character escaped, plus an ordinal."""
 
-
-ConversationId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the conversation")]
-UserId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the user")]
-MessageId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the message")]
-ErasureId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the erasure")]
-EpisodeId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_EPISODE_ID_CHARACTERS, "Id of the episode")]
+_DECODED = BeforeValidator(decoded)
+ConversationId = Annotated[Id, _DECODED, Path(description="Id of the conversation, percent-encoded.")]
+UserId = Annotated[Id, _DECODED, Path(description="Id of the user, percent-encoded.")]
+MessageId = Annotated[Id, _DECODED, Path(description="Id of the message, percent-encoded.")]
+ErasureId = Annotated[Id, _DECODED, Path(description="Id of the erasure, percent-encoded.")]
+EpisodeId = Annotated[EpisodeName, _DECODED, Path(description="Id of the episode, percent-encoded.")]

@@ -12,8 +12,10 @@ import jwt
 import orjson
 import structlog
 from jwt import PyJWK, PyJWKSet
+from pydantic import TypeAdapter, ValidationError
 
 from afterword.reading.context import ANYONE
+from afterword.schemas.base import Id
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
@@ -27,7 +29,7 @@ FRESH_SECONDS = 300.0
 RETRY_SECONDS = 10.0
 """Minimum time between two reads, however many tokens name unknown keys."""
 TIMEOUT_SECONDS = 5.0
-MOST_ID_CHARACTERS = 256
+ID = TypeAdapter(Id)
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +128,7 @@ class TokenHolders:
 
 
 def _named(claims: Mapping[str, Any], name: str) -> str:
-    found = claims.get(name)
-    if not isinstance(found, str) or not 0 < len(found) <= MOST_ID_CHARACTERS:
-        raise Unauthenticated
-    return found
+    try:
+        return ID.validate_python(claims.get(name), strict=True)
+    except ValidationError:
+        raise Unauthenticated from None

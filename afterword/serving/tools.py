@@ -30,7 +30,7 @@ from afterword.reading.memory import (
 )
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted
-from afterword.schemas.base import Model, Time
+from afterword.schemas.base import Id, Model, Time
 from afterword.schemas.messages import Role
 from afterword.serving.principal import MayReadOrWrite, Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, existing, problems_of
@@ -42,7 +42,7 @@ from afterword.serving.reading import (
     ProfileAnswer,
     RecallAnswer,
 )
-from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS, read_json, services_of
+from afterword.serving.requests import EpisodeName, read_json, services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
@@ -54,10 +54,8 @@ HEADERS_OF_CLIENTS = ["Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"]
 
 router = APIRouter(tags=["mcp"])
 
-ConversationName = Annotated[
-    str, Field(min_length=1, max_length=MOST_CHARACTERS, description="Id of the conversation.")
-]
-MessageName = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS, description="Id of the message.")]
+ConversationName = Annotated[Id, Field(description="Id of the conversation.")]
+MessageName = Annotated[Id, Field(description="Id of the message.")]
 
 
 class RecallArguments(Parameters):
@@ -97,7 +95,7 @@ class ConversationsArguments(Parameters):
 
 
 class EpisodeArguments(Parameters):
-    episode_id: Annotated[str, Field(min_length=1, max_length=MOST_EPISODE_ID_CHARACTERS)]
+    episode_id: EpisodeName
     """Id of the episode, as the other tools show it."""
 
 

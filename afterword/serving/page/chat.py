@@ -13,7 +13,7 @@ from afterword.reading.memory import MAX_TOKENS, Memory, hits_as_text
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
-from afterword.serving.page.conversations import ConversationQuery, WholeQuery, seen_conversation, thread_of
+from afterword.serving.page.conversations import ByConversation, ThreadQuery, seen_conversation, thread_of
 from afterword.serving.page.rendering import PageRoute, fragment, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, Submitted, only_value
 from afterword.serving.reading import Parameters
@@ -26,7 +26,7 @@ INSTRUCTION = {"role": "system", "content": "You are a helpful assistant. Answer
 HITS = 3
 """Maximum number of earlier episodes that the assistant is sent."""
 MOST_MESSAGES = 200
-MOST_CHARACTERS = 4000
+MESSAGE_CHARACTERS = 4000
 ANSWER_TOKENS = 500
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -41,10 +41,6 @@ class ChatQuery(Parameters):
     """Version of the part that the page is showing, in requests for the part alone."""
 
 
-Prompt = list[dict[str, str]]
-"""What an assistant is sent, in the format of chat APIs."""
-
-
 @router.get("/chat")
 async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
     """Show the input box and, in a part that refreshes itself, messages, episodes and prompts."""
@@ -56,7 +52,7 @@ async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated
     thread = ""
     if said:
         details = await seen_conversation(request, principal, wanted.id)
-        thread = await thread_of(request, principal, details, ConversationQuery(id=wanted.id), may_write=False)
+        thread = await thread_of(request, principal, details, ThreadQuery(id=wanted.id), may_write=False)
     question = next((message.content for message in reversed(said) if message.role == "user"), "")
     prompts = {
         "With memory": await with_memory(services.memory, wanted.id, question),
@@ -64,16 +60,16 @@ async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated
     }
     answers = services.settings.llm.provider != "extractive"
     part = fragment("chat_thread.html", thread=Markup(thread), prompts=prompts, answers=answers)  # noqa: S704 – rendered by a template
-    given: dict[str, Any] = {"id": wanted.id, "most": MOST_CHARACTERS, "problem": wanted.problem}
+    given: dict[str, Any] = {"id": wanted.id, "most": MESSAGE_CHARACTERS, "problem": wanted.problem}
     return refreshing_page(request, "chat.html", "chat_part.html", principal, part, wanted.version, **given)
 
 
 @router.post("/chat")
 async def say(
-    request: Request, _: LocalVisitor, wanted: Annotated[WholeQuery, Query()], fields: Submitted
+    request: Request, _: LocalVisitor, wanted: Annotated[ByConversation, Query()], fields: Submitted
 ) -> RedirectResponse:
     """Send a message, and the LLM's answer if there is an LLM."""
-    services, content = services_of(request), only_value(fields, "content", MOST_CHARACTERS).strip()
+    services, content = services_of(request), only_value(fields, "content", MESSAGE_CHARACTERS).strip()
     problem = None
     if content:
         await _send(services, wanted.id, "user", content)
@@ -87,15 +83,15 @@ async def say(
 
 @router.post("/chat/close")
 async def close(
-    request: Request, principal: LocalVisitor, wanted: Annotated[WholeQuery, Query()], fields: Submitted
+    request: Request, principal: LocalVisitor, wanted: Annotated[ByConversation, Query()], fields: Submitted
 ) -> RedirectResponse:
     """Close the episode, and start another conversation if requested."""
     await flush_conversation(request, principal, wanted.id, FlushBody())
     return see_other("/chat", id=_new_id() if only_value(fields, "then") == "new" else wanted.id)
 
 
-async def with_memory(memory: Memory, conversation_id: str, question: str) -> Prompt:
-    """Build a prompt from the profile, what the user said about this elsewhere, and this conversation."""
+async def with_memory(memory: Memory, conversation_id: str, question: str) -> list[dict[str, str]]:
+    """Build a chat API's messages from the profile, what the user said about this elsewhere, and this conversation."""
     known = await memory.profile(**USER)
     hits = await memory.recall(question, k=HITS + 1, **USER) if question else []
     elsewhere = [hit for hit in hits if hit.conversation_id != conversation_id][:HITS]

@@ -56,11 +56,11 @@ MESSAGES_ON_PAGE = 50
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-class WholeQuery(ByAgent):
+class ByConversation(ByAgent):
     id: Id
 
 
-class ConversationQuery(WholeQuery):
+class ThreadQuery(ByConversation):
     sent: bool = False
     """Whether a change was just sent."""
     before: int | None = Field(None, ge=0, le=2**53)
@@ -69,15 +69,15 @@ class ConversationQuery(WholeQuery):
     """Version of the thread that the page is showing, in requests for the thread alone."""
 
 
-class ShownContextQuery(WholeQuery):
+class ShownContextQuery(ByConversation):
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
 
 
-class MessageQuery(WholeQuery):
+class ShownMessageQuery(ByConversation):
     message_id: Id
 
 
-class ChangeQuery(WholeQuery):
+class ChangeQuery(ByConversation):
     message_id: Id | None = None
     """The message to change; absent for the conversation."""
 
@@ -210,7 +210,7 @@ def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode
 
 @router.get("/conversation")
 async def show_conversation(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ThreadQuery, Query()]
 ) -> Response:
     """Show a conversation. Its messages and episodes refresh themselves."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
@@ -224,7 +224,7 @@ async def thread_of(
     request: Request,
     principal: Principal,
     details: ConversationDetails,
-    wanted: ConversationQuery,
+    wanted: ThreadQuery,
     may_write: bool = True,
 ) -> str:
     """Render the page's messages and the episodes they belong to."""
@@ -262,14 +262,14 @@ async def show_context(
 
 @router.get("/conversation/message")
 async def show_message(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[MessageQuery, Query()]
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ShownMessageQuery, Query()]
 ) -> HTMLResponse:
     """Show the whole text of a message."""
     message = await seen_message(request, principal, wanted)
     return html_page(request, "message_text.html", principal, message=message)
 
 
-async def seen_message(request: Request, principal: Principal, wanted: MessageQuery) -> MessageCreated:
+async def seen_message(request: Request, principal: Principal, wanted: ShownMessageQuery) -> MessageCreated:
     """Find a message that the visitor may see. Raises: NotFound."""
     memory = services_of(request).memory
     found = await memory.find_messages(wanted.id, [wanted.message_id], **principal.owner._asdict())
@@ -286,7 +286,7 @@ async def seen_conversation(
 
 @router.get("/conversation/edit")
 async def show_editor(
-    request: Request, principal: WritingVisitor, wanted: Annotated[MessageQuery, Query()]
+    request: Request, principal: WritingVisitor, wanted: Annotated[ShownMessageQuery, Query()]
 ) -> HTMLResponse:
     message = await seen_message(request, principal, wanted)
     return html_page(request, "message_editor.html", principal, message=message, agent_id=wanted.agent_id)

@@ -19,7 +19,7 @@ from afterword.serving.page.visitor import ErasingVisitor, ReadingVisitor, Submi
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing, problems_of
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters, UsersQuery
-from afterword.serving.requests import MOST_CHARACTERS, services_of
+from afterword.serving.requests import services_of
 from afterword.serving.writing import DeletionQuery, ErasureBody, delete_message, request_erasure, show_erasure
 
 KNOWN_TOKENS = 10_000
@@ -56,7 +56,7 @@ class FactQuery(OwnedParameters):
 
 
 class ErasureQuery(Parameters):
-    id: str = Field(min_length=1, max_length=MOST_CHARACTERS)
+    id: Id
     part: bool = False
     """Whether to show only the part that refreshes itself."""
 

@@ -79,8 +79,6 @@ MESSAGES = {
     429: "Too many requests. Try again in a minute.",
 }
 WORD = re.compile(r"\w{1,100}")
-MARKED_CHARACTERS = 4000
-"""How much of a text has matching words marked."""
 
 FindWords = Callable[[str], list[tuple[int, int]]]
 """Finds words in a text. Returns the start and end of each."""
@@ -297,7 +295,7 @@ def word_finder(query: str) -> FindWords:
 def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator[tuple[int, int]]:
     either = "|".join(re.escape(form) for form in wanted if len(form) == 2) or "(?!)"
     pairs = re.compile(rf"(?:(?={either}).)+.")  # characters that each begin a pair, and the last pair's end
-    for word in WORD.finditer(text[:MARKED_CHARACTERS]):
+    for word in WORD.finditer(text[:SHOWN_CHARACTERS]):
         said = [[*words_of(word[0], language)] for language in languages]
         if len(said[0]) > 1:  # in a script without spaces, words are pairs of characters
             yield from (
@@ -309,7 +307,7 @@ def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator
 
 def with_words(text: str, find: FindWords) -> Markup:
     """Mark the words that were searched for."""
-    text = cut_off(text, MARKED_CHARACTERS)
+    text = cut_off(text)
     return _with(text, [(start, end, "<mark>", "</mark>") for start, end in find(text)])
 
 
