@@ -79,8 +79,6 @@ SEND_BUFFER_BYTES = 128 * 1024
 """Bytes that the kernel buffers for a client that does not read. By default it buffers megabytes per client."""
 WARM_UP_SECONDS = 10.0
 """Time limit for warming up. After that the server is ready even if a backend did not answer."""
-WARM_CONNECTIONS = 4
-"""Number of concurrent reads, each on its own connection."""
 NOBODY = "afterword/warm-up"
 """A conversation and a user that do not exist."""
 QUESTION = "What was said on 1 May 2024?"
@@ -314,7 +312,7 @@ async def warm_up(memory: Memory, outbox: Outbox) -> None:
 
     await asyncio.gather(
         warm("tokens", asyncio.to_thread(count_tokens, NOBODY)),
-        warm("context", asyncio.gather(*[memory.context(NOBODY) for _ in range(WARM_CONNECTIONS)])),
+        warm("context", memory.context(NOBODY)),
         warm("recall", memory.recall(QUESTION, user_id=NOBODY, tenant_id=None)),
         warm("messages", outbox.open()),
     )
