@@ -24,8 +24,6 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Header, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from sse_starlette.sse import SendTimeoutError
-from starlette.types import Receive, Scope, Send
 
 from afterword.consumers.subscriber import decode_revision
 from afterword.reading.context import ANYONE, Owner
@@ -77,8 +75,6 @@ STREAMS_PER_KEY = 500
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 1.0
 """Together with `CACHED_SECONDS`, the cache time of keys, this ends a stream within 5 s of its key's revocation."""
-SEND_SECONDS = 20.0
-"""A client must read what it is sent within this time."""
 QUIET_SECONDS = 3.0
 """After this long without records, Kafka is asked whether it is still there."""
 ANSWER_SECONDS = 3.0
@@ -425,43 +421,30 @@ class EventsQuery(Parameters):
     """Only events of this user. Defaults to the key's user if it is bound to one."""
 
 
-class EventStream(EventSourceResponse):
-    """One of the limited number of streams that a key may have open.
+def event_stream(
+    request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | None, None]
+) -> EventSourceResponse:
+    """Build one of the limited number of streams that a key may have open.
 
     `content` yields None if there is nothing to send for two seconds, except while the client catches up. The stream
-    ends quietly when a client stops reading or its key is no longer valid, and with a warning when Kafka or the store
-    is unavailable.
+    ends quietly when its key is no longer valid, and with a warning when Kafka or the store is unavailable.
+
+    Raises: TooManyStreams; BrokerUnavailable if the feed has not started.
     """
-
-    def __init__(
-        self, request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | None, None]
-    ) -> None:
-        """Open the stream. Raises: TooManyStreams; BrokerUnavailable if the feed has not started."""
-        services = services_of(request)
-        services.feed.require_running()
-        self._open, self._key_id = services.open_streams, principal.key_id
-        if services.settings.serve.auth != "none" and self._open[self._key_id] >= STREAMS_PER_KEY:
-            raise TooManyStreams(limit=STREAMS_PER_KEY)
-        super().__init__(
-            _while_admitted(request, principal, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._open[self._key_id] += 1
-        try:
-            await super().__call__(scope, receive, send)
-        except SendTimeoutError:
-            log.info("client_too_slow", stage="serve")
-        finally:
-            self._open -= Counter([self._key_id])  # in place, and keys without streams are dropped
+    services = services_of(request)
+    services.feed.require_running()
+    if services.settings.serve.auth != "none" and services.open_streams[principal.key_id] >= STREAMS_PER_KEY:
+        raise TooManyStreams(limit=STREAMS_PER_KEY)
+    return EventSourceResponse(_while_admitted(request, principal, content), ping=HEARTBEAT_SECONDS)
 
 
 async def _while_admitted(
     request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent | None, None]
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    asked_at = time.monotonic()
-    async with aclosing(content):
-        try:
+    open_streams, asked_at = services_of(request).open_streams, time.monotonic()
+    open_streams[principal.key_id] += 1
+    try:
+        async with aclosing(content):
             async for event in content:
                 if time.monotonic() - asked_at >= CHECK_SECONDS:
                     if not await is_still_admitted(request, principal):
@@ -469,8 +452,10 @@ async def _while_admitted(
                     asked_at = time.monotonic()
                 if event is not None:
                     yield event
-        except (KafkaError, BrokerUnavailable, StoreUnavailable, TopicStalled) as error:
-            log.warning("stream_interrupted", stage="serve", error_type=type(error).__name__)
+    except (KafkaError, BrokerUnavailable, StoreUnavailable, TopicStalled) as error:
+        log.warning("stream_interrupted", stage="serve", error_type=type(error).__name__)
+    finally:
+        open_streams -= Counter([principal.key_id])  # in place, and keys without streams are dropped
 
 
 DESCRIPTION: dict[int | str, dict[str, Any]] = {
@@ -487,7 +472,7 @@ async def stream_events(
     principal: MayRead,
     wanted: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[str | None, Header(max_length=LONGEST_POSITION)] = None,
-) -> EventStream:
+) -> EventSourceResponse:
     """Stream events from now on, or from the event `Last-Event-ID` on without gaps or repeats.
 
     An `episode.closed` comes without the contents of its messages. A `summary.deleted` names no user: with a key bound
@@ -501,7 +486,7 @@ async def stream_events(
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
     asked = StreamFilter(owner, frozenset(wanted.type), wanted.conversation_id)
-    return EventStream(request, principal, lines_of(feed, asked, since))
+    return event_stream(request, principal, lines_of(feed, asked, since))
 
 
 async def lines_of(

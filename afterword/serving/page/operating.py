@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 from aiokafka import TopicPartition
 from fastapi import APIRouter, Query, Request
-from sse_starlette import ServerSentEvent
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.installed import running_version
 from afterword.operating.dlq import Action, DeadLetterQueue, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas import SummaryCreated, Usage
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.serving.events import ALL, TICK_SECONDS, EventStream, Feed, Published, StreamFilter
+from afterword.serving.events import ALL, TICK_SECONDS, Feed, Published, StreamFilter, event_stream
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, see_other
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, only_value
 from afterword.serving.problems import NotFound, RequestInvalid
@@ -77,11 +77,11 @@ async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse
 
 
 @router.get("/live/events")
-async def stream_live(request: Request, principal: ReadingVisitor) -> EventStream:
+async def stream_live(request: Request, principal: ReadingVisitor) -> EventSourceResponse:
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     feed = services_of(request).feed
     wanted = StreamFilter(principal.owner, frozenset(ALL))
-    return EventStream(request, principal, live_parts(feed, wanted))
+    return event_stream(request, principal, live_parts(feed, wanted))
 
 
 async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:

@@ -14,7 +14,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
-from sse_starlette import ServerSentEvent
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from structlog.testing import capture_logs
 
 from afterword.reading.context import Owner
@@ -29,10 +29,10 @@ from afterword.serving.events import (
     MOST_UNREAD,
     STREAMS_PER_KEY,
     TICK_SECONDS,
-    EventStream,
     Feed,
     Published,
     StreamFilter,
+    event_stream,
     offsets_of,
     position_id,
 )
@@ -371,7 +371,7 @@ def a_stream(
     keys: Revocable,
     content: AsyncGenerator[ServerSentEvent | None, None] | None = None,
     opened: Counter[str] | None = None,
-) -> EventStream:
+) -> EventSourceResponse:
     services = SimpleNamespace(
         feed=Feeding().feed,
         open_streams=Counter() if opened is None else opened,
@@ -380,7 +380,7 @@ def a_stream(
     )
     state = SimpleNamespace(services=services)
     request: Any = SimpleNamespace(app=SimpleNamespace(state=state), state=SimpleNamespace(token="secret"))
-    return EventStream(request, keys.holder, content or endless())
+    return event_stream(request, keys.holder, content or endless())
 
 
 async def test_a_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
