@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Annotated, Any
 
 import orjson
@@ -181,31 +182,22 @@ async def search(request: Request, principal: ReadingVisitor, fields: Submitted)
     return see_other("/search", s=seal_of(request).sealed(SEARCH + orjson.dumps(asked).decode()))
 
 
-@dataclass
+@dataclass(frozen=True)
 class MessageRun:
     """Consecutive messages of one episode, or of none."""
 
     ordinal: int | None
-    episode: StoredEpisode | None = None
+    episode: StoredEpisode | None
     """The episode, which is shown beside its first run."""
-    messages: list[MessageCreated] = field(default_factory=list)
+    messages: list[MessageCreated]
 
 
 def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]) -> list[MessageRun]:
     """Group messages, given oldest first, by the episodes they belong to."""
-    of = {message_id: episode for episode in episodes for message_id in episode.summary.message_ids}
-    runs: list[MessageRun] = []
-    shown: set[int] = set()
-    for message in messages:
-        episode = of.get(message.id)
-        ordinal = episode.ordinal if episode else None
-        if not runs or runs[-1].ordinal != ordinal:
-            runs.append(MessageRun(ordinal))
-        if episode and episode.ordinal not in shown:
-            shown.add(episode.ordinal)
-            runs[-1].episode = episode
-        runs[-1].messages.append(message)
-    return runs
+    ordinals = {message_id: episode.ordinal for episode in episodes for message_id in episode.summary.message_ids}
+    unseen: dict[int | None, StoredEpisode] = {episode.ordinal: episode for episode in episodes}
+    runs = groupby(messages, lambda message: ordinals.get(message.id))
+    return [MessageRun(ordinal, unseen.pop(ordinal, None), list(found)) for ordinal, found in runs]
 
 
 @router.get("/conversation")

@@ -6,7 +6,7 @@ import os
 import re
 from functools import partial
 from typing import Annotated, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
 from fastapi import APIRouter, Depends, Request, Response
@@ -116,13 +116,10 @@ def form(most: int = MOST_BYTES) -> Any:
             raise RequestInvalid(problems=[("body", "must be a form")])
         content = await read_body(request, most)
         try:
-            pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+            fields = parse_qs(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
         except ValueError:
             raise RequestInvalid(problems=[("body", "must be a form in UTF-8 with few fields")]) from None
-        fields: FormFields = {}
-        for name, value in pairs:
-            fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
-        return fields
+        return {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
 
     return Depends(read)
 
