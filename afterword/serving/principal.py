@@ -105,16 +105,19 @@ class Nobody:
         return Principal("local", SCOPES)
 
 
-async def admit(request: Request, token: str | None, *scopes: Permission) -> Principal:
+async def admit(request: Request, read_token: Callable[[], str | None], *scopes: Permission) -> Principal:
     """Return the principal of a token that has one of the scopes, and enforce the rate limits.
+
+    `read_token` is called again while a stream is open, and returns None once the visitor has signed out.
 
     Raises: Unauthenticated, NotPermitted, TooManyRequests, StoreUnavailable.
     """
     services = services_of(request)
+    token = read_token()
     address = f"address {request.client.host if request.client else ''}"
     principal = await services.rates.authenticated(services.authenticator, token, address)
     request.state.key_id = principal.key_id
-    request.state.token = token
+    request.state.read_token = read_token
     await services.rates.take(f"key {principal.key_id}")
     if not any(map(principal.may, scopes)):
         raise NotPermitted(problem=f"the key lacks the scope {' or '.join(scopes)}")
@@ -126,10 +129,8 @@ async def is_still_admitted(request: Request, principal: Principal) -> bool:
 
     If that is unknown, assume it does.
     """
-    if getattr(request.state, "is_signed_out", bool)():  # only the page sets this
-        return False
     try:
-        return await services_of(request).authenticator.principal(request.state.token) == principal
+        return await services_of(request).authenticator.principal(request.state.read_token()) == principal
     except Unauthenticated:
         return False
     except StoreUnavailable:
@@ -142,7 +143,7 @@ def requiring(*scopes: Permission) -> Any:
     async def admitted(
         request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
     ) -> Principal:
-        return await admit(request, given.credentials if given else None, *scopes)
+        return await admit(request, lambda: given.credentials if given else None, *scopes)
 
     return Depends(admitted)
 

@@ -51,7 +51,7 @@ class Seal:
 
     def opened(self, cookie: str | None) -> str | None:
         """Return what was sealed; None if this did not seal it, did so too long ago, or was told to revoke it."""
-        if self.is_revoked(cookie):
+        if _digest(cookie) in self._revoked:
             return None
         try:
             return self._fernet.decrypt((cookie or "").encode(), SESSION_SECONDS).decode()
@@ -62,9 +62,6 @@ class Seal:
         """Refuse this cookie from now on. Beyond MOST_REVOKED, the oldest are forgotten."""
         if self.opened(cookie) is not None:
             self._revoked.add(_digest(cookie))
-
-    def is_revoked(self, cookie: str | None) -> bool:
-        return _digest(cookie) in self._revoked
 
 
 def _digest(cookie: str | None) -> str:
@@ -79,9 +76,7 @@ def visiting(scope: Permission, *, operating: bool = False, local: bool = False)
     """
 
     async def admitted(request: Request) -> Principal:
-        seal, cookie = seal_of(request), request.cookies.get(COOKIE)
-        principal = await admit(request, seal.opened(cookie), scope)
-        request.state.is_signed_out = partial(seal.is_revoked, cookie)
+        principal = await admit(request, partial(seal_of(request).opened, request.cookies.get(COOKIE)), scope)
         is_elsewhere = services_of(request).settings.serve.auth != "none"
         if (operating and not is_operator(principal)) or (local and is_elsewhere):
             raise NotFound(what="page")
@@ -150,7 +145,7 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
     """Put the sealed key into a cookie that no script can read and no other site can send."""
     token = only_value(fields, "key").strip()
     try:
-        principal = await admit(request, token if TOKEN.fullmatch(token) else None, "read", "erase")
+        principal = await admit(request, lambda: token if TOKEN.fullmatch(token) else None, "read", "erase")
     except Unauthenticated:
         return html_page(request, "sign_in.html", status=401, wrong=True)
     answer = see_other("/" if principal.may("read") else "/erasures")

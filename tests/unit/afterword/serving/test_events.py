@@ -367,6 +367,11 @@ class Revocable:
         return self.holder
 
 
+def a_request(services: Any) -> Any:
+    app = SimpleNamespace(state=SimpleNamespace(services=services))
+    return SimpleNamespace(app=app, state=SimpleNamespace(read_token=lambda: "secret"))
+
+
 def a_stream(
     keys: Revocable,
     content: AsyncGenerator[ServerSentEvent | None, None] | None = None,
@@ -378,9 +383,7 @@ def a_stream(
         authenticator=keys,
         settings=Settings(serve=Serve(auth="keys")),
     )
-    state = SimpleNamespace(services=services)
-    request: Any = SimpleNamespace(app=SimpleNamespace(state=state), state=SimpleNamespace(token="secret"))
-    return event_stream(request, keys.holder, content or endless())
+    return event_stream(a_request(services), keys.holder, content or endless())
 
 
 async def test_a_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,9 +445,7 @@ async def test_a_token_that_was_revoked_or_changed_is_not_admitted_any_more_and_
             return found
 
     async with serving(Issuer()) as served:
-        state = SimpleNamespace(services=served.services)
-        request: Any = SimpleNamespace(app=SimpleNamespace(state=state), state=SimpleNamespace(token="secret"))
-        principal = found
+        request, principal = a_request(served.services), found
         assert await is_still_admitted(request, principal)
         found = Principal("a", frozenset({"read"}), "t2")
         assert not await is_still_admitted(request, principal)

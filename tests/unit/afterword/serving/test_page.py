@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +40,7 @@ from afterword.serving.page.rendering import (
     word_finder,
 )
 from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
-from afterword.serving.principal import Principal, is_still_admitted, new_key
+from afterword.serving.principal import Principal, admit, is_still_admitted, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.serving.requests import SharedRead
 from afterword.streams.errors import StoreUnavailable
@@ -440,12 +441,12 @@ async def test_a_copy_of_the_cookie_is_refused_after_signing_out() -> None:
 
 async def test_signing_out_ends_the_streams_of_the_cookie() -> None:
     request = Request({"type": "http", "app": SimpleNamespace(state=SimpleNamespace()), "state": {}, "headers": []})
-    async with serving() as served:
-        request.app.state.services = served.services
-        request.state.token = None
-        principal = await served.services.authenticator.principal(None)
+    async with serving(OneKey("afw_1"), auth="keys") as served:
+        seal, request.app.state.services = served.app.state.seal, served.services
+        cookie = seal.sealed("afw_1")
+        principal = await admit(request, partial(seal.opened, cookie), "read")
         assert await is_still_admitted(request, principal)
-        request.state.is_signed_out = lambda: True
+        seal.revoke(cookie)
         assert not await is_still_admitted(request, principal)
 
 
