@@ -45,17 +45,6 @@ async def test_a_second_start_finds_topics_and_offsets(tmp_path: Path, topic: st
 
 
 @pytest.mark.nightly
-async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_stack: EmbeddedStack, topic: str) -> None:
-    await create_topic(own_stack, topic)
-    address = own_stack.bootstrap_servers
-    await produce(own_stack, topic, range(200))
-    own_stack.kafka.kill()
-    await own_stack.start_kafka()
-    assert own_stack.bootstrap_servers == address
-    assert await consume(own_stack, topic, 200) == list(range(200))
-
-
-@pytest.mark.nightly
 async def test_a_directory_in_use_is_refused_and_its_owner_goes_on(own_stack: EmbeddedStack, topic: str) -> None:
     with pytest.raises(DirectoryInUse, match="in use by a running stack"):
         await EmbeddedStack(own_stack.directory).start()

@@ -114,8 +114,7 @@ class Counter:
         asked = orjson.loads(record.value)
         n = self._read(record.key) + 1
         self._write(record.key, n, self._clock() + asked["due_ms"] if "due_ms" in asked else None)
-        padding = "x" * asked["padding"] if self._fails(asked.get("pad_if")) else ""
-        await self._emit(record.key, record.partition, i=asked["i"], n=n, padding=padding, pid=os.getpid())
+        await self._emit(record.key, record.partition, i=asked["i"], n=n, pid=os.getpid())
         await self._misbehave(asked)
 
     async def tick(self, work: Tick) -> None:

@@ -30,21 +30,6 @@ async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_a
 
 
 @pytest.mark.nightly
-async def test_an_output_too_large_for_its_topic_stops_the_worker_before_anything_is_committed(lab: Lab) -> None:
-    lab.fault("large", MANY)
-    await lab.produce([(0, {}), (0, {"pad_if": "large", "padding": 200_000}), (0, {})])
-    await lab.configure(lab.output, **{"max.message.bytes": "100000"})
-    worker = lab.worker(static=True)
-    assert await lab.exit_code(worker) > 0
-    assert f"MessageSizeTooLargeError\ntopic {lab.output}" in worker.tail()
-    assert await lab.committed() == -1
-    assert not lab.outputs
-    await lab.configure(lab.output, **{"max.message.bytes": "1000000"})
-    lab.worker(static=True)
-    await lab.all_counted()
-
-
-@pytest.mark.nightly
 async def test_a_stop_while_a_failed_batch_waits_for_its_next_try_does_not_wait_with_it(lab: Lab) -> None:
     lab.fault("always", MANY)
     await lab.produce([(0, {"fail": "always"})])

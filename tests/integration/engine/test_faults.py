@@ -1,7 +1,6 @@
 """Workers die, stop, join, leave and freeze: nothing is lost, nothing comes twice, nothing conflicts."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,8 @@ from faust_eos.changelog import Bookmark
 from faust_eos.kafka import Clients
 from faust_eos.options import Options
 from faust_eos.transaction import TransactionalProducer
-from tests.integration.engine.lab import Lab, laboratory, until
+from tests.integration.engine.lab import Lab, until
 from tests.stack import Stack, chosen_jars
-
-BROKER_AWAY_SECONDS = 10
 
 
 async def test_a_worker_killed_again_and_again_with_and_without_its_disk_loses_and_repeats_nothing(lab: Lab) -> None:
@@ -55,29 +52,6 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
     assert not lab.outputs
     await first.close()
     await second.close()
-
-
-@pytest.mark.nightly
-async def test_a_broker_that_dies_and_comes_back_is_waited_for(
-    stack: Stack, unique: Callable[[str], str], tmp_path: Path
-) -> None:
-    del stack  # its jars are what this one starts from
-    kafka = Broker(Java(jars=chosen_jars()), tmp_path / "kafka")
-    try:
-        await start(kafka)
-        async with laboratory(kafka.bootstrap_servers, unique("broker"), tmp_path / "lab") as lab:
-            worker = lab.worker()
-            async with lab.loaded():
-                await progress(lab)
-                await asyncio.to_thread(kafka.kill)
-                await asyncio.sleep(BROKER_AWAY_SECONDS)
-                await start(kafka)
-                await progress(lab)
-            await lab.all_counted()
-            assert worker.running
-            await lab.stop(worker)
-    finally:
-        await asyncio.to_thread(kafka.stop)
 
 
 @pytest.mark.nightly

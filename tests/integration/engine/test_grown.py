@@ -1,9 +1,7 @@
 """The source gets more partitions: keys have moved away from their state, so the worker stops and says so."""
 
-import pytest
-
 from afterword.embedded.process import Process
-from tests.integration.engine.lab import Lab, said, until
+from tests.integration.engine.lab import Lab, said
 
 
 async def grow(lab: Lab, partitions: int) -> None:
@@ -27,22 +25,6 @@ async def test_a_running_worker_stops_and_the_next_one_does_not_start_with_and_w
     await stops(lab, lab.worker())
     assert len(lab.counted()) == 8
     assert [await lab.committed(partition) for partition in range(4)] == [4, 4, -1, -1]
-
-
-@pytest.mark.nightly
-async def test_every_worker_of_the_group_stops_whatever_partitions_it_has(lab: Lab) -> None:
-    async with lab.loaded():
-        first = lab.worker("a")
-        await until(lambda: len(lab.counted()) > 20, watching=lab)
-    await lab.all_counted()
-    known = len(lab.counted())
-    await lab.stop(first)
-    await grow(lab, 3)
-    await lab.produce([(2, {})])  # one worker may have the new partition alone
-    for worker in [lab.worker(name) for name in ("b", "c")]:
-        await stops(lab, worker)
-    assert len(lab.counted()) == known
-    assert await lab.committed(2) == -1
 
 
 async def stops(lab: Lab, worker: Process) -> None:

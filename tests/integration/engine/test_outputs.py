@@ -13,18 +13,6 @@ from tests.integration.engine.lab import Lab, until
 pytestmark = pytest.mark.nightly
 
 
-async def test_an_output_topic_that_is_gone_stops_the_worker_and_is_named(lab: Lab) -> None:
-    worker = lab.worker(options={"commit_timeout_seconds": 3.0})
-    await lab.produce([(0, {})])
-    await lab.all_counted()
-    await lab.delete(lab.output)
-    await lab.produce([(0, {})])
-    assert await lab.exit_code(worker) == 1
-    assert f"topic {lab.output}, to which the agent writes, does not exist" in worker.tail()
-    await lab.until_committed(1)
-    assert await lab.committed() == 1
-
-
 async def test_a_send_after_one_that_the_broker_refused_is_delivered(lab: Lab, tmp_path: Path) -> None:
     """Outside of transactions, where aiokafka's idempotent producer would keep a gap in its sequence numbers."""
     app = App(lab.app_id, brokers=lab.brokers, engine=Options(), datadir=tmp_path)
