@@ -1,4 +1,4 @@
-"""The runbook's recoveries of the segmenter's state leave no conflict and no duplicate."""
+"""The runbook's recovery of a conversation in quarantine leaves no conflict and no duplicate."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
@@ -90,44 +90,6 @@ async def letters(settings: Settings, error_type: str | None = None) -> int:
             settings.kafka.dead_letters(t) for t in (settings.kafka.messages_topic, settings.kafka.episodes_topic)
         ]
         return sum([(await queue.count(topic, Filters(error_type=error_type), "replayed")).found for topic in topics])
-
-
-async def test_after_the_loss_of_the_changelogs_conversations_go_on_after_their_last_episodes(
-    deployment: Deployment,
-) -> None:
-    settings = deployment.settings
-    for role in ROLES:
-        deployment.start(role)
-    await say(settings, range(12), flush=True)
-    first = await consumed(deployment)
-    await say(settings, range(12, 37), flush=False)
-    await consumed(deployment)
-    assert (await deployment.audit()).messages["pending"] > 0
-
-    await deployment.stop("segmenter")
-    await delete_changelogs(settings)
-    deployment.lose_state("segmenter")
-    await expire(settings, {source: end // 2 for source, end in first.items()})
-    deployment.start("segmenter")
-    await until(lambda: not deployment.workers["segmenter"].running)
-    assert await deployment.stop("segmenter") == 1
-    assert "has committed offset" in deployment.logs("segmenter")
-
-    done = await rebuild_state(settings)
-    assert sum(one.conversations for one in done) == len(TALKS)
-    assert [one.left for one in await rebuild_state(settings)] == [True] * len(done)
-    deployment.start("segmenter")
-    await say(settings, range(37, 50), flush=True)
-    report = await deployment.audit()
-    assert report.clean, list(report.lines())
-    assert report.messages["pending"] == 0
-    episodes = await deployment.episodes()
-    check_ordinals(episodes)
-    assert {(e.conversation_id, m.id) for e in episodes for m in e.messages} == {
-        (talk, f"m{n}") for talk in TALKS for n in range(50)
-    }
-    assert report.summaries["stored"] == report.summaries["announced"] == len(episodes)
-    assert await letters(settings) == 0
 
 
 async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(deployment: Deployment) -> None:
