@@ -181,16 +181,6 @@ class Server(ABC):
         if self._process is not None:
             self._process.stop()
 
-    def kill(self) -> None:
-        """Send SIGKILL and wait for its end."""
-        self.process.kill()
-
-    def suspend(self) -> None:
-        self.process.suspend()
-
-    def resume(self) -> None:
-        self.process.resume()
-
 
 class NotReady(Exception):
     """The server does not yet answer as expected."""

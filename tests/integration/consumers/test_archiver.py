@@ -213,13 +213,13 @@ async def test_a_broker_that_does_not_answer_does_not_hold_up_the_exit(settings,
         )
         await ensure_topics(elsewhere)
         async with worker_process(elsewhere) as worker:
-            kafka.suspend()
+            kafka.process.suspend()
             try:
                 worker.send_signal(signal.SIGTERM)
                 async with asyncio.timeout(DRAIN_SECONDS + STOP_SECONDS + 15):
                     assert await worker.wait() == 0
             finally:
-                kafka.resume()
+                kafka.process.resume()
 
 
 @asynccontextmanager

@@ -60,7 +60,7 @@ async def test_a_server_that_dies_while_it_is_waited_for_says_why(own_stack: Emb
 
     process = own_stack.kafka.process
     waiting = asyncio.create_task(until_ready(process, never))
-    own_stack.kafka.kill()
+    own_stack.kafka.process.kill()
     with pytest.raises(ProcessExited, match="kafka exited with -9"):
         await waiting
     await own_stack.start_kafka()
@@ -104,7 +104,7 @@ async def test_a_broker_that_comes_back_tells_what_groups_have_committed_and_tha
     await create_topic(own_stack, topic)
     await produce(own_stack, topic, range(10))
     await consume(own_stack, topic, 10)
-    own_stack.kafka.kill()
+    own_stack.kafka.process.kill()
     await own_stack.start_kafka()
     async with admin_client(Kafka(bootstrap_servers=own_stack.bootstrap_servers)) as admin:
         found = await committed_offsets(admin, f"{topic}-readers")

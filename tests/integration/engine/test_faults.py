@@ -68,7 +68,7 @@ async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(
             {TopicPartition("out", 0): OffsetAndMetadata(1, "")},
         )
         await writer.commit_outputs([output], progress, "group")
-        await asyncio.to_thread(kafka.kill)
+        await asyncio.to_thread(kafka.process.kill)
         with pytest.raises((KafkaError, TimeoutError)):
             async with asyncio.timeout(3):
                 await writer.commit_outputs([output], progress, "group")

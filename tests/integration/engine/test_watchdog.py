@@ -43,11 +43,11 @@ async def test_a_worker_whose_broker_is_suspended_ends_in_time_and_says_so(
         worker = lab.worker(options=WATCHED)
         async with lab.loaded():
             await progress(lab)
-        kafka.suspend()
+        kafka.process.suspend()
         try:
             code = await lab.exit_code(worker, BOUND_SECONDS)
         finally:
-            kafka.resume()
+            kafka.process.resume()
         assert code == 1, lab.logs()
         # the event, not the last line: where the stop takes too long as well, the process ends without one.
         # A commit that was under way has stalled for longer than the brokers, and is named then

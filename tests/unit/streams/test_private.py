@@ -56,6 +56,7 @@ async def test_an_sqlite_file(root: Path) -> None:
 
 
 def test_data_of_an_embedded_server(root: Path) -> None:
+    private_directory(root / ".afterword")  # as the stack does before it takes the lock
     lock = DirectoryLock(root / ".afterword")
     lock.acquire()
     remembered_ports(root / ".afterword" / "kafka" / "ports.json", 1)

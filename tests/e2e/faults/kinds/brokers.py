@@ -16,7 +16,7 @@ class BrokerKilled(Fault):
     share = 75.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        await asyncio.to_thread(world.servers.kafka.kill)
+        await asyncio.to_thread(world.servers.kafka.process.kill)
         await asyncio.sleep(world.seconds(4, 60))
         await world.servers.stack.start_kafka()
         await world.progress()
@@ -29,11 +29,11 @@ class BrokerHung(Fault):
 
     async def inject(self, world: World, chance: random.Random) -> None:
         broker = world.servers.kafka
-        broker.suspend()
+        broker.process.suspend()
         try:
             await asyncio.sleep(world.seconds(5, 60))
         finally:
-            broker.resume()
+            broker.process.resume()
         await world.progress()
 
 
@@ -48,7 +48,7 @@ class Cluster(Fault):
         brokers = world.servers.kafka.brokers
         world.stalls.lap()
         victim = chance.choice(brokers)
-        await asyncio.to_thread(victim.kill)
+        await asyncio.to_thread(victim.process.kill)
         await asyncio.sleep(world.seconds(3, 20))
         await world.progress()
         self.notes.append(f"one killed: pause {world.stalls.lap():.1f} s")

@@ -76,7 +76,7 @@ class MongoDown(Away):
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        await asyncio.to_thread(world.servers.database.kill)
+        await asyncio.to_thread(world.servers.database.process.kill)
         yield
         await world.servers.database.run()
 
@@ -88,11 +88,11 @@ class MongoHung(Away):
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        world.servers.database.suspend()
+        world.servers.database.process.suspend()
         try:
             yield
         finally:
-            world.servers.database.resume()
+            world.servers.database.process.resume()
 
 
 class MongoSlow(Away):

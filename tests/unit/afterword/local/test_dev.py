@@ -65,6 +65,7 @@ async def test_a_start_on_a_full_disk_is_refused_before_anything_is_written(tmp_
     with pytest.raises(DiskFull, match=f"the disk of {directory} is full"):
         await EmbeddedStack(directory).start()
     assert list(directory.iterdir()) == []
+    assert directory.stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_server_that_ends_on_a_full_disk_names_its_path(tmp_path: Path, full_disk: None) -> None:
