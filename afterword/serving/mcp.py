@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from contextlib import aclosing
 from functools import cache
 from typing import Any
 
@@ -80,14 +81,13 @@ class McpExchange(Response):
 
 async def run_over_stdio(settings: Settings, principal: Principal) -> None:
     """Serve one client until it closes standard input. Raises: ConfigurationError."""
-    outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings))
-    async with Memory.from_settings(settings) as memory:
+    async with (
+        Memory.from_settings(settings) as memory,
+        aclosing(Outbox(settings.kafka, lambda: Producer.from_settings(settings))) as outbox,
+        stdio_server() as (reading, writing),
+    ):
         server = make_server(Toolbox(memory, outbox, principal))
-        try:
-            async with stdio_server() as (reading, writing):
-                await server.run(reading, writing, server.create_initialization_options())
-        finally:
-            await outbox.close()
+        await server.run(reading, writing, server.create_initialization_options())
 
 
 def make_server(toolbox: Toolbox) -> Server[Any]:

@@ -101,7 +101,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         tracer = await closing.enter_async_context(tracer_from(os.environ, ROLE, version, LAST_EXPORT_SECONDS))
         memory = await closing.enter_async_context(Memory.from_settings(settings, metrics, tracer))
         outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES))
-        closing.push_async_callback(outbox.close)
+        closing.push_async_callback(outbox.aclose)
         feed = Feed(settings.kafka, metrics, stores.episodes.versions)
         _run(closing, feed.run())
         runner = ErasureRunner(stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings))

@@ -265,7 +265,7 @@ async def write_events(outbox: "Outbox", events: Sequence[InputEvent]) -> Writte
 
 
 class Outbox:
-    """Sends records to the topic `messages`. It must be closed.
+    """Sends records to the topic `messages`. Use it within `aclosing`.
 
     `make` builds a producer that is not yet connected. `seconds` limits the wait for acknowledgement of a request's
     records.
@@ -295,7 +295,7 @@ class Outbox:
                 self._producer = await self._running.enter_async_context(self._make())
         return self._producer
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Wait for all acknowledgements, then disconnect."""
         await self._running.aclose()
 

@@ -47,9 +47,6 @@ class Broker:
         self.records += records
         return [WrittenAt(0, first + n) for n in range(len(records))]
 
-    async def close(self) -> None:
-        """Do nothing: it holds no connection."""
-
 
 @dataclass
 class Served:
