@@ -159,13 +159,9 @@ async def show_search(
         }
         hits = await services_of(request).memory.recall(query, k=HITS, **owner)
     given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
-
-    def page() -> HTMLResponse:
-        lost = bool(s) and not asked
-        return html_page(request, "search.html", principal, lost=lost, find=word_finder(query), **given)
-
-    # rendered in a thread, because stemming long texts takes up to half a second
-    return await asyncio.to_thread(page)
+    given |= {"lost": bool(s) and not asked, "find": word_finder(query)}
+    # in a thread, because stemming long texts takes up to half a second
+    return await asyncio.to_thread(html_page, request, "search.html", principal, **given)
 
 
 @router.post("/search")
