@@ -518,9 +518,9 @@ async def test_an_erasure_is_asked_for_watched_and_its_receipt_saved() -> None:
         assert "&lt;b&gt;the officer" in page
         assert "ann" not in path
         assert (await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))).status_code == 404
+        state = f"{path}&part=true"
+        assert "hx-trigger" in (await served.client.get(state)).text
         async with running(served.erasures):
-            state = f"{path}&part=true"
-            assert "hx-trigger" in (await served.client.get(state)).text
             await until(served, {"erasure_id": path.partition("=")[2]}, state="done")
         part = (await served.client.get(state)).text
         assert "Done." in part
