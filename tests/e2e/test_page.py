@@ -143,7 +143,8 @@ async def reject(deployment: Deployment, value: bytes, key: str) -> None:
 
 
 async def fits(page: Page) -> bool:
-    """Return whether nothing is wider than the window."""
+    """Return whether nothing is wider than the window, once the stylesheet has loaded."""
+    await page.wait_for_load_state()
     wide: bool = await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     return wide
 
