@@ -56,16 +56,15 @@ class SummaryCheck:
         """`instructions` are all instructions that prompts contain, which a summary must not repeat."""
         self._quality = quality
         self._metrics = metrics
-        self._instructions = instructions
+        self.instructions = instructions
 
-    async def check(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
+    async def check(self, source: SourceTexts, made: Summary, episode_id: str) -> tuple[Summary, Sequence[Problem]]:
         """Return the summary with its measures, and the faults for which it is refused, worst first."""
         summary = replace(  # a long text is cut instead of refused
             made,
             short_summary=first_sentences(made.short_summary, SHORT_SENTENCES),
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
-        source = source_of(request, self._instructions)
         # in a thread, so that other lanes continue: the first check in a language loads models, and long ones take time
         found = await asyncio.to_thread(assess, source, summary, self._quality)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
@@ -74,7 +73,7 @@ class SummaryCheck:
             return summary, ()
         worst = found.problems[0].reason
         self._metrics.quality_rejections.labels(worst).inc()
-        about = {"grounding": measured["grounding"], "episode_id": request.episode.episode_id}
+        about = {"grounding": measured["grounding"], "episode_id": episode_id}
         log.warning("summary_refused", stage="check", error_type=worst, **about)
         return summary, found.problems
 
@@ -270,8 +269,10 @@ class Summarizer:
         if self._check is None:
             return await self._ask(request, calls)
         asked = request
+        source = source_of(request, self._check.instructions)  # once, because it is analyzed once for both answers
         while True:
-            summary, problems = await self._check.check(request, await self._ask(asked, calls))
+            answer = await self._ask(asked, calls)
+            summary, problems = await self._check.check(source, answer, request.episode.episode_id)
             if not problems:
                 return summary
             if asked is not request or request.deadline.left <= 0:
