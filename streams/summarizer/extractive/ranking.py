@@ -93,9 +93,10 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
     for message, at in zip(spoken, changes, strict=False):
         stems = {text: terms(text) for text in sentences_of(message.content)}
         chosen = {text for text in stems if message.role == "user" and _takes_up(offered, text, stems[text])}
-        if message.role != "user":
-            offered.update(*stems.values())
-        if told := [text for text in stems if text in chosen or not is_politeness(text, len(stems[text]))]:
+        told = [text for text in stems if text in chosen or not is_politeness(text, len(stems[text]))]
+        if message.role != "user":  # who returns a greeting chooses nothing
+            offered.update(*(stems[text] for text in told))
+        if told:
             said.append((message, at, [(text, text in chosen) for text in told]))
     turns: list[Turn] = []
     for speaker, group in groupby(said, key=lambda m: (m[0].role, m[0].author, m[0].user_id, m[0].agent_id)):
@@ -185,10 +186,10 @@ def is_politeness(text: str, terms: int) -> bool:
     if OFFER_OF_HELP.search(text):
         return True
     greeting = GREETING.match(text)
-    if greeting is None or terms > POLITE_TERMS:
+    if greeting is None or terms > POLITE_TERMS or _NUMBER.search(text):
         return False
     rest = text[greeting.end() :]
-    return rest[:1] not in ",.!" or not (ABOUT_ONESELF.search(rest) or is_question(text))
+    return rest[:1] not in ",.!" or not (is_question(text) or any(says.search(rest) for says in _WEIGHTY))
 
 
 def weight(exchange: Exchange, terms: Collection[str]) -> float:

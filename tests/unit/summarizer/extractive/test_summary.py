@@ -106,6 +106,26 @@ def test_what_users_choose_outranks_what_they_tell_of_themselves(offer: str, cho
     assert len(summary_of(*told).long_summary) > 400
 
 
+GREETED = (
+    ("Good morning! How can I help you today?", "Good morning"),
+    ("Is that all? Have a nice evening!", "Have a nice evening too!"),
+    ("Anything else I can help with?", "No, thanks for your help"),
+    ("Ist das alles? Einen schönen Tag noch!", "Einen schönen Tag noch"),
+)
+
+
+@pytest.mark.parametrize(("greeting", "answer"), GREETED)
+def test_who_returns_a_greeting_chooses_nothing(greeting: str, answer: str) -> None:
+    told = ("user", "I need to move my flight to Oslo to Friday.")
+    summary = summary_of(told, ("assistant", "It is moved."), ("assistant", greeting), ("user", answer))
+    assert answer.rstrip("!") not in summary.long_summary
+
+
+@pytest.mark.parametrize("told", ["Guten Tag, die Nummer ist 4711", "Great, cancel it", "Hi, order 4711 is late"])
+def test_a_greeting_with_a_number_or_a_decision_is_kept(told: str) -> None:
+    assert told in summary_of(("assistant", "Which flight is it about, please?"), ("user", told)).short_summary
+
+
 def test_what_nobody_offered_is_no_choice() -> None:
     offer, remark = CHOICES[0][0], "Wow, marble"
     told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
