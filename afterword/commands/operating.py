@@ -267,7 +267,7 @@ def redo(
         print_json(asdict(done))
     else:
         others = (
-            (done.kept, "kept (see the summarizers' log event redo_skipped), or redone with other settings than yours"),
+            (done.kept, "kept (see the summarizers' log event redo_skipped), or redone with settings other than yours"),
             (done.not_archived, "kept, because their messages are not in the archive"),
             (done.gone, "deleted meanwhile"),
         )

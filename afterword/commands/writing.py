@@ -185,7 +185,8 @@ def import_history(
     else:
         for reason, number in counts.left_out.most_common():
             typer.echo(f"{number:,} left out: {reason}")
-        would_be, duplicates = "would be " if dry_run else "", many(counts.duplicates, "duplicate", "duplicates")
+        would_be = "would be " if dry_run else ""
+        duplicates = many(counts.duplicates, "duplicate", "duplicates")
         if counts.flushes:
             typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} {would_be}flushed")
         sums = f"{counts.sent:,} {would_be}sent, {duplicates}, {counts.rejected:,} rejected"

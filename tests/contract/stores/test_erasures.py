@@ -57,7 +57,7 @@ async def test_who_comes_late_changes_nothing_of_a_new_request_of_the_same_perso
     assert await erasures.find("e2") == new
 
 
-async def test_one_that_was_interrupted_while_it_ended_is_carried_out_again(erasures: Erasures) -> None:
+async def test_an_erasure_interrupted_while_it_ends_is_carried_out_again(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
     await erasures.end(ERASURE, "first")
     await erasures.begin(ERASURE)  # as if the request had not been removed
