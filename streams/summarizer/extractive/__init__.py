@@ -57,7 +57,7 @@ def summarize(
     turns = turns_of(episode.messages, terms)
     ranked = RankedExchanges(exchanges_of(turns, terms), terms)
     short = ranked.text(SHORT_CHARACTERS)
-    told_so_far = previous_rolling if short in previous_rolling else f"{previous_rolling}\n{short}"
+    told_so_far = previous_rolling if short in previous_rolling.splitlines() else f"{previous_rolling}\n{short}"
     rolling = condense(told_so_far, rolling_tokens)
     visible = (strip_control_tokens(message.content).strip() for message in episode.messages)
     beginning = next(filter(None, visible), NO_TEXT)

@@ -59,6 +59,11 @@ def test_a_new_episode_adds_its_line_to_what_was_known() -> None:
     assert summarize(an_episode_of(*told), line, 800).rolling_summary == line
 
 
+def test_a_line_that_another_one_begins_with_is_added() -> None:
+    known, line = "User: My budget is 50.5 million euros.", "User: My budget is 50."
+    assert summarize(an_episode_of(("user", "My budget is 50.")), known, 800).rolling_summary == f"{known}\n{line}"
+
+
 def test_the_least_informative_sentences_go_first() -> None:
     text = "User: I am Ada Lovelace, order 4711. User: it was nice to talk about this and that for a while."
     assert condense(text, 15) == "User: I am Ada Lovelace, order 4711."
