@@ -118,7 +118,13 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
 
 
 def _takes_up(offered: Collection[str], text: str, stems: Sequence[str]) -> bool:
-    """Return whether a short statement mostly names what was offered before, in whatever words people choose."""
+    """Return whether a short statement mostly names what was offered before, in whatever words people choose.
+
+    Thanks name it too, as in "Thanks for the tips": a greeting without a comma after it is no choice.
+    """
+    greeting = GREETING.match(text.lower())
+    if greeting and text[greeting.end() : greeting.end() + 1] not in ("", ",", ".", "!"):
+        return False
     named = sum(stem in offered for stem in stems)
     return 0 < len(stems) <= 2 * named and len(stems) <= POLITE_TERMS and not is_question(text)
 

@@ -132,6 +132,13 @@ def test_what_nobody_offered_is_no_choice() -> None:
     assert remark not in summary_of(("assistant", offer), *told, ("user", remark)).short_summary
 
 
+@pytest.mark.parametrize("thanks", ["Thanks for the tips!", "Great tips, thanks", "Thank you for the coffee tips"])
+def test_who_thanks_for_what_was_said_chooses_nothing(thanks: str) -> None:
+    tips = ("assistant", "Here are some tips: avoid coffee after noon, and keep the room dark.")
+    summary = summary_of(("user", "How do I sleep better?"), tips, ("user", thanks))
+    assert thanks.rstrip("!") not in summary.long_summary
+
+
 TRIP: tuple[Turn, ...] = (
     ("user", "Can you help me plan a trip to Rome?"),
     ("assistant", "Of course! How many days will you stay?"),
