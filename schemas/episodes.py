@@ -167,6 +167,8 @@ class EpisodeRedo(Model):
     """Revision of the summary to replace. If another revision is stored, the request is ignored."""
     attempt: int = Field(0, ge=0)
     """Number of earlier failed requests for this revision. If there have been more by now, the request is ignored."""
+    expired: bool = False
+    """True if the episode has expired, so that it is removed. A summarizer that keeps episodes longer ignores it."""
     requested_at: Time
     """When the request was made."""
 

@@ -492,7 +492,9 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
     if task.closed is not None and task.closed.fingerprint != stored.fingerprint:
         raise InvalidRecord("episode_conflict", "the episode is already stored with a different fingerprint")
     if task.redo is not None:
-        return Step.MAKE if stored.version == (task.redo.revision, task.redo.attempt) else Step.KEEP
+        is_kept_here = task.redo.expired and bool(read.core or read.expired)
+        is_current = stored.version == (task.redo.revision, task.redo.attempt)
+        return Step.MAKE if is_current and not is_kept_here else Step.KEEP
     if read.inputs != stored.inputs:
         return Step.MAKE
     return Step.RENEW if is_before and (task.closed is not None or offset in read.changes) else Step.KEEP

@@ -79,8 +79,8 @@ def made_by(summary: SummaryCreated) -> Maker:
     return Maker(summary.model, summary.prompt_version)
 
 
-def request_for(stored: StoredEpisode, now: datetime) -> EpisodeRedo:
-    """Return the request to write an episode's texts again, or to remove it if it has expired."""
+def request_for(stored: StoredEpisode, now: datetime, *, expired: bool = False) -> EpisodeRedo:
+    """Return the request to write an episode's texts again, or to remove an expired one."""
     summary = stored.summary
     return EpisodeRedo(
         conversation_id=summary.conversation_id,
@@ -88,6 +88,7 @@ def request_for(stored: StoredEpisode, now: datetime) -> EpisodeRedo:
         episode_id=summary.episode_id,
         revision=summary.revision,
         attempt=stored.attempt,
+        expired=expired,
         requested_at=utc_milliseconds(now),
     )
 
@@ -203,7 +204,7 @@ class RetentionSweep:
         """Request the removal of expired episodes; the next sweep requests what is not removed in time."""
         while page := await self._episodes.expired(before, PAGE_EPISODES):
             for episode in page:
-                await self._send(request_for(episode, self._clock()))
+                await self._send(request_for(episode, self._clock(), expired=True))
             names = [episode.summary.episode_id for episode in page]
             ends_at = time.monotonic() + LONGEST_INTERVAL_SECONDS
             while living((await self._episodes.lookup(names)).values()):

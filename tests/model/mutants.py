@@ -338,8 +338,8 @@ MUTANTS = (
         "a summary is redone though another revision is stored than the request names",
         REDOING_TESTS,
         RECONCILER,
-        "        return Step.MAKE if stored.version == (task.redo.revision, task.redo.attempt) else Step.KEEP",
-        "        return Step.MAKE",
+        "        is_current = stored.version == (task.redo.revision, task.redo.attempt)",
+        "        is_current = True",
     ),
     Mutant(
         "an attempt that led to nothing lets a zombie end it with something",

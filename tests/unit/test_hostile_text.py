@@ -242,11 +242,6 @@ def test_everything_that_reads_text_takes_time_linear_in_its_length(name: str) -
     assert (rulers(read, mixed(LONGEST)) if expected < CHEAP_RULERS else expected) < MOST_RULERS
 
 
-def test_a_text_of_nothing_but_numbers_is_checked_in_seconds() -> None:
-    """Each number has many readings: 200,000 of them took 10 s."""
-    assert rulers(READERS["check of a source"], run("1 ", 400_000)) < MOST_RULERS / 2
-
-
 @pytest.mark.timeout(100)  # 26 s for a quarter of it, when it was stemmed
 def test_a_word_that_no_language_has_is_not_stemmed() -> None:
     word = "ab" * 1_000_000

@@ -304,8 +304,8 @@ class Assessment:
 def assess(source: SourceTexts, texts: Texts, rules: QualitySettings) -> Assessment:
     """Check a summary against its source.
 
-    This takes some milliseconds for twenty messages, and is linear in the source, whose first 400,000 characters and
-    20,000 numbers are read.
+    This takes some milliseconds for twenty messages, and is linear in the source, whose first 400,000 characters are
+    read.
     """
     grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling_summary, source.carried)
     problems = list(_problems(texts, source))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache, lru_cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 from afterword.streams.summarizer.quality.quantities import (
@@ -45,8 +45,6 @@ SHORT = 1000
 """Number words of a source with at most this many characters are read in English too."""
 NEAR = 100
 """This many characters before and after a digit decide what it means."""
-MOST_FIGURES = 20_000
-"""At most this many numbers of a text are read, which takes a second."""
 CODE = "code"
 """Kind of a key that is a code without its separators."""
 LARGEST_SPELLED = 10**12
@@ -223,7 +221,7 @@ def _read(text: str, language: str) -> _Read:
     times = list(times_of_day(text))
     rest = _without(text, [(time.start, time.end) for time in times])
     named = [(match[0].rstrip("."), [each for each in days if each]) for match, days in dates]
-    return _Read(named, times, list(islice(quantities(rest, language), MOST_FIGURES)), rest)
+    return _Read(named, times, list(quantities(rest, language)), rest)
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:

@@ -133,6 +133,14 @@ async def test_an_episode_that_has_expired_before_it_closes_is_never_shown_to_th
     assert left(world) == NOTHING
 
 
+async def test_an_episode_that_is_kept_longer_here_stays_as_it_is_when_another_worker_lets_it_expire() -> None:
+    world = await a_world()
+    before = world.episodes.episodes["c1:1"]
+    await world.reconciler().handle(request_for(before, NOON, expired=True), a_cause(50))
+    assert world.episodes.episodes["c1:1"] == before
+    assert world.provider.requests == []
+
+
 async def test_requests_of_several_workers_for_one_episode_are_announced_once() -> None:
     world = await a_world()
     sweep = Sweep(world, NOON + 2 * DAY)
@@ -169,7 +177,7 @@ async def interrupted(at: int, after: bool, fault: Any) -> None:
 @pytest.mark.parametrize("at", range(1, 20))
 async def test_a_crash_in_a_removal_is_repeated_to_the_same_end(at: int, late: bool) -> None:
     world = await a_world()
-    request = request_for(world.episodes.episodes["c1:2"], NOON)
+    request = request_for(world.episodes.episodes["c1:2"], NOON, expired=True)
     fields = {"retention": BOTH, "clock": lambda: NOON + 2 * DAY}
     with suppress(Crash):
         await world.reconciler(Faults(at, late, crash), **fields).handle(request, a_cause(50))
