@@ -24,6 +24,7 @@ from afterword.schemas.headers import owner_header, owner_in
 from afterword.serving import events
 from afterword.serving.events import (
     ALL,
+    CATCHING_UP,
     CHECK_SECONDS,
     LATE_SECONDS,
     MOST_UNREAD,
@@ -341,6 +342,30 @@ async def test_an_event_is_sent_once_the_store_is_back_and_its_outage_is_logged_
             await one
     assert [entry["event"] for entry in logs] == ["feed_interrupted"], "once for two failures"
     assert feeding.feed.running
+
+
+async def test_so_many_clients_catch_up_at_a_time_and_the_next_when_one_of_them_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feeding, opened = Feeding(), 0
+
+    @asynccontextmanager
+    async def open_log(_: Kafka) -> AsyncGenerator[None, None]:
+        nonlocal opened
+        opened += 1
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr(events, "open_log", open_log)
+    await feeding.summary(1)
+    tasks = [asyncio.ensure_future(anext(feeding.feed.follow(EVERYTHING, {}))) for _ in range(CATCHING_UP + 2)]
+    await settled()
+    assert opened == CATCHING_UP
+    tasks[0].cancel()
+    await settled()
+    assert opened == CATCHING_UP + 1
+    for task in tasks:
+        task.cancel()
 
 
 async def test_records_that_are_no_events_are_passed_over() -> None:
