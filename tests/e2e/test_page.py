@@ -152,7 +152,7 @@ async def fits(page: Page) -> bool:
 async def check_accessible(page: Page) -> None:
     await page.wait_for_load_state()  # a click does not wait for the stylesheet, without which colours and sizes differ
     found = await Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    assert found.violations_count == 0, f"{page.url} {page.viewport_size}\n{found.generate_report()}"
 
 
 async def settled(page: Page) -> None:
