@@ -27,7 +27,7 @@ LONGEST_BLOCK_SECONDS = 0.5
 
 
 async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
-    return {name: EpisodeVersion(1) for name in episode_ids}
+    return {name: EpisodeVersion(1, "deleted" if name == "gone:1" else None) for name in episode_ids}
 
 
 @asynccontextmanager
@@ -44,11 +44,11 @@ async def a_feed(settings: Settings) -> AsyncIterator[Feed]:
 
 
 async def fill(settings: Settings) -> None:
-    """Write one event of ours, many of another tenant, and one of ours again."""
+    """Write one event of ours, many of another tenant, and two of ours, the first of a deleted episode."""
     topic = settings.kafka.summaries_topic
     foreign = a_summary(1, "theirs", tenant_id="t2").to_json()
     async with running_producer(settings.kafka) as producer:
-        for name in ("first", "last"):
+        for name in ("first", "gone", "last"):
             ours = a_summary(1, name, tenant_id="t1")
             headers = [owner_header("t1", "u1")]
             await producer.send_and_wait(topic, ours.to_json(), key=name.encode(), partition=0, headers=headers)
@@ -79,7 +79,7 @@ class Heartbeat:
             gc.enable()
 
 
-async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are(
+async def test_who_catches_up_gets_nothing_deleted_decodes_nothing_foreign_and_is_told_where_they_are(
     make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = make_settings(kafka={"partitions": 1})
@@ -99,7 +99,7 @@ async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are
                     break
                 places.append(offsets_of(feed.topics, batch.position))
         beating.cancel()
-        assert (found, decoded) == (["first", "last"], [b"first", b"last"])
+        assert (found, decoded) == (["first", "last"], [b"first", b"gone", b"last"])
         assert len(places) >= FOREIGN // RECORDS_PER_TURN
         source = TopicPartition(settings.kafka.summaries_topic, 0)
         assert places[-1][source] == feed.offsets[source]
