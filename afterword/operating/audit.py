@@ -44,7 +44,7 @@ STANDING = """
 -- Every place in an episode that a message has.
 CREATE VIEW appearance AS
 SELECT core.message, closed.scope, closed.first_offset, closed.last_offset
-FROM core JOIN closed ON closed.rowid = core.episode;
+FROM core JOIN closed ON closed.number = core.episode;
 
 -- Where a message is: pending, with first_offset null, or in an episode whose messages' offsets include its own.
 CREATE VIEW place AS
@@ -110,7 +110,6 @@ CREATE INDEX excluded_message ON excluded (message);
 CREATE TABLE latest AS
 SELECT
     c.*,
-    c.rowid AS number,
     c.episode_id || ' at partition ' || c.partition || ', offset ' || c.offset AS name,
     c.episode_id IN (SELECT episode_id FROM deleted_episode) AS is_gone,
     CASE
@@ -128,7 +127,7 @@ FROM closed AS c
 WHERE NOT EXISTS (
     SELECT 1 FROM closed AS other
     WHERE other.episode_id = c.episode_id
-    AND (other.revision > c.revision OR other.revision = c.revision AND other.rowid < c.rowid)
+    AND (other.revision > c.revision OR other.revision = c.revision AND other.number < c.number)
 );
 
 CREATE INDEX latest_number ON latest (number);
@@ -150,7 +149,8 @@ COPIES = """
 -- Messages that were deleted while they were pending in a scope, and were sent again. The scope's episodes can only
 -- have the later ones.
 CREATE TABLE dropped AS
-SELECT DISTINCT s.id, e.scope FROM changed AS c JOIN standing AS s ON s.id = c.id JOIN expected AS e ON e.message = s.id
+SELECT DISTINCT s.id, e.scope
+FROM changed AS c CROSS JOIN standing AS s ON s.id = c.id CROSS JOIN expected AS e ON e.message = s.id
 WHERE c.excludes AND c.offset < s.consumed_to
 AND NOT EXISTS (SELECT 1 FROM place WHERE place.id = s.id AND place.scope = e.scope)
 AND EXISTS (
@@ -238,9 +238,9 @@ SELECT
     EXISTS (
         SELECT 1 FROM changed AS o WHERE o.id = s.id AND o.excludes AND o.offset <= c.offset
     ) AS is_excluded
-FROM changed AS c JOIN standing AS s ON s.id = c.id AND s.is_first
-JOIN placed AS p ON p.message = s.message
-JOIN stored_episode AS e ON e.episode_id = p.episode_id AND INSTR(e.messages, s.message)
+FROM changed AS c CROSS JOIN standing AS s ON s.id = c.id AND s.is_first
+CROSS JOIN placed AS p ON p.message = s.message
+CROSS JOIN stored_episode AS e ON e.episode_id = p.episode_id AND INSTR(e.messages, s.message)
 WHERE EXISTS (
     SELECT 1 FROM amended AS a
     WHERE a.change_partition = c.partition AND a.change_offset = c.offset AND a.message IS NOT NULL
@@ -376,7 +376,7 @@ SELECT * FROM (
     JOIN closed AS c ON c.episode_id = a.episode_id
     GROUP BY a.rowid
     HAVING NOT MAX(a.message_ids = c.message_ids OR EXISTS (
-        SELECT 1 FROM core WHERE core.episode = c.rowid AND core.message IN (SELECT message FROM excluded)
+        SELECT 1 FROM core WHERE core.episode = c.number AND core.message IN (SELECT message FROM excluded)
     ))
 )
 

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 CACHE_KIB: Final = 64 * 1024
 """SQLite's page cache in memory; the rest is on disk."""
 CLOCKS_APART_MS = 3_600_000
+INSERTED_TOGETHER = 1000
+"""Number of rows that are inserted at a time. Inserting each one by itself takes more than half as long again."""
 INDEX_PAGE = 2000
 """Number of episodes that are looked up in the index at a time."""
 POLL_SECONDS = 0.2
@@ -98,14 +100,14 @@ CREATE TABLE damage (conversation, partition, problem);
 -- Derived: the scopes that each message belongs to, by its rowid; none if it repeats an earlier one (see audit.py)
 CREATE TABLE expected (message, scope, PRIMARY KEY (message, scope)) WITHOUT ROWID;
 
--- On episode.closed. recomputed: the fingerprint of the messages that it carries; message_ids: the hash of their ids;
--- first_offset and last_offset: of its core messages on messages; truncated: edits made it too large and its contents
--- were cut, so that they cannot be compared
+-- On episode.closed, numbered as they are read. recomputed: the fingerprint of the messages that it carries;
+-- message_ids: the hash of their ids; first_offset and last_offset: of its core messages on messages; truncated: edits
+-- made it too large and its contents were cut, so that they cannot be compared
 CREATE TABLE closed (
-    partition, offset, episode_id, revision, conversation, ordinal, fingerprint, recomputed, message_ids, scope,
-    first_offset, last_offset, truncated, ended_ms
+    number INTEGER PRIMARY KEY, partition, offset, episode_id, revision, conversation, ordinal, fingerprint, recomputed,
+    message_ids, scope, first_offset, last_offset, truncated, ended_ms
 );
--- Its core messages. episode: its rowid
+-- Its core messages. episode: its number
 CREATE TABLE core (episode INTEGER, place, message, content, sent_ms, PRIMARY KEY (episode, place)) WITHOUT ROWID;
 -- episode.amended, with the position of the change on messages
 CREATE TABLE amended (partition, offset, conversation, message, change_partition, change_offset);
@@ -190,16 +192,26 @@ class Evidence:
     def __init__(self, database: sqlite3.Connection) -> None:
         self.circumstances = Circumstances()
         self._database = database
+        self._added: dict[str, list[tuple[Any, ...]]] = {}
+        """Rows of each table that are not inserted yet."""
         database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive"):
             database.execute(f"PRAGMA {pragma}")
         database.create_function("named", 3, _named, deterministic=True)
         self.run_all("BEGIN;\n" + TABLES)  # a single transaction, because each one would write out its changes
 
-    def add(self, table: str, *row: Any) -> int | None:
-        """Insert a row, or replace the one with the same key. Returns its rowid, if the table has rowids."""
-        places = ", ".join("?" * len(row))
-        return self._database.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", row).lastrowid  # noqa: S608 – names of our own tables
+    def add(self, table: str, *row: Any) -> None:
+        """Add a row, or replace the one with the same key."""
+        added = self._added.setdefault(table, [])
+        added.append(row)
+        if len(added) == INSERTED_TOGETHER:
+            self._insert()
+
+    def _insert(self) -> None:
+        for table, rows in self._added.items():
+            places = ", ".join("?" * len(rows[0]))
+            self._database.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", rows)  # noqa: S608 – names of our own tables
+        self._added.clear()
 
     def run_all(self, script: str) -> None:
         """Run statements, each of which ends with `;` at the end of a line."""
@@ -207,6 +219,7 @@ class Evidence:
             self.rows(statement)
 
     def rows(self, sql: str, **values: object) -> Iterator[Any]:
+        self._insert()
         return self._database.execute(sql, {**vars(self.circumstances), **values})
 
     def value(self, sql: str, **values: object) -> Any:
@@ -355,6 +368,7 @@ class TopicReader:
 
     def __init__(self, evidence: Evidence, kafka: Kafka, redaction: "RecordRedaction | None" = None) -> None:
         self._add = evidence.add
+        self._episodes = 0
         self._kafka = kafka
         self._redaction = redaction
 
@@ -424,10 +438,12 @@ class TopicReader:
             about = event.episode_id, event.revision, event.conversation_id, event.ordinal
             made = event.fingerprint, fingerprint(event.messages), hash(tuple(said.id for said in event.messages))
             covers = scope_in(event.episode_id), event.source.first_offset, event.source.last_offset
-            number = self._add("closed", *where, *about, *made, *covers, event.truncated, milliseconds(event.ended_at))
+            self._episodes += 1
+            ends = event.truncated, milliseconds(event.ended_at)
+            self._add("closed", self._episodes, *where, *about, *made, *covers, *ends)
             for place, said in enumerate(event.messages):
                 key = digest_of_message(event.conversation_id, said.id, event.tenant_id)
-                self._add("core", number, place, key, hash(said.content), milliseconds(said.sent_at))
+                self._add("core", self._episodes, place, key, hash(said.content), milliseconds(said.sent_at))
 
     def _summary(self, record: ConsumerRecord) -> None:
         value = record.value or b""

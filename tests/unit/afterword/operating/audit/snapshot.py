@@ -83,6 +83,7 @@ class Closed(NamedTuple):
         yield from (("core", number, place, *core) for place, core in enumerate(self.core))
         yield (
             "closed",
+            number,
             *self.position,
             self.episode_id,
             self.revision,
