@@ -21,7 +21,7 @@ IN_FLIGHT_WITHOUT_LLM = 64
 
 
 def engine_options(settings: Settings, **others: Any) -> Options:
-    """Translate settings into engine options; `others` are further options, and replace those that settings give."""
+    """Translate settings into engine options; `others` are further options, and may replace `max_in_flight`."""
     return Options(
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
