@@ -42,7 +42,6 @@ STORE_SECONDS = 1.0
 DELIVERED, DEAD_LETTER, OUTDATED = "delivered", "dead_letter", "outdated"
 
 log = structlog.get_logger()
-ROLE = "webhooks"
 IN_FLIGHT = 256
 """Events in hand per endpoint and partition of a topic, including waiting ones."""
 
@@ -171,7 +170,7 @@ async def run_webhooks(settings: Settings) -> None:
     await require_topics(kafka, kafka.summaries_topic, kafka.deletions_topic, kafka.undelivered_topic)
     readiness = Readiness(*map(condition_of, names))
     async with AsyncExitStack() as closing:
-        telemetry = await closing.enter_async_context(worker_telemetry(ROLE, settings, readiness))
+        telemetry = await closing.enter_async_context(worker_telemetry(WEBHOOKS, settings, readiness))
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
@@ -193,8 +192,8 @@ async def endpoint_app(
 ) -> App:
     """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
     kafka, webhooks, given = settings.kafka, settings.webhooks, settings.webhooks.endpoints[name]
-    group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
-    app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"), max_in_flight=IN_FLIGHT)
+    group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{WEBHOOKS}:{name}")
+    app = faust_app(settings, group, engine, role=WEBHOOKS, handling_seconds=float("inf"), max_in_flight=IN_FLIGHT)
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(kafka.undelivered_topic, name, metrics)
