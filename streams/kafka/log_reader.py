@@ -3,25 +3,14 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Mapping,
-    Sequence,
-    Set,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.consumer.fetcher import READ_UNCOMMITTED
-from aiokafka.errors import (
-    KafkaError,
-    LeaderNotAvailableError,
-    for_code,
-)
+from aiokafka.errors import KafkaError, LeaderNotAvailableError, for_code
 from aiokafka.protocol.offset import OffsetRequest, OffsetResetStrategy
 
 from afterword.streams.errors import AfterwordError

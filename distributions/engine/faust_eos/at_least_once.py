@@ -147,9 +147,8 @@ class AtLeastOncePartition:
         if self._window.unfinished:
             # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
-        if (
-            not self.ready or self._window.progress() != self._committed
-        ):  # the partition is reopened after each failing commit
+        # the partition is reopened after each failing commit, and is not ready in the meantime
+        if not self.ready or self._window.progress() != self._committed:
             found[f"nothing is committed of {self._where}"] = Mark((self._committed, self._slices.most))
         if self.ready and self._may_read and self._window.next < end:
             found[f"nothing is read of {self._where}"] = Mark(self._window.next)
