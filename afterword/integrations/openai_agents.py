@@ -168,8 +168,9 @@ class AfterwordSession:
         """Delete all messages of the conversation everywhere, including those of other agents."""
         if not await self.get_items(1):
             return
-        self._cleared_at = datetime.now(UTC)
+        now = datetime.now(UTC)
         await self._producer.delete_conversation(self.session_id, tenant_id=self._tenant_id)
+        self._cleared_at = now
         self._unseen.clear()
 
     async def archived(self, timeout: float = ARCHIVED_SECONDS) -> None:

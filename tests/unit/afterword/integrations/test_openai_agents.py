@@ -8,8 +8,18 @@ from agents.tool_context import ToolContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.integrations.openai_agents import ITEM, recall_tool, taken_apart, to_item, with_calls, with_profile
+from afterword import Producer
+from afterword.integrations.openai_agents import (
+    ITEM,
+    AfterwordSession,
+    recall_tool,
+    taken_apart,
+    to_item,
+    with_calls,
+    with_profile,
+)
 from afterword.reading.memory import NOTHING_KNOWN
+from afterword.streams.errors import BrokerUnavailable
 from tests.samples import a_fact, a_message, a_stored_episode
 from tests.unit.afterword.reading.remembered import Remembered
 
@@ -139,3 +149,26 @@ async def test_instructions_end_with_what_is_known_of_the_user() -> None:
     assert "Be short.\n\nKnown of the user: data" in str(prompts[0])
     assert "    likes tea\n" in str(prompts[0])
     assert prompts[1] == "Be short."
+
+
+class LosingBroker(Producer):
+    """Loses the first deletion."""
+
+    deletions = 0
+
+    async def delete_conversation(self, *_: Any, **__: Any) -> None:
+        self.deletions += 1
+        if self.deletions == 1:
+            raise BrokerUnavailable(servers="127.0.0.1:9", problem="gone")
+
+
+async def test_a_session_that_could_not_be_cleared_still_has_its_items_and_can_be_cleared_again() -> None:
+    world, producer = Remembered(), LosingBroker(bootstrap_servers="127.0.0.1:9")
+    await world.say("one", "two", user_id="ada")
+    session = AfterwordSession("c1", memory=world.memory, producer=producer, user_id="ada", tenant_id="t1")
+    with pytest.raises(BrokerUnavailable):
+        await session.clear_session()
+    assert len(await session.get_items()) == 2
+    await session.clear_session()
+    assert producer.deletions == 2
+    assert await session.get_items() == []
