@@ -56,8 +56,8 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
     for number, line in enumerate(bounded_lines(file, MOST_CHARACTERS), start=1):
         if len(line) > MOST_CHARACTERS:
             yield number, TOO_LARGE
-        elif line.strip():
-            yield number, _parsed(line.strip())
+        elif text := line.removeprefix(BYTE_ORDER_MARK).strip():
+            yield number, _parsed(text)
 
 
 def _values(file: BinaryIO) -> Iterator[Any | Malformed]:

@@ -155,6 +155,10 @@ def test_each_line_is_a_record_and_blank_ones_count(values):
     assert [*records.records(file, is_lines=True)] == [(n, v) for n, v in enumerate(values, 1) if v != "blank"]
 
 
+def test_a_line_with_only_a_byte_order_mark_is_blank():
+    assert read(b'\xef\xbb\xbf\n{"a": 1}', is_lines=True) == [{"a": 1}]
+
+
 def test_a_bad_line_and_one_that_is_too_long_do_not_stop_the_others(smaller):
     long = b'"' + b"x" * 2**21 + b'"'
     found = read(b"\n".join([b"1", b"{", long, b'"' + b"y" * 2**19 + b'"', b"2"]), True)
