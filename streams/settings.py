@@ -498,8 +498,7 @@ class EmbedderSettings(Section):
 
 
 MOST_RERANKED = 32
-"""Maximum number of episodes that a reranking server is given: Text Embeddings Inference accepts this many documents by
-default."""
+"""Maximum number of episodes that a reranking server is given."""
 
 
 class RerankerSettings(Section):
