@@ -167,7 +167,6 @@ def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
         "in January and February",
         "What did I say in May or June 2023?",
         "from Monday to Wednesday last week",
-        "question",
         "between March 1 and March 10",
         "between March 1st and 10th",
         "from 1 to 10 March",
