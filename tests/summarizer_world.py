@@ -85,8 +85,8 @@ def a_handler(
 class FixedEmbedder:
     model = "fixed"
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float] | None]:
-        return [[float(len(text)), 1.0] for text in texts]
+    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[list[float] | None]:
+        return [[float(len(text[:most])), 1.0] for text in texts]
 
     async def close(self) -> None: ...
 

@@ -38,6 +38,8 @@ RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that, its step is retried with backoff."""
 VECTOR_CHARACTERS = 1000
 """Maximum number of characters of a message that go into its vector: people say what matters first."""
+MARGIN_CHARACTERS = 4000
+"""A text is redacted with this many characters beyond its limit, because half a card number is not recognized."""
 LARGEST_COORDINATE = 3.4e38
 """Largest 32-bit float, which is what vector stores use for coordinates."""
 
@@ -51,8 +53,10 @@ class Embedder(Protocol):
 
     model: str
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
-        """Return the texts' vectors; None for a text that the server refuses although it accepts others.
+    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
+        """Return the vectors of texts, or of their first `most` characters.
+
+        It is None for a text that the server refuses although it accepts others.
 
         Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting.
         """
@@ -75,11 +79,16 @@ class HttpEmbedder:
         self._vector_in = vector_in
         self._refusals = PromptRefusals(lambda: self._post("yes"))
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
-        return await gather_or_cancel(*map(self._vector, texts))
+    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
+        return await gather_or_cancel(*[self._vector(self._redacted(text, most)) for text in texts])
 
     async def close(self) -> None:
         await self._http.close()
+
+    def _redacted(self, text: str, most: int | None) -> str:
+        if most is None or len(text) <= most + MARGIN_CHARACTERS:
+            return self._shown(text)[:most]
+        return self._shown(text[: most + MARGIN_CHARACTERS])[:-MARGIN_CHARACTERS][:most]
 
     async def _vector(self, text: str) -> Vector | None:
         try:
@@ -105,7 +114,7 @@ class HttpEmbedder:
         return answer
 
     async def _post(self, text: str) -> dict[str, Any]:
-        return await self._http.post(self._path, {"model": self.model, "input": self._shown(text)})
+        return await self._http.post(self._path, {"model": self.model, "input": text})
 
     def _checked(self, answer: dict[str, Any]) -> Vector:
         try:
@@ -123,8 +132,8 @@ class LocalEmbedder:
 
     model = LOCAL_EMBEDDER
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector | None]:
-        return await asyncio.to_thread(_local_vectors, texts)
+    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
+        return await asyncio.to_thread(_local_vectors, [text[:most] for text in texts])
 
     async def close(self) -> None:
         """Do nothing: the process shares the model."""
@@ -160,8 +169,8 @@ async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[s
 
     Raises: StoreUnavailable, ConfigurationError.
     """
-    told = {one: text[:VECTOR_CHARACTERS] for one, text in texts.items() if text.strip()}
-    vectors = await embedder.embed(list(told.values()))
+    told = {one: text for one, text in texts.items() if text.strip()}
+    vectors = await embedder.embed(list(told.values()), VECTOR_CHARACTERS)
     return {one: vector for one, vector in zip(told, vectors, strict=True) if vector is not None}
 
 

@@ -1,3 +1,5 @@
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
@@ -9,6 +11,12 @@ from afterword import Memory
 from afterword.reading.memory import EpisodePage, QueryEmbedder
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.settings import Settings
+from afterword.streams.summarizer.embedders import (
+    MARGIN_CHARACTERS,
+    VECTOR_CHARACTERS,
+    embed_messages,
+    make_embedder,
+)
 from tests.unit.afterword.reading.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues
 
@@ -146,8 +154,10 @@ async def test_the_preset_of_the_trigger_says_how_many_messages_are_kept(tmp_pat
         assert memory._keep_recent == kept
 
 
-async def test_an_embedders_server_is_shown_placeholders_of_a_query() -> None:
-    inputs = []
+@asynccontextmanager
+async def embedding_server() -> AsyncIterator[tuple[Settings, list[str]]]:
+    """Run a server, and yield settings with redaction for its clients, and the texts that it was shown."""
+    inputs: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
         inputs.append((await request.json())["input"])
@@ -157,10 +167,28 @@ async def test_an_embedders_server_is_shown_placeholders_of_a_query() -> None:
     app.router.add_post("/v1/embeddings", answer)
     async with TestServer(app) as server:
         embedder = {"provider": "openai", "model": "m", "base_url": str(server.make_url("/v1"))}
-        embed = QueryEmbedder(Settings(embedder=embedder, redaction={"where": "llm"}))
+        yield Settings(embedder=embedder, redaction={"where": "llm"}), inputs
+
+
+async def test_an_embedders_server_is_shown_placeholders_of_a_query() -> None:
+    async with embedding_server() as (settings, inputs):
+        embed = QueryEmbedder(settings)
         assert await embed("the boat of joe@example.com") == [0.5, 1.0]
         await embed.close()
     assert inputs == ["the boat of [EMAIL]"]
+
+
+@pytest.mark.parametrize("length", [VECTOR_CHARACTERS, VECTOR_CHARACTERS + MARGIN_CHARACTERS])
+@pytest.mark.parametrize("shown", [1, 12, 18])
+async def test_an_embedders_server_is_not_shown_the_beginning_of_a_value_at_the_cut(length: int, shown: int) -> None:
+    text = f"{'word ' * 2000}"[: length - shown - 1] + " 4111 1111 1111 1111 is my card. " + "And so on. " * 1000
+    async with embedding_server() as (settings, inputs):
+        embedder = make_embedder(settings.embedder, settings.redaction)
+        assert embedder is not None
+        assert await embed_messages(embedder, {"m1": text}) == {"m1": [0.5, 1.0]}
+        await embedder.close()
+    assert "4" not in inputs[0]
+    assert VECTOR_CHARACTERS - 20 <= len(inputs[0]) <= VECTOR_CHARACTERS
 
 
 async def test_nothing_is_connected_before_it_is_used() -> None:
