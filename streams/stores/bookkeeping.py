@@ -106,9 +106,11 @@ class Erasures:
 
     async def begin(self, erasure: Erasure) -> Erasure:
         """Store the erasure unless one for the same person is under way; return the one under way."""
-        await self._records.replace("erasures", erasure.key, None, ERASURE.dump_json(erasure).decode())
-        stored = await self._records.read("erasures", erasure.key)
-        return ERASURE.validate_json(stored) if stored else erasure
+        while not await self._records.replace("erasures", erasure.key, None, ERASURE.dump_json(erasure).decode()):
+            # the one under way may end in between
+            if stored := await self._records.read("erasures", erasure.key):
+                return ERASURE.validate_json(stored)
+        return erasure
 
     async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
         """Add conversations; does nothing if the erasure is done."""
