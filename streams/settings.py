@@ -393,7 +393,10 @@ class Episodes(Section):
     overlap: int = Field(2, ge=0, description="messages of the previous episode that the LLM is also given")
     idle_seconds: Seconds = Field(300.0, description="idle timeout, after which pending messages close as an episode")
     dedupe_window: int = Field(
-        10_000, ge=1, description="number of a conversation's last messages whose ids are kept to recognize duplicates"
+        10_000,
+        ge=1,
+        le=100_000,  # when a conversation is forgotten, all of them go in one transaction
+        description="number of a conversation's last messages whose ids are kept to recognize duplicates",
     )
     forget_after_days: float = Field(
         30.0,

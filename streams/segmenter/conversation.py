@@ -348,7 +348,7 @@ class PerAgent:
     def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:
         """Deactivate the agent and close its pending messages; if none is named, close those of all agents.
 
-        Closes one log at a time, and yields after each. If the flush is repeated, a closed log has nothing pending.
+        Yields after each agent. If the flush is interrupted and repeated, an agent that was closed has nothing pending.
         """
         if not agent_id:
             for agent in recipients(self._active, None):

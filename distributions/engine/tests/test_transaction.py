@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.batch import Output
 from faust_eos.changelog import Bookmark
+from faust_eos.errors import OutputMissing
 from faust_eos.options import Options
-from faust_eos.transaction import Sent, TransactionalProducer, all_arrived, transactional_id
+from faust_eos.transaction import Sent, TransactionalProducer, all_arrived, require_outputs, transactional_id
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
 """Names of the characters that Kafka allows, which are letters, digits, full stops, hyphens and underscores."""
@@ -134,3 +135,24 @@ async def test_of_all_answers_the_one_of_the_topic_that_refuses_us_counts() -> N
     assert raised.value.__notes__ == ["topic refused"]
     with pytest.raises(InvalidTxnState):
         await all_arrived([others])
+
+
+class Deleted:
+    """Clients like a partition's, of a broker on which the topic "gone" was deleted."""
+
+    def admin(self) -> Any:
+        return self
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{"topic": name, "partitions": [] if name == "gone" else [0]} for name in names]
+
+
+async def test_an_output_topic_that_is_gone_is_named() -> None:
+    clients: Any = Deleted()
+    await require_outputs(clients, ["here"])
+    with pytest.raises(OutputMissing, match="gone"):
+        await require_outputs(clients, ["here", "gone"])

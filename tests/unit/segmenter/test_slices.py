@@ -240,6 +240,18 @@ def test_a_call_takes_no_further_deadline_when_its_budget_is_spent() -> None:
     assert (outcome.done, outcome.episodes.total()) == (1, 1)
 
 
+def test_rows_that_are_deleted_count_as_records_of_the_changelog() -> None:
+    """Without that, a call would forget conversations until their keys alone filled its transaction."""
+    chat = Chat(limits(forget_after_days=1))
+    for name in "abc":
+        chat.process([*[say(f"m{n}", conversation_id=name) for n in range(10)], flush(name)])
+    chat.now_ms += 2 * 86_400_000
+    due, now_ms, rows = chat.due(), chat.now_ms, len(chat.messages) // 3
+    budget = ByteBudget(MEGABYTE, rows * 50)
+    outcome = chat._committed(lambda segmenter: segmenter.tick(due, now_ms, "messages", 3, budget))
+    assert (len(due), outcome.done) == (3, 1)
+
+
 @given(st.lists(st.sampled_from("abcde"), max_size=20), st.integers(1, 400), st.integers(1, 4000))
 def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, write: int) -> None:
     records = [say(f"{name}{n}", conversation_id=name) for n, name in enumerate(names)] + [flush(n) for n in "abcde"]
