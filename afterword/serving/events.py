@@ -17,6 +17,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import orjson
 import structlog
@@ -62,7 +63,8 @@ LATE_SECONDS = 2.0
 """An event that is sent later than this after it was read from Kafka is compared with the store again."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
-"""Concurrent catch-up turns, each with its own consumer."""
+"""Concurrent catch-up turns, each with its own consumer. At most as many clients of a key have a turn or are queued for
+one, so that a key with many clients does not hold up the others."""
 RECORDS_PER_TURN = 5_000
 BYTES_PER_TURN = 4 * 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
@@ -141,6 +143,8 @@ class StreamFilter:
     owner: Owner
     kinds: frozenset[str]
     conversation_id: str | None = None
+    key_id: str = ""
+    """Name of the key that the client uses."""
 
     def may_have(self, kind: str, conversation_id: str, owner: EventOwner | None) -> bool:
         """Return whether an event is for this client. A value of None is unknown and fits every client."""
@@ -194,6 +198,7 @@ class Feed:
         self._clients: set[Unread] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
         self._turns = asyncio.Semaphore(CATCHING_UP)
+        self._turns_by_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._interrupted = False
 
     async def run(self) -> None:
@@ -366,7 +371,8 @@ class Feed:
         """
         found: list[Published] = []
         left, size = RECORDS_PER_TURN, 0
-        async with self._turns, open_log(self._kafka) as reading, reading.reader(*self.topics) as consumer:
+        of_key = self._turns_by_key.setdefault(wanted.key_id, asyncio.Semaphore(CATCHING_UP))
+        async with of_key, self._turns, open_log(self._kafka) as reading, reading.reader(*self.topics) as consumer:
             behind = _behind(at, here)
             first = await consumer.beginning_offsets(list(behind))
             consumer.assign(list(behind))
@@ -485,7 +491,7 @@ async def stream_events(
         await require_own(services.memory, owner, {wanted.conversation_id})
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
-    asked = StreamFilter(owner, frozenset(wanted.type), wanted.conversation_id)
+    asked = StreamFilter(owner, frozenset(wanted.type), wanted.conversation_id, principal.key_id)
     return event_stream(request, principal, lines_of(feed, asked, since))
 
 

@@ -80,7 +80,7 @@ async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse
 async def stream_live(request: Request, principal: ReadingVisitor) -> EventSourceResponse:
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     feed = services_of(request).feed
-    wanted = StreamFilter(principal.owner, frozenset(ALL))
+    wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
     return event_stream(request, principal, live_parts(feed, wanted))
 
 

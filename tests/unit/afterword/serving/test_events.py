@@ -5,6 +5,7 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -344,26 +345,32 @@ async def test_an_event_is_sent_once_the_store_is_back_and_its_outage_is_logged_
     assert feeding.feed.running
 
 
-async def test_so_many_clients_catch_up_at_a_time_and_the_next_when_one_of_them_leaves(
+async def test_a_limited_number_of_clients_catches_up_and_a_key_with_many_does_not_hold_up_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    feeding, opened = Feeding(), 0
+    feeding, opened = Feeding(), list[str]()
 
     @asynccontextmanager
     async def open_log(_: Kafka) -> AsyncGenerator[None, None]:
-        nonlocal opened
-        opened += 1
+        task = asyncio.current_task()
+        assert task is not None
+        opened.append(task.get_name())
         await asyncio.Event().wait()
         yield
 
+    async def catch_up(key: str) -> None:
+        await anext(feeding.feed.follow(replace(EVERYTHING, key_id=key), {}))
+
     monkeypatch.setattr(events, "open_log", open_log)
     await feeding.summary(1)
-    tasks = [asyncio.ensure_future(anext(feeding.feed.follow(EVERYTHING, {}))) for _ in range(CATCHING_UP + 2)]
+    keys = [*["many"] * (CATCHING_UP + 2), "one"]
+    tasks = [asyncio.create_task(catch_up(key), name=key) for key in keys]
     await settled()
-    assert opened == CATCHING_UP
-    tasks[0].cancel()
-    await settled()
-    assert opened == CATCHING_UP + 1
+    assert opened == ["many"] * CATCHING_UP
+    for task in tasks[:2]:
+        task.cancel()
+        await settled()
+    assert opened == [*["many"] * CATCHING_UP, "one", "many"]
     for task in tasks:
         task.cancel()
 
