@@ -11,7 +11,7 @@ Deleted content is not sent: each summary is compared with the stored one, and a
 import asyncio
 import re
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ EVENTS_PER_STEP = 10
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
 LATE_SECONDS = 2.0
-"""An event that is sent later than this after it was read from Kafka is compared with the store again."""
+"""Events that were read from Kafka longer ago than this are compared with the store again before they are sent."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
 """Concurrent catch-up turns, each with its own consumer. At most as many clients of a key have a turn or are queued for
@@ -504,8 +504,12 @@ async def lines_of(
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
-            for event in batch.events:
-                if time.monotonic() - event.read_at > LATE_SECONDS and not await feed.still_there([event]):
-                    continue  # it was deleted while it waited for the client
-                yield ServerSentEvent(event.data, event=event.kind, id=event.position)
+            events = deque(batch.events)
+            compared_at = events[0].read_at if events else 0.0
+            while events:
+                if time.monotonic() - compared_at > LATE_SECONDS:  # some may have been deleted meanwhile
+                    events, compared_at = deque(await feed.still_there(events)), time.monotonic()
+                else:
+                    event = events.popleft()
+                    yield ServerSentEvent(event.data, event=event.kind, id=event.position)
             yield ServerSentEvent(id=batch.position, comment="so far") if batch.position else None

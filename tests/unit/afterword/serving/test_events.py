@@ -60,12 +60,13 @@ class Feeding:
         self.metrics = Metrics("server", "any")
         self.feed = Feed(Kafka(), self.metrics, self.versions)
         self.stored: dict[str, EpisodeVersion] = {}
-        self.decoded = 0
+        self.decoded = self.comparisons = 0
         self.feed._offsets = {TopicPartition(topic, 0): 0 for topic in self.feed.topics}
         self._next = dict.fromkeys(self.feed.topics, 0)
 
     async def versions(self, episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
         """Return the stored versions, by default the first revision."""
+        self.comparisons += 1
         return {name: self.stored.get(name, EpisodeVersion(1)) for name in episode_ids}
 
     async def come(self, event: Model, kind: str, owner: tuple[str, bytes] | None = None) -> None:
@@ -272,6 +273,19 @@ async def test_a_text_that_was_deleted_before_a_late_client_reads_it_is_not_sent
     sent.append(await anext(lines))
     assert [orjson.loads(str(line.data))["ordinal"] for line in sent if line] == [1, 3]
     await lines.aclose()
+
+
+async def test_events_that_are_sent_late_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, now = Feeding(), 0.0
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
+    async with aclosing(events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)) as lines:
+        await anext(lines)
+        await anext(lines)
+        for ordinal in range(1, 51):
+            await feeding.summary(ordinal)
+        now, feeding.comparisons = LATE_SECONDS + 0.1, 0
+        assert [orjson.loads(str((await anext(lines)).data))["ordinal"] for _ in range(50)] == [*range(1, 51)]
+    assert feeding.comparisons == 1
 
 
 async def test_what_a_client_was_sent_is_not_kept() -> None:
