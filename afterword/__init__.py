@@ -49,6 +49,7 @@ _NAMES = {
     "afterword.streams.settings": "Settings load_settings",
     "afterword.writing.producer": "Producer",
 }
+"""The public names by module. Each is imported when it is first used."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_MODULES]

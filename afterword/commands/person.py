@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 app = typer.Typer(invoke_without_command=True)
 
-By = Annotated[str | None, typer.Option("--by", help="Who asked for it; the receipt says so.")]
+By = Annotated[str | None, typer.Option("--by", help="Who asked for it, as the receipt will say.")]
 ReceiptFile = Annotated[
     Path | None,
     typer.Option(

@@ -2,7 +2,8 @@
 
 `evidence.py` fills tables with what it reads. This module derives further tables from them, which the queries share.
 Each finding is a query. Names that begin with a colon are fields of `Circumstances`, which is in `evidence.py`, as is
-the SQL function `named`.
+the SQL function `named`. A `CROSS JOIN` makes SQLite begin with the table on its left, which is the smaller one: SQLite
+itself has no statistics to choose by.
 """
 
 import re
