@@ -133,6 +133,11 @@ async def send_messages(
     id is dropped as a duplicate.
     """
     services = services_of(request)
+    if principal.user_id is ANYONE:
+        problem = "is required, because the key is not bound to a user"
+        nameless = (at for at, message in enumerate(given.messages) if "user_id" not in message.model_fields_set)
+        if problems := [(f"body.messages.{at}.user_id", problem) for at in nameless]:
+            raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
     # a batch that is sent again must be recognized as a whole, even if others wrote as much in between
     most = max(1, services.settings.episodes.dedupe_window // 2)
     messages = [owned_message(message, principal) for message in given.messages]
@@ -205,12 +210,7 @@ async def _change(request: Request, principal: Principal, event: InputEvent) -> 
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
-    """Return the message with the key's tenant and user.
-
-    Raises: NotPermitted if it names others, RequestInvalid if neither names a user.
-    """
-    if principal.user_id is ANYONE and "user_id" not in message.model_fields_set:
-        raise RequestInvalid(problems=[("body.messages", "must each have a user_id")])
+    """Return the message with the key's tenant and user. Raises: NotPermitted if it names others."""
     user_id = message.user_id if principal.user_id is ANYONE else principal.user(message.user_id or None)
     owner = {"tenant_id": principal.tenant(message.tenant_id), "user_id": user_id}
     return MessageCreated.model_construct(**{**dict(message), **owner})
