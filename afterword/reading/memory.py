@@ -217,7 +217,7 @@ class Memory:
 
     @classmethod
     def open(cls) -> Self:
-        """Open with the settings of the environment and the file it names. Raises: ConfigurationError."""
+        """Open with the settings of the environment and the file it names. Raises: ConfigurationError, ExtraMissing."""
         return cls.from_settings(load_settings())
 
     @cached_property
