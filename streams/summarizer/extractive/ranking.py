@@ -91,13 +91,17 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
     said: list[tuple[EpisodeMessage, int, list[tuple[str, bool]]]] = []
     offered: set[str] = set()
     for message, at in zip(spoken, changes, strict=False):
-        stems = {text: terms(text) for text in sentences_of(message.content)}
-        chosen = {text for text in stems if message.role == "user" and _takes_up(offered, text, stems[text])}
-        told = [text for text in stems if text in chosen or not is_politeness(text, len(stems[text]))]
-        if message.role != "user":  # who returns a greeting chooses nothing
-            offered.update(*(stems[text] for text in told))
-        if told:
-            said.append((message, at, [(text, text in chosen) for text in told]))
+        is_user = message.role == "user"
+        sentences = [
+            (text, is_choice)
+            for text in dict.fromkeys(sentences_of(message.content))  # a repeated sentence is kept once
+            if (is_choice := is_user and _takes_up(offered, text, terms(text)))
+            or not is_politeness(text, len(terms(text)))
+        ]
+        if not is_user:  # without greetings, because a user who returns one chooses nothing
+            offered.update(*(terms(text) for text, _ in sentences))
+        if sentences:
+            said.append((message, at, sentences))
     turns: list[Turn] = []
     for speaker, group in groupby(said, key=lambda m: (m[0].role, m[0].author, m[0].user_id, m[0].agent_id)):
         turn, number = Turn(speaker), count()
@@ -118,12 +122,12 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
 
 
 def _takes_up(offered: Collection[str], text: str, stems: Sequence[str]) -> bool:
-    """Return whether a short statement mostly names what was offered before, in whatever words people choose.
+    """Return whether a short statement is mostly made of words that the assistant has used, as a choice is.
 
-    Thanks name it too, as in "Thanks for the tips": a greeting without a comma after it is no choice.
+    So are thanks, such as "Thanks for the tips": a sentence that goes on after a greeting without a comma is no choice.
     """
-    greeting = GREETING.match(text.lower())
-    if greeting and text[greeting.end() : greeting.end() + 1] not in ("", ",", ".", "!"):
+    greeting = GREETING.match(text := text.lower())
+    if greeting and text[greeting.end() :][:1] not in ",.!":
         return False
     named = sum(stem in offered for stem in stems)
     return 0 < len(stems) <= 2 * named and len(stems) <= POLITE_TERMS and not is_question(text)
