@@ -412,9 +412,8 @@ def fires(trigger: Any, talk: Talk, count_tokens: Callable[[str], int]) -> bool:
         "turns": lambda: sum(m.role == "user" or n == 0 for n, m in enumerate(pending)),
         "tokens": lambda: sum(count_tokens(m.content) for m in pending),
         "text_bytes": lambda: len("".join(m.content for m in pending).encode()),
-        "important_content": lambda: (
-            max((len(m.content.strip()) for m in pending), default=0) - 1
-        ),  # more than the value
+        # fires above its value, the others from theirs on
+        "important_content": lambda: max((len(m.content.strip()) for m in pending), default=0) - 1,
         "seconds": lambda: talk.taken[-1].sent - (talk.since or 0),
     }
     return found[condition]() >= value
