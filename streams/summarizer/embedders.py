@@ -80,7 +80,9 @@ class HttpEmbedder:
         self._refusals = PromptRefusals(lambda: self._post("yes"))
 
     async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
-        return await gather_or_cancel(*[self._vector(self._redacted(text, most)) for text in texts])
+        # in a thread, because redaction takes milliseconds per message
+        shown = await asyncio.to_thread(lambda: [self._redacted(text, most) for text in texts])
+        return await gather_or_cancel(*map(self._vector, shown))
 
     async def close(self) -> None:
         await self._http.close()

@@ -1,6 +1,8 @@
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import islice
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,10 +12,12 @@ from aiohttp.test_utils import TestServer
 from afterword import Memory
 from afterword.reading.memory import EpisodePage, QueryEmbedder
 from afterword.streams.errors import OwnerMissing
+from afterword.streams.http import HttpClient
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.embedders import (
     MARGIN_CHARACTERS,
     VECTOR_CHARACTERS,
+    HttpEmbedder,
     embed_messages,
     make_embedder,
 )
@@ -189,6 +193,22 @@ async def test_an_embedders_server_is_not_shown_the_beginning_of_a_value_at_the_
         await embedder.close()
     assert "4" not in inputs[0]
     assert VECTOR_CHARACTERS - 20 <= len(inputs[0]) <= VECTOR_CHARACTERS
+
+
+async def test_other_work_goes_on_while_long_texts_are_redacted() -> None:
+    went_on = Event()
+
+    def redacted(text: str) -> str:
+        assert went_on.wait(10)
+        return text
+
+    async with embedding_server() as (settings, inputs):
+        http = HttpClient(settings.embedder, "embedder", "")
+        embedder = HttpEmbedder(http, "m", "/embeddings", lambda answer: answer["data"][0]["embedding"], redacted)
+        asyncio.get_running_loop().call_soon(went_on.set)
+        assert await embedder.embed(["a text"]) == [[0.5, 1.0]]
+        await embedder.close()
+    assert inputs == ["a text"]
 
 
 async def test_nothing_is_connected_before_it_is_used() -> None:
