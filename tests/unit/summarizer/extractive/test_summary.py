@@ -106,6 +106,18 @@ def test_what_users_choose_outranks_what_they_tell_of_themselves(offer: str, cho
     assert len(summary_of(*told).long_summary) > 400
 
 
+def test_a_choice_does_not_repeat_the_offer_whose_words_it_has() -> None:
+    table = ("user", "I need a table for 4 on March 12, at Bella Napoli or at Roma?")
+    summary = summary_of(table, ("assistant", "Roma has a table at 7 pm on March 12."), ("user", "Roma then"))
+    assert "Roma then" in summary.short_summary
+
+
+def test_a_question_about_an_offer_is_no_choice() -> None:
+    told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
+    summary = summary_of(("assistant", CHOICES[1][0]), *told, ("user", "Great, Thursday?"))
+    assert "Thursday?" not in summary.short_summary
+
+
 GREETED = (
     ("Good morning! How can I help you today?", "Good morning"),
     ("Is that all? Have a nice evening!", "Have a nice evening too!"),
