@@ -26,6 +26,8 @@ POLITE_TERMS = 4
 FEW_TERMS = 3
 BRIEF = 0.4
 """Factor for the weight of an exchange with fewer terms."""
+DECIDED = 0.25
+"""Weight of a word of decisions, and of a choice, which needs no such word."""
 ABOUT_SELF = 0.6
 """Weight of what users say about themselves, decide or need."""
 ASSISTANT = 0.7
@@ -185,7 +187,7 @@ def informativeness(text: str) -> float:
     """Score a text by its numbers, names and words of decisions."""
     names = sum(1 for _ in islice(_NAME.finditer(text), 2))
     decisions = sum(1 for _ in islice(DECISION.finditer(text.lower()), 2))
-    return 0.3 * bool(_NUMBER.search(text)) + 0.15 * names + 0.25 * decisions
+    return 0.3 * bool(_NUMBER.search(text)) + 0.15 * names + DECIDED * decisions
 
 
 def is_politeness(text: str, terms: int) -> bool:
@@ -207,7 +209,7 @@ def weight(exchange: Exchange, terms: Collection[str]) -> float:
     """
     score = 0.0
     for sentence in exchange:
-        told = informativeness(sentence.text)
+        told = informativeness(sentence.text) + DECIDED * sentence.is_choice
         if sentence.role != "user":
             told *= ASSISTANT
         elif sentence.is_choice or (
