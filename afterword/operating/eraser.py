@@ -165,7 +165,7 @@ class Eraser:
         await self._stores.prepare_database()
         erasure = await self._stores.erasures.begin(new_erasure(person, asked_by))
         run = Run(person, erasure, timeout_seconds, progress)
-        run.note(erasure.conversations)
+        run.note(await self._stores.erasures.conversations(erasure))
         with broker_errors(self._settings.kafka.bootstrap_servers):
             while await self._delete_what_there_is(run):
                 pass
@@ -387,8 +387,7 @@ class ErasureRunner:
         person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
 
         async def report(stage: str, left: int) -> None:
-            await self.erasures.report(replace(erasure, is_running=True, stage=stage, left=left))
+            await self.erasures.report(replace(erasure, stage=stage, left=left))
 
-        await self.erasures.report(replace(erasure, is_running=True, stage=None))
         async with self.open_eraser() as eraser:
             await eraser.erase(*person, asked_by=erasure.asked_by, timeout_seconds=ATTEMPT_SECONDS, progress=report)

@@ -395,7 +395,7 @@ def shown_erasure(erasure: Erasure) -> ErasureAnswer:
     receipt = Receipt.model_validate_json(erasure.receipt) if erasure.receipt else None
     return ErasureAnswer(
         erasure_id=erasure.erasure_id,
-        state="done" if receipt else "running" if erasure.is_running else "waiting",
+        state="done" if receipt else "running" if erasure.stage else "waiting",
         asked_at=receipt.asked_at if receipt else erasure.asked_at,
         asked_by=receipt.asked_by if receipt else erasure.asked_by,
         progress=ErasureStep(stage=erasure.stage, left=erasure.left) if erasure.stage else None,

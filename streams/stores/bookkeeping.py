@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
+from uuid import uuid4
 
 import orjson
 from pydantic import TypeAdapter
 
 from afterword.schemas.ids import escape
 
-RecordKind = Literal["api_keys", "erasures", "erasure_receipts"]
+RecordKind = Literal["api_keys", "erasures", "erased_conversations", "erasure_receipts"]
 
 COUNTER_RETENTION = timedelta(days=7)
 """A counter is kept this long for inspection."""
@@ -68,12 +69,8 @@ class Erasure:
     """The only conversation to erase from; None means all."""
     asked_at: datetime
     asked_by: str | None = None
-    conversations: tuple[ErasedConversation, ...] = ()
-    """Conversations found so far; the same one may be there several times."""
-    is_running: bool = False
-    """True while a server works on it, and after a server was killed while doing so."""
     stage: str | None = None
-    """Name of the work that the erasure is waiting for."""
+    """Name of the work that the erasure is waiting for; None if no server has begun, or the last attempt failed."""
     left: int = 0
     """Number of remaining items of that work."""
     problem: str | None = None
@@ -93,12 +90,14 @@ class Erasure:
 
 
 ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
+CONVERSATIONS: TypeAdapter[Sequence[ErasedConversation]] = TypeAdapter(Sequence[ErasedConversation])
 
 
 class Erasures:
     """Stores erasures under way by the digest of their request, and finished ones by their id.
 
-    All methods raise StoreUnavailable.
+    The conversations of an erasure are records of their own, because a record has a limited size in MongoDB. All
+    methods raise StoreUnavailable.
     """
 
     def __init__(self, records: Records) -> None:
@@ -113,12 +112,19 @@ class Erasures:
         return erasure
 
     async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        """Add conversations; does nothing if the erasure is done."""
-        await self._revise(erasure, lambda known: replace(known, conversations=(*known.conversations, *conversations)))
+        """Add conversations that were found; the same one may be added several times."""
+        text = CONVERSATIONS.dump_json(conversations).decode()
+        await self._records.replace("erased_conversations", f"{erasure.erasure_id}/{uuid4()}", None, text)
+
+    async def conversations(self, erasure: Erasure) -> list[ErasedConversation]:
+        """Return all conversations that were added."""
+        stored = await self._records.read_all("erased_conversations")
+        own = [text for key, text in stored.items() if key.startswith(f"{erasure.erasure_id}/")]
+        return [one for text in own for one in CONVERSATIONS.validate_json(text)]
 
     async def report(self, erasure: Erasure) -> None:
         """Store what the erasure is waiting for and why it stopped; does nothing if it is done."""
-        reported = {name: getattr(erasure, name) for name in ("is_running", "stage", "left", "problem", "detail")}
+        reported = {name: getattr(erasure, name) for name in ("stage", "left", "problem", "detail")}
         await self._revise(erasure, lambda known: replace(known, **reported))
 
     async def under_way(self) -> list[Erasure]:
@@ -134,10 +140,19 @@ class Erasures:
         return ERASURE.validate_json(stored) if stored else None
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
-        """Keep the receipt and forget whom it was about; repeating this does nothing."""
+        """Keep the receipt, and forget whom it was about and the conversations of all that is done.
+
+        Repeating this does nothing.
+        """
         done = ERASURE.dump_json(erasure.done(receipt)).decode()
         await self._records.replace("erasure_receipts", erasure.erasure_id, None, done)
         await self._revise(erasure, lambda _: None)
+        # in this order, because an erasure is stored before its conversations
+        conversations = await self._records.read_all("erased_conversations")
+        under_way = {one.erasure_id for one in await self.under_way()}
+        for key, text in conversations.items():
+            if key.partition("/")[0] not in under_way:
+                await self._records.replace("erased_conversations", key, text, None)
 
     async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure | None]) -> None:
         """Change the erasure, or remove it, unless it is done."""

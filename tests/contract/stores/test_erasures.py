@@ -23,15 +23,17 @@ async def test_a_request_that_comes_again_goes_on_as_the_first(erasures: Erasure
 async def test_conversations_and_what_is_waited_for_are_kept(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
     await erasures.add(ERASURE, [FOUND])
-    await erasures.report(replace(ERASURE, is_running=True, stage="records", left=3))
+    await erasures.report(replace(ERASURE, stage="records", left=3))
     await erasures.add(ERASURE, [replace(FOUND, messages=1), replace(FOUND, conversation_id="$c")])
     found = await erasures.begin(replace(ERASURE, erasure_id="e2"))
     assert found == await erasures.find("e1")
-    assert found.conversations == (FOUND, replace(FOUND, messages=1), replace(FOUND, conversation_id="$c"))
-    assert (found.is_running, found.stage, found.left) == (True, "records", 3)
+    assert (found.stage, found.left) == ("records", 3)
+    added = [FOUND, replace(FOUND, messages=1), replace(FOUND, conversation_id="$c")]
+    assert sorted(await erasures.conversations(found), key=added.index) == added
+    assert await erasures.conversations(replace(ERASURE, erasure_id="e")) == []
     await erasures.report(replace(ERASURE, problem="not_erased", detail="3 records"))
     [found] = await erasures.under_way()
-    assert (found.is_running, found.stage, found.problem, found.detail) == (False, None, "not_erased", "3 records")
+    assert (found.stage, found.problem, found.detail) == (None, "not_erased", "3 records")
 
 
 async def test_only_the_receipt_is_left_of_one_that_has_ended(erasures: Erasures) -> None:
@@ -43,6 +45,7 @@ async def test_only_the_receipt_is_left_of_one_that_has_ended(erasures: Erasures
         await erasures.end(ERASURE, receipt)
     assert await erasures.find("e1") == Erasure("e1", None, "acme", None, NOON, receipt="first")
     assert [one.erasure_id for one in await erasures.under_way()] == ["e2"]
+    assert (await erasures.conversations(ERASURE), await erasures.conversations(other)) == ([], [FOUND])
     assert await erasures.find("e9") is None
 
 
@@ -55,6 +58,7 @@ async def test_who_comes_late_changes_nothing_of_a_new_request_of_the_same_perso
     await erasures.report(replace(ERASURE, stage="records"))
     await erasures.end(ERASURE, "again")
     assert await erasures.find("e2") == new
+    assert (await erasures.conversations(ERASURE), await erasures.conversations(new)) == ([], [])
 
 
 async def test_an_erasure_interrupted_while_it_ends_is_carried_out_again(erasures: Erasures) -> None:
