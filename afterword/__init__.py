@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from afterword.streams.errors import RequestRefused as RequestRefused
     from afterword.streams.errors import StoreUnavailable as StoreUnavailable
     from afterword.streams.errors import TopicMissing as TopicMissing
-    from afterword.streams.errors import TopicReplaced as TopicReplaced
     from afterword.streams.settings import Settings as Settings
     from afterword.streams.settings import load_settings as load_settings
     from afterword.writing.producer import Producer as Producer
@@ -45,7 +44,7 @@ _NAMES = {
     "afterword.schemas": "ConversationDeleted ConversationFlush EpisodeClosed InvalidRecord MessageCreated "
     "MessageDeleted MessageEdited SummaryCreated SummaryDeleted",
     "afterword.streams.errors": "AfterwordError BrokerRefuses BrokerUnavailable ConfigurationError OwnerMissing "
-    "RequestRefused StoreUnavailable TopicMissing TopicReplaced",
+    "RequestRefused StoreUnavailable TopicMissing",
     "afterword.streams.settings": "Settings load_settings",
     "afterword.writing.producer": "Producer",
 }

@@ -21,7 +21,6 @@ from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, DELETION, FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.errors import TopicReplaced
 from afterword.streams.kafka.clients import (
     client_options,
     connection_of,
@@ -39,7 +38,6 @@ REPEATS_REMEMBERED = 10_000
 
 STAGE = "subscribe"
 CURRENT_EPISODES = "afterword.episodes"
-StartFrom = Literal["earliest", "latest"]
 OnInvalid = Callable[[ConsumerRecord, InvalidRecord], None]
 
 
@@ -61,14 +59,14 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         deletions_topic: str = SUMMARY_DELETED,
         from_state: bool = False,
         current_topic: str = CURRENT_EPISODES,
-        start_from: StartFrom = "earliest",
+        auto_offset_reset: Literal["earliest", "latest"] = "earliest",
         on_invalid: OnInvalid | None = None,
         **options: Any,
     ) -> None:
         self._kafka = Kafka(bootstrap_servers=bootstrap_servers)
         changes = (topic, deletions_topic) if SummaryDeleted in self.kinds else (topic,)
         self._topics, self._decode = ((current_topic,), decode_current) if from_state else (changes, decode_revision)
-        self._start_from: StartFrom = options.pop("auto_offset_reset", start_from)
+        self._begins_with = auto_offset_reset
         self._options = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         self._on_invalid = on_invalid
         self._processed = RecentIds(REPEATS_REMEMBERED)
@@ -76,8 +74,6 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         self._progress = PassedOffsets()
         self._finds_settings = False
         self._consumer: AIOKafkaConsumer
-        self.expired = 0
-        """Number of offsets that expired unread, including transaction markers."""
 
     @classmethod
     def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
@@ -123,10 +119,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
             await self._consumer.stop()
 
     async def __anext__(self) -> E:
-        """Return the next event. The previous one then counts as processed.
-
-        Raises: TopicReplaced.
-        """
+        """Return the next event. The previous one then counts as processed."""
         while True:
             await self._settle()
             record = await self._record()
@@ -158,24 +151,21 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         return None
 
     async def _reposition(self, source: TopicPartition, position: int | None) -> None:
-        """Seek to the first record that still exists, and count those that expired.
+        """Seek to the group's position, or to the first record if the topic no longer has it.
 
-        `position` is None if the group has no position. Raises: TopicReplaced.
+        `position` is None if the group has no position.
         """
         first = int((await self._consumer.beginning_offsets([source]))[source])
         end = int((await self._consumer.end_offsets([source]))[source])
         if position is None:
-            self._consumer.seek(source, first if self._start_from == "earliest" else end)
+            self._consumer.seek(source, first if self._begins_with == "earliest" else end)
             return
-        where = {"topic": source.topic, "partition": source.partition}
-        if position > end:
-            raise TopicReplaced(**where, end=end, position=position)
-        self._consumer.seek(source, max(position, first))
-        self._progress.moved(source, max(position, first))
-        if lost := max(0, first - position):
-            self.expired += lost
-            found = {"first_lost": position, "next_offset": first, "count": lost}
-            log.error("records_expired", stage=STAGE, error_type="expired", **where, **found)
+        found = position if first <= position <= end else first
+        self._consumer.seek(source, found)
+        self._progress.moved(source, found)
+        if found != position:
+            where = {"topic": source.topic, "partition": source.partition, "position": position, "next_offset": found}
+            log.error("records_expired", stage=STAGE, error_type="expired", **where)
 
     async def _settle(self) -> None:
         if self._current_id is not None:
@@ -218,13 +208,12 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
     record then stays uncommitted. Records with another `ce_type` are ignored, because later versions may announce more
     on this topic.
 
-    Events that expired before the group read them are lost, but not silently: the error `records_expired` is logged
-    with their offsets, `expired` counts them, and reading continues with the first event that is left. If the topic
-    ends before the group's offset, it must have been recreated, and TopicReplaced is raised.
+    If the group's offset is no longer on the topic, because events have expired or the topic was recreated, the error
+    `records_expired` is logged with the offset, and reading continues with the first event that is left.
 
-    `topic`: see the setting `kafka.summaries_topic`. `start_from` applies only to a group without committed offsets.
-    `options` are further arguments of `AIOKafkaConsumer`; `auto_offset_reset` is another name for `start_from`.
-    `from_settings` fills in servers, topic, TLS and SASL.
+    `topic`: see the setting `kafka.summaries_topic`. `auto_offset_reset` applies only to a group without committed
+    offsets, and `options` are further arguments of `AIOKafkaConsumer`. `from_settings` fills in servers, topic, TLS and
+    SASL.
 
     With `from_state`, read the compacted topic `current_topic` instead: first the last summary of every episode that is
     not deleted, then changes as they come.

@@ -32,11 +32,6 @@ class TopicMissing(ConfigurationError):
     """topic {topic} does not exist; create it with: afterword topics create"""
 
 
-class TopicReplaced(AfterwordError):
-    """topic {topic}, partition {partition}, ends at offset {end}, but it was read up to {position}: it is a different
-    topic. Reset the group's offsets to read it from its beginning"""
-
-
 class BrokerUnavailable(AfterwordError):
     """Kafka at {servers} cannot be reached: {problem}"""
 

@@ -35,7 +35,6 @@ NAMES = {
     "SummaryDeleted": "afterword.schemas.summaries",
     "SummarySubscriber": "afterword.consumers.subscriber",
     "TopicMissing": "afterword.streams.errors",
-    "TopicReplaced": "afterword.streams.errors",
     "hits_as_text": "afterword.reading.memory",
     "load_settings": "afterword.streams.settings",
 }
