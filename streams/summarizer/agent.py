@@ -1,11 +1,10 @@
 """The summarizer's Faust agent: at least once, many conversations concurrently, each of them in order."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import structlog
-from opentelemetry.trace import Span, Tracer, get_current_span
+from opentelemetry.trace import Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
 from afterword.schemas import (
@@ -122,7 +121,9 @@ class RecordHandler:
         """
         record: KafkaRecord = event.value
         position = bound_contextvars(topic=record.topic, partition=record.partition, offset=record.offset)
-        with position, self._span(record):
+        further = {"messaging.kafka.offset": record.offset}
+        trace = context_of(trace_in(record.headers))  # the span continues the record's trace
+        with position, process_span(self._tracer, record, self._group, further, context=trace):
             where = f"{record.topic}-{record.partition}"
             error = await self._attempts.alone(record.key, where, lambda: self._take(record))
             if error is not None:
@@ -144,8 +145,3 @@ class RecordHandler:
         self._outputs.send_to_dlq(*dead_letter(record, **failure, attempts=attempts, now_ms=self._clock_ms()))
         self._metrics.dead_letters.labels(STAGE, error_type).inc()
         mark_failed(get_current_span(), error_type)
-
-    def _span(self, record: KafkaRecord) -> AbstractContextManager[Span]:
-        """Open a consumer span that continues the record's trace."""
-        further = {"messaging.kafka.offset": record.offset}
-        return process_span(self._tracer, record, self._group, further, context=context_of(trace_in(record.headers)))

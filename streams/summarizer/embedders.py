@@ -77,7 +77,7 @@ class HttpEmbedder:
         self._http = http
         self._path = path
         self._vector_in = vector_in
-        self._refusals = PromptRefusals(lambda: self._post("yes"))
+        self._refusals = PromptRefusals()
 
     async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
         # in a thread, because redaction takes milliseconds per message
@@ -99,9 +99,11 @@ class HttpEmbedder:
             log.warning("text_not_embedded", stage=STAGE, error_type=error.error_type, problem=error.problem)
             return None
         except ProviderMisconfigured as error:
-            raise ConfigurationError(setting=variable(("embedder",)), problem=_problem(error)) from None
+            raise ConfigurationError(
+                setting=variable(("embedder",)), problem=error.problem or error.error_type
+            ) from None
         except ProviderError as error:
-            raise StoreUnavailable(store=STORE, problem=_problem(error)) from None
+            raise StoreUnavailable(store=STORE, problem=error.problem or error.error_type) from None
         return self._checked(answer)
 
     async def _ask(self, text: str) -> dict[str, Any]:
@@ -109,7 +111,7 @@ class HttpEmbedder:
         try:
             answer = await self._post(text)
         except ProviderMisconfigured as error:
-            if await self._refusals.concern_one_request(asked_at):
+            if await self._refusals.concern_one_request(asked_at, lambda: self._post("yes")):
                 raise PromptRefused(problem=error.problem) from None
             raise
         self._refusals.answered()
@@ -188,10 +190,6 @@ async def embed_query(embedder: Embedder | None, text: str) -> Dense | None:
     except StoreUnavailable as error:
         log.warning("query_embedding_failed", stage=QUERY_STAGE, error_type=error.error_type, problem=str(error))
         return None
-
-
-def _problem(error: ProviderError) -> str:
-    return error.problem or error.error_type
 
 
 def _local_vectors(texts: Sequence[str]) -> list[Vector | None]:

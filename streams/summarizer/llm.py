@@ -7,13 +7,14 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import structlog
-from opentelemetry.trace import Span, SpanKind, Tracer
+from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import Usage
 from afterword.streams.errors import (
@@ -109,18 +110,23 @@ class Reply:
         return self.text
 
 
-class ChatProtocol(Protocol):
+class ChatProtocol(ABC):
     """Turns a question into an HTTP request, and the response into a reply."""
 
-    name: str
+    name: ClassVar[str]
+    DEFAULT_URL: ClassVar[str]
 
+    def __init__(self, llm: Llm, http: HttpClient) -> None:
+        self._llm = llm
+        self._http = http
+
+    @abstractmethod
     async def chat(self, request: ChatRequest) -> Reply:
         """Ask once. Raises: ProviderError."""
-        ...
 
+    @abstractmethod
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
         """Return the optional fields that this question is sent with."""
-        ...
 
 
 def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
@@ -159,23 +165,17 @@ def token_count(value: object) -> int:
     return value if type(value) is int and 0 < value <= MOST_TOKENS else 0
 
 
-class OpenAi:
+class OpenAi(ChatProtocol):
     """`POST {base_url}/chat/completions`."""
 
     name = "openai"
     DEFAULT_URL = "https://api.openai.com/v1"
 
-    def __init__(self, llm: Llm, http: HttpClient) -> None:
-        self._llm = llm
-        self._http = http
-
     async def chat(self, request: ChatRequest) -> Reply:
-        """Ask once. Raises: ProviderError."""
         body = self._body(request)
         return read_openai_reply(await self._http.post("/chat/completions", body), body)
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        """Return the optional fields that this question is sent with."""
         return OPTIONAL.intersection(self._body(request))
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
@@ -221,22 +221,16 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     )
 
 
-class Ollama:
+class Ollama(ChatProtocol):
     """`POST {base_url}/api/chat`."""
 
     name = "ollama"
     DEFAULT_URL = "http://127.0.0.1:11434"
 
-    def __init__(self, llm: Llm, http: HttpClient) -> None:
-        self._llm = llm
-        self._http = http
-
     async def chat(self, request: ChatRequest) -> Reply:
-        """Ask once. Raises: ProviderError."""
         return read_ollama_reply(await self._http.post("/api/chat", self._body(request)))
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        """Return the optional fields that this question is sent with."""
         return frozenset({"format"} if request.schema else ()).difference(request.left_out)
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
@@ -309,8 +303,8 @@ class LlmClient:
         self._calls = asyncio.Semaphore(llm.max_concurrency)
         self._tracer = tracer
         self._close = close
-        self._refusals: dict[tuple[str | None, bool], PromptRefusals] = {}
-        """The key is the model, and whether JSON is requested."""
+        self._refusals: defaultdict[str | None, PromptRefusals] = defaultdict(PromptRefusals)
+        """By model."""
         self._learning = asyncio.Lock()
 
     async def check(self, schema: dict[str, Any] | None = None) -> None:
@@ -328,17 +322,25 @@ class LlmClient:
 
     async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
         """Return what `read` makes of the answer. Raises: ProviderError."""
-        deadline = asking.deadline
+        deadline, model, error_type = asking.deadline, request.model or self.llm.model, ""
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
+        if model:
+            attributes["gen_ai.request.model"] = model
+        name = f"chat {model}" if model else "chat"
         async with deadline.hold(self._calls):
-            model = request.model or self.llm.model
             began = time.monotonic()
-            with self._observed(model) as span:
+            with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
                 try:
                     async with asyncio.timeout(deadline.left):
                         reply = await self._chat(request)
-                except TimeoutError:
-                    raise ProviderUnavailable(problem=TIME_IS_UP) from None
-                took = time.monotonic() - began
+                except (ProviderError, TimeoutError) as error:
+                    failed = error if isinstance(error, ProviderError) else ProviderUnavailable(problem=TIME_IS_UP)
+                    error_type = failed.error_type
+                    self.metrics.llm_requests.labels(error_type).inc()
+                    raise failed from None
+                finally:
+                    took = time.monotonic() - began
+                    self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type).observe(took)
                 usage = reply.usage
                 self.metrics.llm_requests.labels(reply.outcome).inc()
                 self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
@@ -352,27 +354,8 @@ class LlmClient:
                         "afterword.outcome": reply.outcome,
                     }
                 )
-        asking.used += reply.usage + Usage(seconds=took)
+        asking.used += usage + Usage(seconds=took)
         return read(reply.complete_text)
-
-    @contextmanager
-    def _observed(self, model: str | None) -> Iterator[Span]:
-        """Trace and time one call, and count its error."""
-        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
-        if model:
-            attributes["gen_ai.request.model"] = model
-        name = f"chat {model}" if model else "chat"
-        began, error_type = time.monotonic(), ""
-        with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
-            try:
-                yield span
-            except ProviderError as error:
-                error_type = error.error_type
-                self.metrics.llm_requests.labels(error_type).inc()
-                raise
-            finally:
-                seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
-                seconds.observe(time.monotonic() - began)
 
     async def _chat(self, request: ChatRequest) -> Reply:
         """Ask once, and again without optional fields if that may help.
@@ -386,22 +369,16 @@ class LlmClient:
             if not (error.named or isinstance(error, ProviderMisconfigured)):
                 raise
             reply = await self._chat_without(self._accepted(request), error, asked_at)
-        self._judge(request).answered()
+        self._refusals[request.model].answered()
         return reply
 
     async def concern_one_request(self, request: ChatRequest, asked_at: float) -> bool:
         """Return whether the server answers other requests while it fails at this one, which was sent at `asked_at`."""
-        return await self._judge(request).concern_one_request(asked_at)
+        question = self._accepted(harmless(request))
+        return await self._refusals[request.model].concern_one_request(asked_at, lambda: self._protocol.chat(question))
 
     def _accepted(self, request: ChatRequest) -> ChatRequest:
         return replace(request, left_out=self.left_out) if self.left_out else request
-
-    def _judge(self, request: ChatRequest) -> PromptRefusals:
-        shape = request.model, request.schema is None
-        if shape not in self._refusals:
-            question = harmless(request)
-            self._refusals[shape] = PromptRefusals(lambda: self._protocol.chat(self._accepted(question)))
-        return self._refusals[shape]
 
     async def _chat_without(self, request: ChatRequest, first: ProviderUnavailable, asked_at: float) -> Reply:
         """Omit the optional fields that an error names, or all of them if the server refuses every request."""
@@ -491,7 +468,7 @@ class Asking:
         return await self.client.concern_one_request(request, asked_at)
 
 
-PROTOCOLS: Mapping[str, type[OpenAi | Ollama]] = {"openai": OpenAi, "ollama": Ollama}
+PROTOCOLS: Mapping[str, type[ChatProtocol]] = {"openai": OpenAi, "ollama": Ollama}
 """Chat protocols by `llm.provider`."""
 
 

@@ -127,17 +127,13 @@ async def retrying(
 
 
 class PromptRefusals:
-    """Judges the refusals of one server, model and key.
+    """Judges the refusals of one server and model.
 
     A status such as 403 does not say what caused it: a moderation filter or a firewall uses it for the text of one
     request, a gateway for a wrong key. The two differ in whether the server answers any other request.
     """
 
-    def __init__(self, ask_something_harmless: Callable[[], Awaitable[object]]) -> None:
-        """`ask_something_harmless` raises AnswerInvalid for an odd answer, and another ProviderError if there is no
-        answer.
-        """
-        self._probe = ask_something_harmless
+    def __init__(self) -> None:
         self._answered_at = self._failed_at = -inf
         self._probing = asyncio.Lock()
 
@@ -145,15 +141,20 @@ class PromptRefusals:
         """Note that the server has just answered a request."""
         self._answered_at = _now()
 
-    async def concern_one_request(self, asked_at: float) -> bool:
-        """Return whether the server has answered another request since `asked_at` (loop time), or answers one now."""
+    async def concern_one_request(
+        self, asked_at: float, ask_something_harmless: Callable[[], Awaitable[object]]
+    ) -> bool:
+        """Return whether the server has answered another request since `asked_at` (loop time), or answers one now.
+
+        `ask_something_harmless` raises AnswerInvalid for an odd answer, and another ProviderError if there is none.
+        """
         async with self._probing:  # if many requests are refused, only the first asks the question
             if self._answered_at > asked_at:
                 return True
             if self._failed_at > asked_at:
                 return False
             try:
-                await self._probe()
+                await ask_something_harmless()
             except AnswerInvalid:
                 pass  # it did answer
             except ProviderError:
