@@ -17,4 +17,4 @@ async def put(
 
 
 def episode_of(summary: SummaryCreated, writers: tuple[str, ...] = ()) -> StoredEpisode:
-    return replace(a_stored_episode(summary.ordinal), summary=summary, writers=writers)
+    return replace(a_stored_episode(summary.ordinal), summary=summary, writers=writers or (summary.user_id,))

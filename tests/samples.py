@@ -123,6 +123,8 @@ def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any
         "first_offset": (ordinal - 1) * 3,
         "last_offset": ordinal * 3 - 1,
         "cause": a_cause(ordinal),
+        "participants": (summary.user_id,),
+        "writers": (summary.user_id,),
     }
     return StoredEpisode(**{**given, **own})
 

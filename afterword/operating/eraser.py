@@ -205,7 +205,7 @@ class Eraser:
         async for episode in all_episodes(self._stores.episodes, name):
             if isinstance(episode, StoredEpisode):
                 taken_part += person.took_part_in(episode)
-                users.update(episode.users)
+                users.update(episode.participants)
         # other people's messages may have expired while their episodes have not
         return ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
 

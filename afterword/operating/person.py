@@ -37,7 +37,7 @@ class Person(NamedTuple):
         return hashlib.sha256(orjson.dumps([salt, self.user_id, self.tenant_id])).hexdigest()
 
     def took_part_in(self, episode: StoredEpisode) -> bool:
-        return episode.summary.tenant_id == self.tenant_id and self.user_id in episode.users
+        return episode.summary.tenant_id == self.tenant_id and self.user_id in episode.participants
 
 
 def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> Person:

@@ -81,9 +81,9 @@ class StoredEpisode:
     inputs: Inputs = ()
     """The messages of core and overlap from which the texts were made."""
     participants: tuple[str, ...] = ()
-    """The users in these messages, each once."""
+    """The users in these messages, each once; the episode's own user is always one of them."""
     writers: tuple[str, ...] = ()
-    """The users in its core messages, each once."""
+    """The users in its core messages, each once. Their searches find it."""
     earlier: tuple[Revision, ...] = ()
     """Revisions before this one, oldest first, at most MOST_REVISIONS."""
     attempt: int = 0
@@ -96,16 +96,6 @@ class StoredEpisode:
     @property
     def ordinal(self) -> int:
         return self.summary.ordinal
-
-    @property
-    def finders(self) -> tuple[str, ...]:
-        """The users whose searches find it: its own, and everyone who wrote in it."""
-        return tuple(dict.fromkeys((self.summary.user_id, *self.writers)))
-
-    @property
-    def users(self) -> tuple[str, ...]:
-        """Everyone who takes part: its own user, and those in its messages."""
-        return tuple(dict.fromkeys((*self.participants, self.summary.user_id)))
 
     @property
     def version(self) -> tuple[int, int]:

@@ -57,7 +57,7 @@ class Query(BaseModel):
         """Return whether the query's user may find an episode, and it passes the filters."""
         summary = episode.summary
         return (
-            (self.user_id in episode.finders and summary.tenant_id == self.tenant_id)
+            (self.user_id in episode.writers and summary.tenant_id == self.tenant_id)
             and self.agent_id in (None, summary.agent_id)
             and self.conversation_id in (None, summary.conversation_id)
             and (self.started_after is None or summary.started_at >= self.started_after)
@@ -156,7 +156,7 @@ class EpisodeIndex(Protocol):
     async def put(
         self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        """Index an episode by its summary and its messages, for each of its `finders`.
+        """Index an episode by its summary and its messages, for each of its `writers`.
 
         `texts` and `vectors` are by message id; some may be missing.
         """

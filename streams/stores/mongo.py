@@ -7,7 +7,7 @@ Filters compare with `$eq` or `$in`, so that no id is ever taken for an operator
 """
 
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -89,7 +89,7 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
         (("conversation_id", 1), ("overlap_ids", 1)),
         (("due_at", 1),),
         (("ended_at", 1),),
-        (("tenant_id", 1), ("users", 1), ("conversation_id", 1)),
+        (("tenant_id", 1), ("participants", 1), ("conversation_id", 1)),
         (("tenant_id", 1), ("summary.facts.user_id", 1), ("ended_at", -1)),
     ),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
@@ -187,10 +187,7 @@ class MongoEpisodes(EpisodeQueries):
 
     async def put(self, episode: Episode, before: Episode | None) -> bool:
         version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
-        if isinstance(episode, StoredEpisode):
-            record = {**STORED.dump_python(episode), "users": episode.users}
-        else:
-            record = DELETED.dump_python(episode)
+        record = STORED.dump_python(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_python(episode)
         document = {"_id": episode.event.episode_id, **record, **queried_fields(episode)}
         return await _replaced(self._episodes, document, version)
 
@@ -262,7 +259,7 @@ class MongoEpisodes(EpisodeQueries):
         return [_read(CONVERSATION, document) async for document in _each(cursor)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
-        return await _conversations(self._episodes, "users", user_id, tenant_id, after, limit)
+        return await _conversations(self._episodes, "participants", user_id, tenant_id, after, limit)
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
         of_user = {"summary.facts.user_id": {"$eq": user_id}}
@@ -287,7 +284,7 @@ class MongoEpisodes(EpisodeQueries):
         return sorted(totals, key=lambda one: one.group or "")
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
-        own = {"users": {"$gt": after or "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
+        own = {"participants": {"$gt": after or "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
         sums = {
             "conversations": {"$addToSet": "$conversation_id"},
             "episodes": {"$sum": 1},
@@ -299,9 +296,9 @@ class MongoEpisodes(EpisodeQueries):
         }
         stages: list[dict[str, Any]] = [
             {"$match": {"tenant_id": {"$eq": tenant_id}}},
-            {"$unwind": "$users"},
+            {"$unwind": "$participants"},
             {"$match": own},
-            {"$group": {"_id": "$users", **sums}},
+            {"$group": {"_id": "$participants", **sums}},
             {"$sort": {"_id": 1}},
             {"$limit": limit},
         ]
@@ -582,23 +579,16 @@ async def _grouped(
     return found
 
 
-async def _unless_duplicate(write: Awaitable[Any]) -> bool:
-    """Run the write; return False if a document with this `_id` exists."""
+async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, Any] | None) -> bool:
+    """Replace the document with this version, or insert one if `version` is None; return False if that fails."""
     with mongo_errors():
+        if version is not None:
+            return bool((await collection.replace_one({"_id": document["_id"], **version}, document)).matched_count)
         try:
-            await write
+            await collection.insert_one(document)
         except DuplicateKeyError:
             return False
     return True
-
-
-async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, Any] | None) -> bool:
-    """Replace the document with this version, or insert one if `version` is None; return False if that fails."""
-    if version is None:
-        return await _unless_duplicate(collection.insert_one(document))
-    with mongo_errors():
-        result = await collection.replace_one({"_id": document["_id"], **version}, document)
-    return bool(result.matched_count)
 
 
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:

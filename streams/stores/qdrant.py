@@ -329,7 +329,7 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
         named[VECTORS] = [list(vector) for vector in vectors.values()]
     payload = {
         **summary.model_dump(mode="json", include=PAYLOAD),
-        USERS: list(episode.finders),
+        USERS: list(episode.writers),
         WORDS: base64.b64encode(words).decode(),
         VECTORS: base64.b64encode(packed).decode(),
     }

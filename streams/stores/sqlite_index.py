@@ -112,7 +112,7 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
     size = len(next(iter(vectors.values()))) if vectors else 0
     if packed:
         row["signs"] = _signs(np.frombuffer(packed, COORDINATE).reshape(-1, size)).tobytes()
-    finders = [{**finder, "user_id": user} for user in episode.finders]
+    finders = [{**finder, "user_id": user} for user in episode.writers]
     return Point(row, finders, numbers[numbers != END].tolist(), packed, size)
 
 

@@ -5,7 +5,6 @@ A message that was deleted, or must no longer be summarized, is left out; an edi
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import orjson
 
@@ -27,11 +26,7 @@ from afterword.streams.text.tokens import count_tokens
 MessageState = ArchivedMessage | DeletedMessage
 
 MAX_NAMES_BYTES = 700_000
-"""Maximum number of bytes of JSON of an episode's message ids, and twice that of its flows and tools.
-
-A newly closed episode has no more unless edits have made it larger, and a summary with all of it fits into a record of
-one megabyte.
-"""
+"""Maximum number of bytes of JSON of an episode's message ids, flows and tools. Only edits can make it larger."""
 
 
 @dataclass(frozen=True)
@@ -158,22 +153,12 @@ def _with(
 
 
 def bounded_metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
-    """Return the messages' metrics, with only as many flows and tools as fit into a summary."""
+    """Return the messages' metrics, without flows and tools if a summary with them would be too long for a record."""
     found = metrics(core)
-    room = (MAX_NAMES_BYTES - _size([message.id for message in core])) // 2
-    flows = _first(found.flows_activated, room)
-    tools = _first(found.tools_invoked, room - _size(flows))
-    return found.model_copy(update={"flows_activated": flows, "tools_invoked": tools})
-
-
-def _first(names: Sequence[str], room: int) -> tuple[str, ...]:
-    """Return the first names whose JSON has at most `room` bytes."""
-    ends = accumulate(_size([name]) for name in names)
-    return tuple(name for name, end in zip(names, ends, strict=True) if end <= room)
-
-
-def _size(names: Sequence[str]) -> int:
-    return len(orjson.dumps(names))
+    names = [*(message.id for message in core), *found.flows_activated, *found.tools_invoked]
+    if len(orjson.dumps(names)) <= MAX_NAMES_BYTES:
+        return found
+    return found.model_copy(update={"flows_activated": (), "tools_invoked": ()})
 
 
 def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:

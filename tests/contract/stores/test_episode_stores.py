@@ -282,7 +282,7 @@ async def test_the_living_are_added_up(episodes: EpisodeQueries, agent_id: str |
 
 
 async def test_conversations_are_found_by_everybody_who_takes_part(episodes: EpisodeQueries) -> None:
-    others = {"c1": ("u1", "u2"), "c2": ("u3",), "c3": (), "c4": ("u2",)}
+    others = {"c1": ("u1", "u2"), "c2": ("u1", "u3"), "c3": ("u1",), "c4": ("u1", "u2")}
     for name, participants in others.items():
         await stored(episodes, conversation_id=name, participants=participants)
     await stored(episodes, 2, conversation_id="c4", participants=("u2",))
