@@ -331,9 +331,9 @@ async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress
         for name in indexed:
             evidence.add("indexed", name)
         # the others may have been deleted since the stores were read
-        for name, version in (await stores.episodes.versions([one for one in page if one not in indexed])).items():
-            if version.ended:
-                evidence.add("deleted_episode", name, version.ended == "expired")
+        for name, stored in (await stores.episodes.lookup([one for one in page if one not in indexed])).items():
+            if isinstance(stored, DeletedEpisode):
+                evidence.add("deleted_episode", name, stored.deletion.reason == "expired")
 
 
 async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> dict[str, int] | None:

@@ -50,7 +50,7 @@ from afterword.streams.errors import BrokerUnavailable, ConfigurationError, Stor
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import TopicStalled, batches, open_log
 from afterword.streams.settings import Kafka
-from afterword.streams.stores.episodes import EpisodeVersion, Versions
+from afterword.streams.stores.episodes import DeletedEpisode, Episode, Lookup, is_outdated
 from afterword.streams.telemetry import Metrics
 
 MOST_UNREAD = 2_000
@@ -119,13 +119,11 @@ class Published:
             return self.event.created_at
         return self.event.deleted_at if isinstance(self.event, SummaryDeleted) else self.event.closed_at
 
-    def is_still_there(self, stored: EpisodeVersion | None) -> bool:
+    def is_still_there(self, stored: Episode | None) -> bool:
         """Return whether the store still has what the event says and nothing newer. A deletion is always sent."""
-        if self.kind == SUMMARY_DELETED or stored is None:
-            return True
-        if self.kind == EPISODE_CLOSED:  # this event has no texts
-            return stored.ended is None
-        return not stored.outdates(self.event.revision)
+        if isinstance(self.event, SummaryCreated):
+            return not is_outdated(self.event, stored)
+        return self.kind == SUMMARY_DELETED or not isinstance(stored, DeletedEpisode)  # `episode.closed` has no texts
 
 
 class Batch(NamedTuple):
@@ -188,10 +186,10 @@ class Unread:
 class Feed:
     """The events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position."""
 
-    def __init__(self, kafka: Kafka, metrics: Metrics, versions: Versions) -> None:
+    def __init__(self, kafka: Kafka, metrics: Metrics, lookup: Lookup) -> None:
         self._kafka = kafka
         self._metrics = metrics
-        self._versions = versions
+        self._lookup = lookup
         self.topics = kafka.summaries_topic, kafka.deletions_topic, kafka.episodes_topic
         self._kinds = dict(zip(self.topics, (SUMMARY_CREATED, SUMMARY_DELETED, EPISODE_CLOSED), strict=True))
         self._offsets: dict[TopicPartition, int] = {}
@@ -315,8 +313,8 @@ class Feed:
         """Leave out events whose texts were deleted or replaced. Raises: StoreUnavailable."""
         if not events:
             return []
-        versions = await self._versions(list({one.event.episode_id for one in events}))
-        return [one for one in events if one.is_still_there(versions.get(one.event.episode_id))]
+        stored = await self._lookup(list({one.event.episode_id for one in events}))
+        return [one for one in events if one.is_still_there(stored.get(one.event.episode_id))]
 
     def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
         if header(record.headers, FOR_ENDPOINT) is not None:

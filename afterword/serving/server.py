@@ -102,7 +102,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         memory = await closing.enter_async_context(Memory.from_settings(settings, metrics, tracer))
         outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES))
         closing.push_async_callback(outbox.aclose)
-        feed = Feed(settings.kafka, metrics, stores.episodes.versions)
+        feed = Feed(settings.kafka, metrics, stores.episodes.lookup)
         _run(closing, feed.run())
         runner = ErasureRunner(stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings))
         _run(closing, runner.run())

@@ -272,20 +272,13 @@ class UserTotals:
     completion_tokens: int
 
 
-class EpisodeVersion(NamedTuple):
-    """The stored revision of an episode."""
-
-    revision: int
-    ended: str | None = None
-    """Reason for its deletion; None if it is not deleted."""
-
-    def outdates(self, revision: int) -> bool:
-        """Return whether this revision was deleted or replaced, so that its texts may hold what was taken back."""
-        return self.ended is not None or self.revision > revision
+def is_outdated(summary: SummaryCreated, stored: Episode | None) -> bool:
+    """Return whether a revision was deleted or replaced, so that its texts may hold what was taken back."""
+    return stored is not None and (isinstance(stored, DeletedEpisode) or stored.summary.revision > summary.revision)
 
 
-Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
-"""Looks up the versions of stored episodes by their ids. Raises: StoreUnavailable."""
+Lookup = Callable[[Sequence[str]], Awaitable[Mapping[str, Episode]]]
+"""Finds episodes, or the tombstones of deleted ones, by their ids. Raises: StoreUnavailable."""
 
 
 class EpisodeStore(Protocol):
@@ -351,12 +344,6 @@ class EpisodeStore(Protocol):
 
 class EpisodeQueries(EpisodeStore, Protocol):
     """The further queries that readers need."""
-
-    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
-        """Find the versions of episodes, including deleted ones, by their ids."""
-        found = (await self.lookup(episode_ids)).items()
-        ends = {name: None if isinstance(one, StoredEpisode) else one.deletion.reason for name, one in found}
-        return {name: EpisodeVersion(one.version[0], ends[name]) for name, one in found}
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None

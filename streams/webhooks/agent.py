@@ -22,7 +22,7 @@ from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUn
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import attach_agents, send
 from afterword.streams.settings import Settings, variable
-from afterword.streams.stores.episodes import EpisodeQueries, Versions
+from afterword.streams.stores.episodes import EpisodeStore, Lookup, is_outdated
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
@@ -74,7 +74,7 @@ class Deliveries:
     attempts: Attempts
     """Limits retries when our own code fails on a record."""
     retry_seconds: float
-    versions: Versions
+    lookup: Lookup
     metrics: Metrics
     since: datetime | None = None
     """Records from before this time are not sent."""
@@ -147,12 +147,12 @@ class Deliveries:
             return False
         while True:
             try:
-                stored = (await self.versions([event.episode_id])).get(event.episode_id)
+                stored = (await self.lookup([event.episode_id])).get(event.episode_id)
             except StoreUnavailable as error:
                 log.warning("webhook_waits", stage=WEBHOOKS, endpoint=self.name, error_type=error.error_type)
                 await asyncio.sleep(STORE_SECONDS)
             else:
-                return stored is not None and stored.outdates(event.revision)
+                return is_outdated(event, stored)
 
 
 def wait_after(error: Exception) -> bool | float:
@@ -188,7 +188,7 @@ def condition_of(name: str) -> str:
 
 
 async def endpoint_app(
-    name: str, settings: Settings, episodes: EpisodeQueries, metrics: Metrics, closing: AsyncExitStack
+    name: str, settings: Settings, episodes: EpisodeStore, metrics: Metrics, closing: AsyncExitStack
 ) -> App:
     """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
     kafka, webhooks, given = settings.kafka, settings.webhooks, settings.webhooks.endpoints[name]
@@ -197,9 +197,7 @@ async def endpoint_app(
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(kafka.undelivered_topic, name, metrics)
-    handler = Deliveries(
-        endpoint, undelivered, attempts, webhooks.retry_seconds, episodes.versions, metrics, given.since
-    )
+    handler = Deliveries(endpoint, undelivered, attempts, webhooks.retry_seconds, episodes.lookup, metrics, given.since)
     topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
     schema = AtLeastOnce(order=lambda record: (record.key,))
     sources = {f"{name} {kind}": (topics[kind], schema) for kind in dict.fromkeys(given.types)}

@@ -10,7 +10,6 @@ from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.episodes import (
     Cause,
     EpisodeQueries,
-    EpisodeVersion,
     Revision,
     StoredEpisode,
     Totals,
@@ -336,16 +335,6 @@ async def test_conversations_of_a_user_are_listed_by_their_last_summary(episodes
         before = (page[-1].updated_at, page[-1].conversation_id)
     assert pages == every
     assert [found.conversation_id for found in await episodes.conversations("u1", None, 10)] == ["None"]
-
-
-async def test_versions_tell_apart_what_has_changed(episodes: EpisodeQueries) -> None:
-    await stored(episodes, 1, revision=3)
-    assert await episodes.put(a_tombstone(2), await stored(episodes, 2))
-    assert await episodes.versions(["c1:1", "c1:2", "c1:3"]) == {
-        "c1:1": EpisodeVersion(3),
-        "c1:2": EpisodeVersion(2, ended="deleted"),
-    }
-    assert await episodes.versions([]) == {}
 
 
 async def test_usage_is_added_up_by_tenant_user_model_and_day(episodes: EpisodeQueries) -> None:

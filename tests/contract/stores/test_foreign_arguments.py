@@ -20,7 +20,6 @@ Call = Callable[[Any, Any], Awaitable[object] | AsyncIterable[object]]
 
 EPISODES: dict[str, Call] = {
     "lookup": lambda store, x: store.lookup([x]),
-    "versions": lambda store, x: store.versions([x]),
     "holding": lambda store, x: store.holding(x, "m1"),
     "holding message": lambda store, x: store.holding("c1", x),
     "page": lambda store, x: store.page(x, 5),

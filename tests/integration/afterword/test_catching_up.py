@@ -16,9 +16,9 @@ from afterword.serving import events as module
 from afterword.serving.events import RECORDS_PER_TURN, Feed, StreamFilter, offsets_of
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import EpisodeVersion
+from afterword.streams.stores.episodes import Episode
 from afterword.streams.telemetry import Metrics
-from tests.samples import a_summary
+from tests.samples import a_stored_episode, a_summary, a_tombstone
 
 OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}))
 FOREIGN = 2 * RECORDS_PER_TURN
@@ -26,13 +26,13 @@ LONGEST_BLOCK_SECONDS = 0.5
 """CPU time. The promise is 0.05 s; a slow machine needs more."""
 
 
-async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
-    return {name: EpisodeVersion(1, "deleted" if name == "gone:1" else None) for name in episode_ids}
+async def lookup(episode_ids: Sequence[str]) -> Mapping[str, Episode]:
+    return {name: a_tombstone() if name == "gone:1" else a_stored_episode() for name in episode_ids}
 
 
 @asynccontextmanager
 async def a_feed(settings: Settings) -> AsyncIterator[Feed]:
-    feed = Feed(settings.kafka, Metrics("server", "any"), versions)
+    feed = Feed(settings.kafka, Metrics("server", "any"), lookup)
     running = asyncio.create_task(feed.run())
     async with asyncio.timeout(120):
         while not feed.running:  # noqa: ASYNC110 – it tells nobody

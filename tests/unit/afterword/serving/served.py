@@ -80,7 +80,7 @@ async def serving(
         rates=Rates(serve.requests_per_minute),
         metrics=metrics,
         outbox=broker,
-        feed=Feed(Kafka(), metrics, remembered.episodes.versions),
+        feed=Feed(Kafka(), metrics, remembered.episodes.lookup),
         erasures=erasures,
     )
     app = make_app(services)

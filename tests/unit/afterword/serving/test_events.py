@@ -43,10 +43,10 @@ from afterword.serving.problems import PositionInvalid, TooManyStreams, Unauthen
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings
-from afterword.streams.stores.episodes import EpisodeVersion
+from afterword.streams.stores.episodes import Episode
 from afterword.streams.telemetry import Metrics
 from tests.blocking import MOST_SHARE, blocking
-from tests.samples import NOON, a_closed_episode, a_summary
+from tests.samples import NOON, a_closed_episode, a_stored_episode, a_summary, a_tombstone
 from tests.unit.afterword.serving.served import serving
 from tests.unit.afterword.serving.test_reading import Holder
 
@@ -58,16 +58,16 @@ class Feeding:
 
     def __init__(self) -> None:
         self.metrics = Metrics("server", "any")
-        self.feed = Feed(Kafka(), self.metrics, self.versions)
-        self.stored: dict[str, EpisodeVersion] = {}
+        self.feed = Feed(Kafka(), self.metrics, self.lookup)
+        self.stored: dict[str, Episode] = {}
         self.decoded = self.comparisons = 0
         self.feed._offsets = {TopicPartition(topic, 0): 0 for topic in self.feed.topics}
         self._next = dict.fromkeys(self.feed.topics, 0)
 
-    async def versions(self, episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
-        """Return the stored versions, by default the first revision."""
+    async def lookup(self, episode_ids: Sequence[str]) -> Mapping[str, Episode]:
+        """Return what is stored, by default the first revision."""
         self.comparisons += 1
-        return {name: self.stored.get(name, EpisodeVersion(1)) for name in episode_ids}
+        return {name: self.stored.get(name, a_stored_episode(revision=1)) for name in episode_ids}
 
     async def come(self, event: Model, kind: str, owner: tuple[str, bytes] | None = None) -> None:
         topic = Kafka().episodes_topic if kind == "episode.closed" else kind
@@ -241,12 +241,12 @@ def test_the_headers_tell_what_is_foreign(owner: tuple[str, bytes] | None, is_po
 @pytest.mark.parametrize(
     ("stored", "kinds"),
     [
-        (EpisodeVersion(1), ["episode.closed", "summary.created", "summary.deleted"]),
-        (EpisodeVersion(2), ["episode.closed", "summary.deleted"]),
-        (EpisodeVersion(1, "deleted"), ["summary.deleted"]),
+        (a_stored_episode(revision=1), ["episode.closed", "summary.created", "summary.deleted"]),
+        (a_stored_episode(revision=2), ["episode.closed", "summary.deleted"]),
+        (a_tombstone(1, 1), ["summary.deleted"]),
     ],
 )
-async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: EpisodeVersion, kinds: list[str]) -> None:
+async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: Episode, kinds: list[str]) -> None:
     feeding = Feeding()
     feeding.stored["c1:1"] = stored
     task, found = await listening(feeding, EVERYTHING)
@@ -269,7 +269,7 @@ async def test_a_text_that_was_deleted_before_a_late_client_reads_it_is_not_sent
         await feeding.summary(ordinal)
     sent = [await anext(lines)]
     now += LATE_SECONDS + 0.1
-    feeding.stored["c1:2"] = EpisodeVersion(1, "deleted")
+    feeding.stored["c1:2"] = a_tombstone(1, 1)
     sent.append(await anext(lines))
     assert [orjson.loads(str(line.data))["ordinal"] for line in sent if line] == [1, 3]
     await lines.aclose()
@@ -334,14 +334,14 @@ async def test_an_event_is_sent_once_the_store_is_back_and_its_outage_is_logged_
 ) -> None:
     feeding, topic, attempts = Feeding(), Topic(), 0
 
-    async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+    async def lookup(episode_ids: Sequence[str]) -> Mapping[str, Episode]:
         nonlocal attempts
         attempts += 1
         if attempts < 3:
             raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
-        return await feeding.versions(episode_ids)
+        return await feeding.lookup(episode_ids)
 
-    monkeypatch.setattr(feeding.feed, "_versions", versions)
+    monkeypatch.setattr(feeding.feed, "_lookup", lookup)
     monkeypatch.setattr(events, "WAIT_SECONDS", 0)
     monkeypatch.setattr(events, "require_topics", no_check)
     monkeypatch.setattr(events, "open_log", topic.opening)

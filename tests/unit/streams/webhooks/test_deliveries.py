@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.lanes import Lanes
-from afterword.streams.stores.episodes import EpisodeVersion, Versions
+from afterword.streams.stores.episodes import Episode, Lookup
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.agent import Deliveries, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from faust_eos.failures import Attempts, Breaker
-from tests.samples import NOON, a_summary
+from tests.samples import NOON, a_stored_episode, a_summary, a_tombstone
 
 FOREVER = 1000
 
@@ -117,16 +117,16 @@ def deliveries(
     retry_seconds: float = 60.0,
     retries: int = 0,
     since: datetime | None = None,
-    versions: Versions | None = None,
+    lookup: Lookup | None = None,
 ) -> Deliveries:
     attempts = Attempts(Breaker(), retries, stops=())
     metrics = Metrics("webhooks", "0")
     return Deliveries(  # type: ignore[arg-type]  # as far as they are used
-        endpoint, letters, attempts, retry_seconds, versions or unknown, metrics, since, first_wait_seconds=0.001
+        endpoint, letters, attempts, retry_seconds, lookup or unknown, metrics, since, first_wait_seconds=0.001
     )
 
 
-async def unknown(_: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+async def unknown(_: Sequence[str]) -> Mapping[str, Episode]:
     return {}
 
 
@@ -260,10 +260,10 @@ def test_waits_are_those_that_the_endpoint_asks_for() -> None:
 
 
 async def test_a_summary_that_was_deleted_or_replaced_is_not_posted_however_late_it_is_tried() -> None:
-    stored = {"a:1": EpisodeVersion(1), "b:1": EpisodeVersion(2), "c:1": EpisodeVersion(2, "x")}
+    stored = {"a:1": a_stored_episode(revision=1), "b:1": a_stored_episode(revision=2), "c:1": a_tombstone(1, 2)}
     away = True
 
-    async def versions(names: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+    async def lookup(names: Sequence[str]) -> Mapping[str, Episode]:
         nonlocal away
         if away:
             away = False
@@ -272,7 +272,7 @@ async def test_a_summary_that_was_deleted_or_replaced_is_not_posted_however_late
 
     records = {record.id: record for record in (Record("a", 1, failures=1), Record("b", 1), Record("c", 1))}
     endpoint, letters = Taking(records), Letters()
-    handler = deliveries(endpoint, letters, versions=versions)
+    handler = deliveries(endpoint, letters, lookup=lookup)
     given = [Given(record) for record in records.values()]
     for one in given:
         await handler.deliver(one)
@@ -283,7 +283,7 @@ async def test_a_summary_that_was_deleted_or_replaced_is_not_posted_however_late
 
     async def fail_and_delete() -> None:
         await until(lambda: endpoint.failed["a:1:1"] > 1)
-        stored["a:1"] = EpisodeVersion(2, "deleted")
+        stored["a:1"] = a_tombstone(1, 2)
 
     await asyncio.gather(handler.deliver(Given(records["a:1:1"])), fail_and_delete())
     assert endpoint.taken == []
