@@ -669,17 +669,13 @@ class SqliteBudgets:
         self._file = file
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        add = """INSERT INTO budgets (key, tokens, expires_at) VALUES (?1, ?2, ?3)
+            ON CONFLICT DO UPDATE SET tokens = tokens + ?2 WHERE tokens < ?4 RETURNING 1"""
 
         def take(connection: apsw.Connection) -> bool:
-            connection.execute(
-                "DELETE FROM budgets WHERE expires_at < ?", (milliseconds(expires_at - COUNTER_RETENTION),)
-            )
-            connection.execute(
-                "INSERT OR IGNORE INTO budgets (key, tokens, expires_at) VALUES (?, 0, ?)",
-                (key, milliseconds(expires_at)),
-            )
-            change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ? AND tokens < ? RETURNING 1"
-            return bool(rows(connection, change, (amount, key, limit)))
+            now = milliseconds(expires_at - COUNTER_RETENTION)
+            connection.execute("DELETE FROM budgets WHERE expires_at < ?", (now,))
+            return bool(rows(connection, add, (key, amount, milliseconds(expires_at), limit)))
 
         return await self._file.write(take)
 
