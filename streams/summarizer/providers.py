@@ -1,9 +1,10 @@
 """Providers of summaries: an LLM, or the extractive method, which does not need one."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 from opentelemetry.trace import Tracer
@@ -162,23 +163,21 @@ class Maker(NamedTuple):
     prompt_version: str | None
 
 
-class Provider(Protocol):
+class Provider(ABC):
     """Writes summaries; may be used for several episodes at a time."""
 
+    @abstractmethod
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Write one summary. Raises: ProviderError."""
-        ...
 
-    async def check(self) -> None:
+    async def check(self) -> None:  # noqa: B027 – a provider may have no server
         """Check that the provider can be reached and is configured. Raises: ProviderError."""
-        ...
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 – or no connections
         """Close its connections; the provider cannot be used afterwards."""
-        ...
 
 
-class LlmProvider:
+class LlmProvider(Provider):
     """Asks an LLM for a summary of what fits into its context."""
 
     def __init__(self, client: LlmClient, llm: Llm, template: Template = EPISODIC) -> None:
@@ -208,7 +207,6 @@ class LlmProvider:
         return min(question.room(self._llm.context_tokens) for question in self._questions.longest(request))
 
     async def check(self) -> None:
-        """Ask something short, in the form of a summary's question. Raises: ProviderError."""
         await self._client.check(self._questions.schema)
 
     @property
@@ -220,19 +218,13 @@ class LlmProvider:
         await self._client.close()
 
 
-class ExtractiveProvider:
+class ExtractiveProvider(Provider):
     """Selects sentences of the conversation. It never fails, and the same request always gives the same summary."""
 
     name = "extractive"
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         return await request.read(lambda: extracted(request))
-
-    async def check(self) -> None:
-        """Do nothing: there is no server that could be missing."""
-
-    async def close(self) -> None:
-        """Do nothing: it has no connection."""
 
 
 def extracted(request: SummaryRequest) -> Summary:
