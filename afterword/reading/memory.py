@@ -212,7 +212,7 @@ class Memory:
             reranking=reranking,
             zone=settings.summarizer.zone,
             tracer=tracer,
-            closing=(embed.close, *([reranking.close] if reranking else []), stores.close),
+            closing=(embed.close, *([reranking.close] if reranking else []), stores.aclose),
         )
 
     @classmethod

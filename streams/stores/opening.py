@@ -7,11 +7,10 @@ a second.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Self
 
 from afterword.streams.settings import Settings
 from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
@@ -20,8 +19,8 @@ from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 
 
-@dataclass
-class Stores:
+@dataclass(eq=False)
+class Stores(AsyncExitStack):
     """The stores of one process, for use with `async with`. Opening does not connect; the first call does."""
 
     episodes: EpisodeQueries
@@ -36,23 +35,15 @@ class Stores:
     """Checks that the database answers. Raises: StoreUnavailable."""
     prepare_database: Callable[[], Awaitable[None]]
     """Creates the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
-    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     @cached_property
     def index(self) -> EpisodeIndex:
         index = self.open_index()
-        self.closing.push_async_callback(index.close)
+        self.push_async_callback(index.close)
         return index
-
-    async def close(self) -> None:
-        """Close what was opened, the last one first."""
-        await self.closing.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def open_stores(settings: Settings) -> Stores:
@@ -86,7 +77,7 @@ def _in_file(settings: Settings, path: Path) -> Stores:
         ping_database=file.ping,
         prepare_database=file.ping,
     )
-    stores.closing.push_async_callback(file.close)
+    stores.push_async_callback(file.close)
     return stores
 
 
@@ -116,5 +107,5 @@ def _on_servers(settings: Settings) -> Stores:
         ping_database=partial(mongo.ping, database),
         prepare_database=partial(mongo.ensure_indexes, database),
     )
-    stores.closing.push_async_callback(mongo.close, database)
+    stores.push_async_callback(mongo.close, database)
     return stores
