@@ -43,8 +43,8 @@ _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
 _CONTEXT = re.compile(r"context (?:length|size|window)", re.I)
 _SIZED = r"(?:\b(?:prompts?|inputs?|context|conversation|tokens?|messages|text|sequence)\b(?! deadline)|长度|上下文)"
 _LIMIT = (
-    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|overflow|\bmax\b|maximum"
-    r"|at most|must be <|\brange\b|\breduce|\bshorten|超|过长)"
+    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|overflow|\bfit\b"
+    r"|\bmax\b|max(?:imum|length)|at most|must be <|\brange\b|\breduce|\bshorten|超|过长)"
 )
 _TOO_LONG = re.compile(
     rf"(?:request|payload) too large|{_SIZED}.{{0,120}}?{_LIMIT}|{_LIMIT}.{{0,40}}?{_SIZED}",
@@ -143,14 +143,13 @@ def no_answer(problem: str) -> ProviderUnavailable:
     return ProviderUnavailable(problem=problem, has_response=True)
 
 
-def reported(error: Any, request: dict[str, Any]) -> ProviderError:
+def reported(error: Any, request: dict[str, Any], problem: str = "its response reports an error") -> ProviderError:
     """Return the error that a successful response reports. Its code is treated like a status."""
     found = _as_error(error)
     for code in map(found.get, ("code", "status", "status_code")):
         if isinstance(code, int | str) and str(code)[:4] in ERRORS:
             return _meaning(int(code), found, request)
-    named = _named(found, request)
-    return ProviderUnavailable(problem="its response reports an error", has_response=True, named=named)
+    return ProviderUnavailable(problem=problem, has_response=True, named=_named(found, request))
 
 
 def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -> ProviderError:
@@ -207,9 +206,16 @@ def retry_after_seconds(value: str | None, now: datetime) -> float | None:
 
 
 def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
-    """Return the request's fields that an error mentions, as in `max_tokens`, `maxTokens` or "Max tokens"."""
+    """Return the request's fields that an error mentions, as in `max_tokens`, `maxTokens` or "Max tokens".
+
+    An error that mentions a schema is about the field with an object.
+    """
     said = _letters(_said(error))
-    return frozenset(name for name in {*request} if _letters(name) in said)
+    return frozenset(
+        name
+        for name, value in request.items()
+        if _letters(name) in said or ("schema" in said and isinstance(value, dict))
+    )
 
 
 def _said(error: dict[str, Any]) -> str:

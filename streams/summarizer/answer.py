@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, NamedTuple, get_args
 
 from afterword.schemas import FactKind
@@ -32,7 +31,7 @@ KINDS = get_args(FactKind)
 _THOUGHT = r"[^<>\[\]◁▷|｜\s]{0,40}(?:think|thought|reason|reflect|reflex|analy|scratch|monolog)[^<>\[\]◁▷|｜\s]{0,40}"
 _BLOCK = re.compile(
     r"\s*(?P<open>[<\[◁«‹⟨〈【][|｜]?)(?P<begin>(?:start|begin)_(?:of_)?)?(?P<name>[^\W\d_][^<>\[\]◁▷|｜\s/]{0,60}?)"
-    r"(?:\s[^<>\[\]]{0,200})?(?P<close>[|｜]?[>\]▷»›⟩〉】])",
+    r"(?:[\s=][^<>\[\]]{0,200})?(?P<close>[|｜]?[>\]▷»›⟩〉】])",
     re.IGNORECASE,
 )
 """Matches `<think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`, `<|begin_of_thought|>` and the like, with any name."""
@@ -47,7 +46,14 @@ _END_OF_THOUGHT = re.compile(
 because a summary may mention the tag."""
 _CHANNEL = re.compile(r"\A(?s:.*)(?:<[|｜]message[|｜]>|assistantfinal)")
 """Everything before the last channel of the harmony format, even if the server removed its tokens."""
-_TOKEN = re.compile(r"<(?:[|｜][^<>|｜\s]{1,64}[|｜]?|[^<>|｜\s]{1,64}[|｜]|unused\d+)>")
+_LABELLED_THOUGHT = re.compile(
+    r"\A(?>[\W_]*(?:(?:here|let|my|the|these|this)\b[^\n:]{0,30}?\b)?(?:think|thought|reason|reflect|analysis)"
+    r"[^\n:]{0,30}[:\n])(?s:.*)\n(?:[^\w\n]|_){0,9}(?:here(?:'|’)?s |here is )?(?:(?!end )\w+ ){0,2}"
+    r"(?:answer|final|output|response|summary)[^\w\n:]{0,4}[:\]\n][*_]*",
+    re.IGNORECASE,
+)
+"""A thought, and the label of the answer after it: `### Thinking`, `Here is my response:`, `[BEGIN FINAL RESPONSE]`."""
+_TOKEN = re.compile(r"<(?:[|｜][^<>|｜\s]{1,64}[|｜]?|[^<>|｜\s]{1,64}[|｜]|[a-z_]{3,30}\d+)>")
 """A token that structures a chat: `<|im_end|>`, `<channel|>`, `<unused94>`."""
 _LAST_TOKEN = re.compile(rf"(?s).*{_TOKEN.pattern}(?=\s*+[^<\s])")
 _FENCE = re.compile(
@@ -59,7 +65,8 @@ MOST_OBJECTS = 100
 _REFUSAL = re.compile(rf"\W*+(?:{pattern('answers', 'refusals')})", re.IGNORECASE)
 
 _OPENED_TURN = re.compile(
-    r"\s*(?:<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?|assistant\s*(?:\n|:))\s*",
+    r"\A\s*(?:<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?"
+    r"|assistant\s*:|(?:assistant|model)\s*\n)\s*",
     re.IGNORECASE,
 )
 _END_OF_TURN = re.compile(r"<[|｜](?:im_end|endoftext|eot_id|end_of_text)[|｜]>")
@@ -67,11 +74,12 @@ _NEXT_TURN = re.compile(
     rf"{_END_OF_TURN.pattern}|<[|｜]end[|｜]>|{_TOKEN.pattern}(?=[^\S\n]*+(?:\n|\Z))|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n|\[/?INST\]"
     r"|(?<=[.!?。！？])(?=[^\S\n]*+\n)[\s#*]*+(?:User|Human|Instruction)[*\s]*+:"
+    r"|(?<=[.!?。！？\n])[^\S\n]*+(?:</[\w -]{1,30}>|\[/?(?:END|EOS)\b[^\[\]\n]{0,30}\]|`{3})\s*+\Z"
 )
 _LABEL = re.compile(
-    r"\A[\s*_#>\"]*+(?:[^\W\d_]{1,20}[ -]){0,2}(?:summary|title|answer|output|response|tl;dr|zusammenfassung|résumé"
-    r"|resumen|resumo|riassunto|samenvatting|摘要|总结|要約|요약)(?: \([^()\n]{1,40}\))?[*_\"]*\s*?"
-    r"(?:[:：]|(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
+    r"\A[\s*_#>\"']*+(?:[^\W\d_]{1,20}[ -]){0,2}(?:summary|title|answer|output|response|tl;dr|zusammenfassung|résumé"
+    r"|resumen|resumo|riassunto|samenvatting|摘要|总结|要約|요약)(?: \([^()\n]{1,40}\))?[*_\"']*\s*?"
+    r"(?:[:：=]| [-–—] |(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
     re.IGNORECASE,
 )
 _HEADING = re.compile(
@@ -81,19 +89,21 @@ _HEADING = re.compile(
 _RULE = re.compile(r"^[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*$", re.MULTILINE)
 _QUOTED_LINE = re.compile(r"^>+ ?", re.MULTILINE)
 _PREFACE = re.compile(
-    r"\A\s*+[*_]*(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is|below is)\b[^\n:]{0,120}"
-    r"(?::[*_]*\s*\n|[.!]\s*\n\s*\n)",
+    r"\A\s*+[*_]*(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is|below is)\b(?:[^\n:]{0,120}"
+    r"(?::[*_]*\s*\n|[.!]\s*\n\s*\n)|[^\n:]{0,80}\b(?:answer|response|summary|title)\b[^\n:]{0,40}:)",
     re.IGNORECASE,
 )
-_ASIDE = re.compile(r"(?s)(?=.{1,200}\Z)(?:[^\"“”]|\"[^\"]*\"|“[^”]*”)*\b(?:I|(?i:you|your|let me)\b)")
+_ASIDE = re.compile(
+    r"(?s)(?=.{1,200}\Z)(?:[^\"“”]|\"[^\"]*\"|“[^”]*”)*\b(?:I|(?i:you|your|let me|(?:hope )?this (?:summary|helps))\b)"
+)
 """A paragraph in which a model speaks of its answer: "(Note: I kept it short.)", "Let me know if you need more."."""
-_NOTE = re.compile(r"(?s)(?=.{1,200}\Z)(?:\(.*\)|\[.*\]|(?i:word|sentence|token|length)[\w ]{0,20}: ?\d+)\Z")
+_NOTE = re.compile(r"(?s)(?=.{1,200}\Z)(?:\(.*\)|\[.*\]|[*_]*(?i:word|sentence|token|length)[\w ]{0,20}: ?\d+[*_]*)\Z")
 """A paragraph about the answer: "(17 words)", "Word count: 17"."""
 _COMMAND = re.compile(r"(?s)\\[a-z]+\{(?P<inside>.*)\}\Z")
 """A text in a command of LaTeX, such as `\\boxed{…}`."""
 _EMPHASIZED = re.compile(r"(?P<mark>[*_]{1,3})(?![\s*_])(?P<inside>[^*_]*[^*_\s])(?P=mark)\Z")
-_BULLET = re.compile(r"^[ \t]*(?:[-*•+]|\d[.)])[ \t]+", re.MULTILINE)
-_QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "‘": "’", "«": "»", "「": "」", "`": "`"}
+_BULLET = re.compile(r"^[ \t]*(?:[-–—*•+]|\d[.)])[ \t]+", re.MULTILINE)
+_QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "‘": "’", "„": "“", "«": "»", "「": "」", "`": "`"}
 
 
 class StatedFact(NamedTuple):
@@ -179,12 +189,12 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
     Raises: AnswerInvalid with a problem that may be sent to the LLM; it never repeats what the answer said.
     """
-    said = own_turn(without_thinking(_as_typed(text)))
+    said = strip_control_tokens(own_turn(without_thinking(_as_typed(text))))
     for _ in range(MOST_WRAPPINGS):
         before, said = said, _unwrapped(said, field)
         if said == before:
             break
-    said = checked(strip_control_tokens(_BULLET.sub("", said)).strip(), "it")
+    said = checked(_BULLET.sub("", said).strip(), "it")
     if field == "title":
         said = checked(next(line for line in said.splitlines() if line.strip()), "it").rstrip(" .。")
     return limits.cut(field, first_sentences(said, max_sentences) if max_sentences else said)
@@ -214,7 +224,9 @@ def _inside(text: str, field: str) -> str:
     if text[:1] + text[-1:] in ('""', "{}", "[]"):
         texts = [(path[-1:], value) for path, value in walk(_decoded(text)) if isinstance(value, str)]
         if texts:
-            return max(texts, key=lambda one: one[0] == (field,))[1]
+            return max(texts, key=lambda one: (one[0] == (field,), len(one[1])))[1]
+    if text.startswith("{"):
+        return text[1:].removesuffix("}")
     if len(text) > 1 and _QUOTES.get(text[0]) == text[-1] and text[-1] not in text[1:-1]:
         return text[1:-1]
     return without_thinking(text)
@@ -232,8 +244,7 @@ def _without_asides(text: str) -> str:
 
 def own_turn(text: str) -> str:
     """Cut the text where the model ended its turn, or began someone else's."""
-    own = _OPENED_TURN.sub("", text, count=1) if _OPENED_TURN.match(text) else text
-    return next((part for part in _NEXT_TURN.split(own) if part.strip()), "")
+    return next((part for part in _NEXT_TURN.split(_OPENED_TURN.sub("", text)) if part.strip()), "")
 
 
 def is_refusal(text: str) -> bool:
@@ -243,10 +254,10 @@ def is_refusal(text: str) -> bool:
 
 def without_thinking(text: str) -> str:
     """Remove what a model thought aloud, and the tags around its answer. Linear in the text."""
-    text = _CHANNEL.sub("", text, count=1)
+    text = _LABELLED_THOUGHT.sub("", _CHANNEL.sub("", text, count=1), count=1)
     for _ in range(MOST_WRAPPINGS):
         begun = _BLOCK.match(text)
-        if not begun or _MARKUP.fullmatch(begun["name"].lower()):
+        if not begun:
             break
         is_thought = _IS_THOUGHT.fullmatch(begun["name"])
         ended = _end_of_block(begun).search(text, begun.end())
@@ -259,6 +270,8 @@ def without_thinking(text: str) -> str:
                 text = "" if is_thought else text[begun.end() :] if _IS_ANSWER.fullmatch(begun["name"]) else text
             break
         inside, after = text[begun.end() : ended.start()], text[ended.end() :]
+        if after.strip() and _MARKUP.fullmatch(begun["name"].lower()):
+            break
         is_answer = _IS_ANSWER.fullmatch(begun["name"]) or not after.strip()
         text = inside if is_answer and not is_thought else after
     return _END_OF_THOUGHT.sub("", text, count=1)
@@ -361,16 +374,20 @@ def _labelled_texts(text: str, fields: Sequence[str]) -> dict[str, Any]:
     Linear in the text.
     """
     label = re.compile(
-        rf"""(?:^[ \t>*_#"'“|<\d.)-]{{0,12}}|<(?:\w{{1,20}}=)?)({_spellings(fields)})["'”*_]{{0,6}}"""
+        rf"""(?:^[ \t>*_#"'“|<\d.)-]{{0,12}}|<(?:[\w ]{{1,30}}=["']?)?)({_spellings(fields)})["'”*_]{{0,6}}"""
         r"""[ \t]*+(?:[:：>|=]|$)(?:[*_"'“ \t]|[|>][+-]?(?=[ \t]*+\n)|<!\[CDATA\[)*+""",
         re.I | re.M,
     )
-    found = list(label.finditer(text))
-    texts = {}
-    for name, following in zip_longest(found, found[1:]):
-        said = text[name.end() : following.start() if following else len(text)].rstrip(_AFTER_TEXT)
-        texts[name[1]] = _CLOSING_TAG.sub("", said).rstrip(_AFTER_TEXT)
+    parts = _parts(text, label)
+    texts = {name: _CLOSING_TAG.sub("", said.rstrip(_AFTER_TEXT)).rstrip(_AFTER_TEXT) for name, said in parts}
     return _with_known_names(texts, fields)
+
+
+def _parts(text: str, names: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Return each name in a text, with what follows up to the next one."""
+    found = list(names.finditer(text))
+    ends = [*(following.start() for following in found[1:]), len(text)]
+    return [(name[1], text[name.end() : end]) for name, end in zip(found, ends, strict=False)]
 
 
 def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
@@ -382,16 +399,14 @@ def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
     names = re.compile(
         rf"""(?:\A|(?<=[{{,，\s/]))["'“”«`]?({_spellings(fields)})["'”»`]?\s*+(?:[:：]|=>?)\s*+(?=["'“”«`])""", re.I
     )
-    found = list(names.finditer(text))
-    texts = {}
-    for name, following in zip_longest(found, found[1:]):
-        raw = text[name.end() : following.start() if following else len(text)]
+    texts, parts = {}, _parts(text, names)
+    for name, raw in parts:
         mark = _QUOTES[raw[0]]
-        last = None if following else re.search(rf"{mark}(?=\s*+,?\s*+\}})", raw[1:])
+        last = re.search(rf"{mark}(?=\s*+,?\s*+\}})", raw[1:]) if raw is parts[-1][1] else None
         end = last.start() + 1 if last else raw.rfind(mark)
         if end > 0:
             inside = raw[1:end]
-            texts[name[1]] = _unescaped(inside.strip(mark) if inside.startswith(mark * 2) else inside)
+            texts[name] = _unescaped(inside.strip(mark) if inside.startswith(mark * 2) else inside)
     return _with_known_names(texts, fields)
 
 

@@ -5,7 +5,6 @@ Servers speak OpenAI's chat completions, which most of them have, or Ollama's ow
 
 import asyncio
 import json
-import re
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -29,7 +28,16 @@ from afterword.streams.settings import Llm
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, PromptRefusals, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
-from afterword.streams.text.content import ASKED, TEXTS, ContentUnreadable, Kind, flatten, flatten_message, walk
+from afterword.streams.text.content import (
+    ASKED,
+    TEXTS,
+    ContentUnreadable,
+    Kind,
+    flatten,
+    flatten_message,
+    name_words,
+    walk,
+)
 from afterword.streams.text.fences import Messages
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
@@ -156,7 +164,7 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
 
 def is_complete(reason: object) -> bool:
     """Return whether a model that finished for this reason said everything; None means that no reason is given."""
-    words = re.findall(r"[a-z]+|[^a-z_-]", reason.casefold()) if isinstance(reason, str) else []
+    words = name_words(reason) if isinstance(reason, str) else ()
     return reason is None or (bool(words) and COMPLETE.issuperset(words))
 
 
@@ -198,7 +206,7 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
         message = choice["message"]
         finished, error, refusal = choice.get("finish_reason"), choice.get("error"), message.get("refusal")
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise no_answer("its response was not a chat completion") from None
+        raise reported(data, body, "its response was not a chat completion") from None
     if error or finished == "error":
         raise reported(error or finished, body)
     used = data.get("usage")

@@ -67,6 +67,7 @@ def written(**fields: object) -> str:
         "\n".join(f"| {name} | {text} |" for name, text in GOOD.items()),
         "\n".join(f"{number}. {name}: {text}" for number, (name, text) in enumerate(GOOD.items(), 1)),
         "".join(f"<{name}><![CDATA[{text}]]></{name}>" for name, text in GOOD.items()),
+        "".join(f"<parameter name='{name}'>{text}</parameter>" for name, text in GOOD.items()),
         f"<function=f>{''.join(f'<parameter={name}>{text}</parameter>' for name, text in GOOD.items())}</function>",
     ],
 )

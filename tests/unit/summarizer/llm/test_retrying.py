@@ -103,6 +103,8 @@ def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(
         (422, {"detail": [{"msg": "prompt has 9000 tokens, max allowed is 8000", "loc": ["body"]}]}),
         (500, {"error": "the input length exceeds the context length"}),
         (400, {"error": {"message": "提示词长度超过模型最大上下文长度"}}),
+        (400, {"message": "Malformed input request: expected maxLength: 2000, actual: 5000"}),
+        (400, {"error": "the prompt (9000 tokens) does not fit into n_ctx = 4096"}),
         (413, {}),
     ],
 )

@@ -135,6 +135,8 @@ async def test_what_a_server_answers_to_everybody_is_the_servers_fault(response:
         ("response_format", (404, {"error": {"message": "No endpoints can handle the requested parameters."}})),
         ("response_format", (500, {"error": {"message": "response_format is not supported by this backend"}})),
         ("response_format", (501, {"error": {"message": "json_schema not implemented"}})),
+        ("response_format", (500, {"error": {"message": "Unrecognized schema"}})),
+        ("response_format", (200, {"code": 20015, "message": "response_format is not supported", "data": None})),
         ("response_format", (200, {"error": {"message": "response_format unsupported"}})),
         ("response_format temperature", (400, {"error": {"message": "unsupported"}})),
     ],
@@ -167,7 +169,7 @@ async def test_an_answer_that_ended_for_any_unknown_reason_is_cut_off(reason: ob
 
 
 @pytest.mark.parametrize(
-    "reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", "FINISH_REASON_STOP", None]
+    "reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", "FinishReason.STOP", None]
 )
 async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: object) -> None:
     asked, _ = provider(lambda _: answers(TEXT, reason), "plain_3_5")
