@@ -73,6 +73,8 @@ from afterword.streams.summarizer.timers import TRANSIENT, Clock, made_by, next_
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.tokens import count_tokens
 
+AT_A_TIME = 8
+"""This many episodes of a deleted conversation are in memory at once; each may be as large as a record."""
 STAGE = "summarizer"
 
 Record = EpisodeClosed | EpisodeAmended | EpisodeRedo
@@ -243,8 +245,11 @@ class Reconciler:
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
         """Remove texts that were made from deleted messages, before anything waits for an LLM."""
-        found = await gather_or_cancel(*[self._episode(scope, one, task, asks=False) for one in ordinals])
-        taken = [one for one in found if one and one.episode.cause == task.cause and not has_texts(one.episode)]
+        taken: list[Reconciled] = []
+        for start in range(0, len(ordinals), AT_A_TIME):
+            some = ordinals[start : start + AT_A_TIME]
+            found = await gather_or_cancel(*[self._episode(scope, one, task, asks=False) for one in some])
+            taken += [one for one in found if one and one.episode.cause == task.cause and not has_texts(one.episode)]
         if taken:
             await self._follow(scope, taken, task)
 
