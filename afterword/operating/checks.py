@@ -1,14 +1,13 @@
 """Checks everything that Afterword needs: servers, topics, the LLM, and with `smoke` the whole path."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import orjson
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed
 from opentelemetry.trace import NoOpTracer
 
@@ -28,7 +27,6 @@ from afterword.writing.produce import produce
 if TYPE_CHECKING:
     from faust_eos.options import Options
 
-OFFSET_METADATA = "offset.metadata.max.bytes"
 TURNS = (
     ("user", "Is the smoke test of this deployment through yet?"),
     ("assistant", "Not yet: this conversation has to be summarized first."),
@@ -67,25 +65,25 @@ class CheckFailed(AfterwordError):
 
 async def check_all(settings: Settings) -> list[Result]:
     """Run all checks, including the stores' own, concurrently. Each ends within the timeouts in the settings."""
+    ours = {
+        "kafka": check_kafka,
+        "topics": check_wanted_topics,
+        "commits": check_commits,
+        "llm": check_llm,
+        "reranker": check_reranker,
+        "webhooks": check_webhooks,
+        "sources": check_sources,
+        "keys": check_keys,
+    }
     async with open_stores(settings) as stores:
-        checks: dict[str, Check] = {
-            "kafka": partial(check_kafka, settings),
-            "topics": partial(check_wanted_topics, settings),
-            "commits": partial(check_commits, settings),
-            **stores.checks,
-            "llm": partial(check_llm, settings),
-            "reranker": partial(check_reranker, settings),
-            "webhooks": partial(check_webhooks, settings),
-            "sources": partial(check_sources, settings),
-        }
-        found = await asyncio.gather(*[_result(name, check) for name, check in checks.items()])
-    return [*found, keys(settings)]
+        checks = {name: partial(check, settings) for name, check in ours.items()} | dict(stores.checks)
+        return await asyncio.gather(*[_result(name, check) for name, check in checks.items()])
 
 
-def keys(settings: Settings) -> Result:
+async def check_keys(settings: Settings) -> str:
     """Check that no API key is sent unencrypted to another machine."""
     found = [f"{setting} is sent unencrypted to {address}" for setting, address in keys_in_clear(settings)]
-    return Result("keys", True, "; ".join(found) or "none is sent unencrypted", warning=bool(found))
+    return Advice("; ".join(found)) if found else "none is sent unencrypted"
 
 
 async def _result(name: str, check: Check) -> Result:
@@ -143,24 +141,15 @@ async def check_sources(settings: Settings) -> str:
 
 
 async def check_commits(settings: Settings) -> str:
-    """Check what the workers' transactions need: permissions, and room for a commit's metadata."""
-    kafka = settings.kafka
-    async with admin_client(kafka) as admin:
-        brokers = [str(broker["node_id"]) for broker in (await admin.describe_cluster())["brokers"]]
-        asked = [ConfigResource(ConfigResourceType.BROKER, broker, {OFFSET_METADATA: ""}) for broker in brokers]
-        responses = await admin.describe_configs(asked)
-    resources = [resource for response in responses for resource in response.resources]
-    # imported here because it takes half a second, wasted if no broker answers
+    """Check that the workers may use transactions."""
+    await check_kafka(settings)  # because the next import takes half a second, wasted if no broker answers
     from afterword.streams.app import engine_options
 
-    options, ingest = engine_options(settings), [kafka.ingest_id] if load_sources(settings) else []
-    await asyncio.gather(
-        *[
-            _open_transactions(settings, options, app_id)
-            for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id, *ingest)
-        ]
-    )
-    return f"transactions are permitted; {metadata_limits(resources, options.offset_metadata_bytes)}"
+    kafka, options = settings.kafka, engine_options(settings)
+    ingest = [kafka.ingest_id] if load_sources(settings) else []
+    for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id, *ingest):
+        await _open_transactions(settings, options, app_id)
+    return "transactions are permitted"
 
 
 async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
@@ -179,23 +168,6 @@ async def _open_transactions(settings: Settings, engine: "Options", app_id: str)
         raise CheckFailed(problem=f"no transactional producer could be opened in {seconds:g} s") from None
     finally:
         await producer.close()
-
-
-def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
-    """Describe the brokers' limits. Each resource is a tuple of error code, message, kind, id and configuration.
-
-    Raises: CheckFailed if a commit cannot hold the up to `needed` bytes of metadata that a summarizer writes.
-    """
-    limits = {
-        broker: next((int(value) for name, value, *_ in entries if name == OFFSET_METADATA), None)
-        for _, _, _, broker, entries in resources
-    }
-    known = {broker: limit for broker, limit in limits.items() if limit is not None}
-    if small := [f"of broker {broker} is {limit}" for broker, limit in known.items() if limit < needed]:
-        raise CheckFailed(problem=f"{OFFSET_METADATA} {', '.join(small)}; summarizers commit up to {needed}")
-    if unread := ", ".join(limits.keys() - known):
-        return f"{OFFSET_METADATA} must be at least {needed}, but cannot be read from broker {unread}"
-    return f"{OFFSET_METADATA} is {min(known.values())}"
 
 
 async def check_llm(settings: Settings) -> str:

@@ -73,12 +73,12 @@ def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
         ["FAIL", "kafka"],
         ["FAIL", "topics"],
         ["FAIL", "commits"],
-        ["OK", "sqlite"],
         ["OK", "llm"],
         ["OK", "reranker"],
         ["OK", "webhooks"],
         ["OK", "sources"],
         ["OK", "keys"],
+        ["OK", "sqlite"],
     ]
     assert "secret" not in out
     code, out, _ = run("check", "--json", **environment)
