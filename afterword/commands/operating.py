@@ -23,7 +23,7 @@ from afterword.streams.text.visible import many, shown
 from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
-    from afterword.operating.redo import RedoCounts, RedoPlan
+    from afterword.operating.redo import RedoCounts
     from afterword.operating.trial import TrialSummary
     from afterword.streams.stores.episodes import UsageTotals
 
@@ -38,6 +38,7 @@ state_app = typer.Typer(help="Rebuild the segmenter's state.", no_args_is_help=T
 summaries = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
+Limit = Annotated[int | None, typer.Option(min=1, help="Redo at most this many more.")]
 SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
 Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
 RegistryUrl = Annotated[str, typer.Argument(metavar="URL", help="Registry, such as https://user:password@host:8081.")]
@@ -131,8 +132,8 @@ def register_schemas(url: RegistryUrl) -> None:
 def check(as_json: Json = False) -> None:
     """Verify that Kafka, its topics, the stores and the LLM are reachable and configured. Exit 1 if one is not.
 
-    Also checks the permissions for transactional ids, the brokers' offset.metadata.max.bytes and Qdrant's version.
-    Warns about API keys that would be sent unencrypted to another machine, and about topic limits that do not fit.
+    Also checks the permissions for transactional ids and Qdrant's version. Warns about API keys that would be sent
+    unencrypted to another machine, and about topic limits that do not fit.
     """
     from afterword.operating.checks import check_all
 
@@ -236,55 +237,37 @@ def rebuild(yes: Yes = False) -> None:
 def redo(
     since: Since = None,
     conversation: Conversation = None,
+    limit: Limit = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Have the LLM rewrite summaries that were made with another prompt or model.
 
-    The summarizers do the work from the archived messages, within their budgets; run this with their settings. If you
-    stop it, they finish at most 100 summaries more; run it again to continue. Exit 1 if some summaries stay as they
-    are.
+    Marks them as due, for the summarizers to redo from the archived messages within their budgets; run this with their
+    settings. Use --dry-run to see how many are left.
     """
-    from afterword.operating.redo import plan
     from afterword.operating.redo import redo as run
 
     settings = start_command()
-    found = asyncio.run(plan(settings, since, conversation))
-    if dry_run or not found.episodes:
-        _print_plan(found, as_json)
-        return
-    if not yes:
-        _print_plan(found, as_json=False, err=True)
-        typer.confirm(f"Let the LLM redo {found.episodes:,} summaries?", err=True, abort=True)
-    with counting() as show:
-
-        def progress(so_far: "RedoCounts") -> None:
-            show("summaries", sum(vars(so_far).values()), found.episodes)
-
-        done = asyncio.run(run(settings, since, conversation, progress))
-    if as_json:
-        print_json(asdict(done))
-    else:
-        others = (
-            (done.kept, "kept (see the summarizers' log event redo_skipped), or redone with settings other than yours"),
-            (done.not_archived, "kept, because their messages are not in the archive"),
-            (done.gone, "deleted meanwhile"),
-        )
-        typer.echo(", ".join([f"{done.redone:,} redone", *(f"{number:,} {what}" for number, what in others if number)]))
-    if done.kept:
-        raise typer.Exit(1)
-
-
-def _print_plan(found: "RedoPlan", as_json: bool, err: bool = False) -> None:
+    found = asyncio.run(run(settings, since, conversation, 0))
+    if found.summaries and not dry_run:
+        if not yes:
+            typer.confirm(f"{_redo_line(found)}. Let the LLM redo them?", err=True, abort=True)
+        found = asyncio.run(run(settings, since, conversation, limit))
     if as_json:
         made_by = [{**maker._asdict(), "summaries": number} for maker, number in found.by_maker.items()]
-        print_json({"summaries": found.episodes, "message_tokens": found.tokens, "made_by": made_by})
+        print_json({**vars(found), "by_maker": made_by})
         return
-    if found.by_maker and not err:
+    if found.by_maker:
         rows = [(maker.model, maker.prompt_version or "", f"{number:,}") for maker, number in found.by_maker.items()]
         print_table(("model", "prompt", "summaries"), rows)
-    typer.echo(f"{found.episodes:,} summaries of {found.tokens:,} tokens of messages", err=err)
+    typer.echo(_redo_line(found))
+
+
+def _redo_line(found: "RedoCounts") -> str:
+    waiting = f", {found.waiting:,} of them waiting for a summarizer" if found.waiting else ""
+    return f"{found.summaries:,} summaries of {found.message_tokens:,} tokens of messages{waiting}"
 
 
 @prompt_app.command("try")

@@ -14,14 +14,15 @@ from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
 from afterword.installed import running_version
-from afterword.operating.redo import as_archived, today_of
+from afterword.operating.redo import today_of
+from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.settings import Budget, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.conversations import Conversations, Scope
-from afterword.streams.summarizer.current import of_stored
+from afterword.streams.summarizer.current import Current, current, of_stored
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import assess
 from afterword.streams.summarizer.summarizer import (
@@ -119,6 +120,16 @@ async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
     chosen = Random(SEED).sample(names, min(size, len(names)))  # noqa: S311 – a sample needs no secret
     found = living((await episodes.lookup(chosen)).values())
     return [found[name] for name in chosen if name in found]
+
+
+async def as_archived(messages: MessageArchive, stored: StoredEpisode) -> Current | None:
+    """Return the episode's messages as they are now, or None if they are no longer in the archive."""
+    about = stored.summary
+    ids = (*stored.core_ids, *stored.overlap_ids)
+    keys = {message_key(about.conversation_id, i, about.tenant_id): i for i in ids}
+    states = {keys[key]: state for key, state in (await messages.states(list(keys))).items()}
+    read = current(stored.core_ids, stored.overlap_ids, {}, states)
+    return read if read.core and not read.expired else None
 
 
 async def summarize_again(
