@@ -430,7 +430,6 @@ SELECT * FROM (
 """
 COUNTS: Final = {
     "messages": {
-        "flushes": "SELECT COUNT(*) FROM flush",
         "changes": "SELECT COUNT(*) FROM change",
         "expired": """
             SELECT COUNT(*) FROM standing
@@ -440,14 +439,12 @@ COUNTS: Final = {
     },
     "episodes": {
         "total": "SELECT COUNT(*) FROM latest",
-        "records": "SELECT COUNT(*) FROM closed",
         "unreadable": "SELECT COUNT(*) FROM invalid WHERE kind = 'episode'",
     },
     "summaries": {
         "announced": "SELECT COUNT(*) FROM latest WHERE state = 'announced'",
         "not_yet_summarized": "SELECT COUNT(*) FROM latest WHERE state = 'waiting'",
         "dead_lettered": "SELECT COUNT(*) FROM latest WHERE state = 'dead_lettered'",
-        "events": "SELECT COUNT(*) FROM announced",
         "repeats": "SELECT COUNT(*) - COUNT(DISTINCT event_id) FROM announced",
         "superseded": "SELECT COUNT(DISTINCT event_id) - COUNT(DISTINCT episode_id) FROM announced",
         "unreadable": "SELECT COUNT(*) FROM invalid WHERE kind = 'summary'",
@@ -598,19 +595,29 @@ def derive_expected(evidence: Evidence) -> None:
         SELECT id, scope FROM standing
         WHERE NOT is_dead AND NOT skipped AND conversation NOT IN (SELECT conversation FROM in_order);
     """)
-    events = evidence.rows("""
+    circumstances = evidence.circumstances
+    rows = evidence.rows("""
         SELECT 'message', id, conversation, message, partition, offset, record_ms, agent FROM standing
         WHERE NOT is_dead AND NOT skipped AND conversation IN (SELECT conversation FROM in_order)
         UNION ALL
         SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent FROM flush
-        WHERE agent IS NOT NULL AND (partition, offset) NOT IN dead_message
+        WHERE :max_agents IS NOT NULL AND agent IS NOT NULL AND (partition, offset) NOT IN dead_message
         UNION ALL
         SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL FROM change
-        WHERE message IS NULL AND (partition, offset) NOT IN dead_message
+        WHERE :max_agents IS NOT NULL AND message IS NULL AND (partition, offset) NOT IN dead_message
         ORDER BY 3, 5, 6
     """)
-    for conversation, found in groupby(map(Event._make, events), key=attrgetter("conversation")):
-        for sent, scope in _with_scopes(evidence, _accepted(evidence, found), conversation):
+    for conversation, found in groupby(map(Event._make, rows), key=attrgetter("conversation")):
+        accepted, everyones = _accepted(evidence, found), scope_name(conversation)
+        if circumstances.max_agents is None:
+            expected = ((sent, everyones) for sent, _ in accepted)
+        else:
+            events, silences = zip(*accepted, strict=True)
+            if circumstances.messages_truncated or any(silences):
+                expected = _where_found(evidence, events, everyones)
+            else:
+                expected = _by_agent(evidence, events, conversation, circumstances.max_agents)
+        for sent, scope in expected:
             evidence.add("expected", sent.id, scope)
 
 
@@ -647,40 +654,30 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
         yield sent, is_after_silence
 
 
-def _with_scopes(
-    evidence: Evidence, events: Iterable[tuple[Event, bool]], conversation: str
-) -> Iterator[tuple[Event, str]]:
-    """Yield a conversation's accepted messages, each with a scope that it belongs to.
+def _where_found(evidence: Evidence, events: Iterable[Event], everyones: str) -> Iterator[tuple[Event, str]]:
+    """Yield messages, each with a scope in which it is found.
 
-    Agents that were active before the oldest record or before a long silence are unknown. In that case a message
-    belongs to the scopes in which it is found.
+    These are used where agents are unknown that were active before the oldest record or before a long silence.
     """
-    circumstances, everyones = evidence.circumstances, scope_name(conversation)
-    if circumstances.max_agents is None:
-        yield from ((sent, everyones) for sent, _ in events if sent.kind == "message")
-        return
-    accepted = list(events)
-    if circumstances.messages_truncated or any(is_after_silence for _, is_after_silence in accepted):
-        scopes = """
-            SELECT scope FROM appearance WHERE message = :message
-            UNION SELECT scope FROM place WHERE id = :id AND NOT handed_over
-        """
-        for sent, _ in accepted:
-            if sent.kind == "message":
-                found = [scope for (scope,) in evidence.rows(scopes, id=sent.id, message=sent.message)]
-                yield from ((sent, scope) for scope in found or [everyones])
-        return
-    yield from _by_agent(evidence, [event for event, _ in accepted], conversation, circumstances.max_agents)
+    scopes = """
+        SELECT scope FROM appearance WHERE message = :message
+        UNION SELECT scope FROM place WHERE id = :id AND NOT handed_over
+    """
+    for sent in events:
+        if sent.kind == "message":
+            found = [scope for (scope,) in evidence.rows(scopes, id=sent.id, message=sent.message)]
+            yield from ((sent, scope) for scope in found or [everyones])
 
 
 def _by_agent(
-    evidence: Evidence, accepted: Iterable[Event], conversation: str, max_agents: int
+    evidence: Evidence, events: Iterable[Event], conversation: str, max_agents: int
 ) -> Iterator[tuple[Event, str]]:
+    """Yield messages, each with a scope that it belongs to: that of its agent, or of each agent that was active."""
     everyones = scope_name(conversation)
     stays_nobodys = "SELECT EXISTS (SELECT 1 FROM place WHERE id = :id AND scope = :everyones AND NOT handed_over)"
     active: list[str] = []
     waiting: list[Event] = []
-    for event in accepted:
+    for event in events:
         if event.kind == "flush":
             active = deactivated(active, event.agent or "")
         elif event.kind == "deletion":
