@@ -6,9 +6,10 @@ Opening a partition's producer fences its segmenter, which then reads the state 
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -86,14 +87,6 @@ class Last(NamedTuple):
     """Partition of that message, if `episode.closed` has the episode."""
 
 
-class ResumeState(NamedTuple):
-    """A scope's initial state in one partition."""
-
-    partition: int
-    scope: Scope
-    state: State
-
-
 @dataclass
 class ResumePoints:
     """Collects episodes, then the messages that they end with. `agents` is true if `scope = agent`."""
@@ -102,10 +95,8 @@ class ResumePoints:
     last: dict[Scope, Last] = field(default_factory=dict)
     partitions: dict[str, set[int]] = field(default_factory=dict)
     """The known partitions of each conversation."""
-    _wanted: dict[str, Last] = field(default_factory=dict)
-    """Last episodes by the key of their last message."""
     _found: dict[str, Position] = field(default_factory=dict)
-    """Positions of these messages: at the episode's offset, or else that of the first record."""
+    """Positions of the messages that they end with: at the episode's offset, or else that of the first record."""
 
     def take_episode(self, record: ConsumerRecord) -> None:
         """Add a record of `episode.closed`. Invalid ones are ignored."""
@@ -125,9 +116,10 @@ class ResumePoints:
             self.last[scope] = last
             self.partitions.setdefault(conversation_id, set())
 
-    def expect(self) -> None:
-        """From here on, look for the last messages."""
-        self._wanted = {last.message: last for last in self.last.values()}
+    @cached_property
+    def _wanted(self) -> dict[str, Last]:
+        """Last episodes by the key of their last message."""
+        return {last.message: last for last in self.last.values()}
 
     def take_message(self, record: ConsumerRecord) -> None:
         """Record the position of a message if a last episode ends with it."""
@@ -144,18 +136,17 @@ class ResumePoints:
         if last and (name not in self._found or last.offset == record.offset):
             self._found[name] = position_of(record)
 
-    def resume_states(self) -> Iterable[ResumeState]:
-        """Yield each scope's initial state in each partition that has its conversation."""
-        roots = set()
+    def resume_states(self) -> dict[int, dict[Scope, State]]:
+        """Return the initial states of the scopes in each partition that has their conversation."""
+        states: dict[int, dict[Scope, State]] = defaultdict(dict)
         for scope, last in self.last.items():
             found = self._found.get(last.message)
             for partition in self.partitions[scope.conversation_id]:
                 taken_to = found.offset + 1 if found and found.partition == partition else 0
-                state = State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
-                yield ResumeState(partition, scope, state)
-                if self.agents and (partition, scope.conversation_id) not in roots:
-                    roots.add((partition, scope.conversation_id))
-                    yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
+                states[partition][scope] = State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
+                if self.agents:
+                    states[partition].setdefault(Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
+        return states
 
 
 async def resume_points(log: Log, settings: Settings) -> ResumePoints:
@@ -169,7 +160,6 @@ async def resume_points(log: Log, settings: Settings) -> ResumePoints:
             message = message_key(event.conversation_id, one.core_ids[-1], event.tenant_id)
             last = Last(one.ordinal, event.tenant_id, message, one.last_offset)
             found.add(event.conversation_id, event.agent_id, last)
-        found.expect()
         await log.read(kafka.messages_topic, found.take_message)
         await _place(found, stores.messages, list(range(len(await log.ends(kafka.messages_topic)))))
     return found
@@ -208,35 +198,33 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     with broker_errors(kafka.bootstrap_servers):
         async with open_log(kafka) as log:
             starts = (await log.extent([kafka.messages_topic])).first
-            resume_states: dict[int, list[ResumeState]] = defaultdict(list)
-            for row in (await resume_points(log, settings)).resume_states():
-                resume_states[row.partition].append(row)
+            states = (await resume_points(log, settings)).resume_states()
             async with admin_client(kafka) as admin:
                 before = await read_with(admin, kafka.segmenter_id, kafka.messages_topic)
             if before is not None and before < len(starts):
                 raise MessagesGrown(topic=kafka.messages_topic, found=len(starts), before=before)
             return [
-                await _rebuilt(log, kafka, source, start, len(starts), resume_states[source.partition])
+                await _rebuilt(log, kafka, source, start, len(starts), states.get(source.partition, {}))
                 for source, start in sorted(starts.items())
             ]
 
 
 async def _rebuilt(
-    log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, resume_states: Sequence[ResumeState]
+    log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, states: Mapping[Scope, State]
 ) -> RebuiltPartition:
     """Write a partition's rows in one transaction, as the segmenter does, to continue with the record at `start`."""
     left = RebuiltPartition(source.partition, 0, start, left=True)
     if await _has_state(log, kafka, source.partition):  # so its segmenter is not fenced needlessly
         return left
     changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
-    states: list[RowChange] = [(scope_key(row.scope), encode_state(row.state)) for row in resume_states]
-    rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
+    first: list[RowChange] = [(scope_key(scope), encode_state(state)) for scope, state in states.items()]
+    rows = {changelogs[CONVERSATIONS]: first, changelogs[MESSAGES]: []}
     bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
             return left
         await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
-    return RebuiltPartition(source.partition, len({row.scope.conversation_id for row in resume_states}), start)
+    return RebuiltPartition(source.partition, len({scope.conversation_id for scope in states}), start)
 
 
 async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:

@@ -47,18 +47,17 @@ async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(se
         await store(settings, f"talk-{partition}", 7, partition=partition)
     await store(settings, "not archived", 2, partition=None)
     async with open_log(settings.kafka) as log:
-        resume_states = list((await resume_points(log, settings)).resume_states())
+        resume_states = (await resume_points(log, settings)).resume_states()
     found = {
-        state_row.scope.conversation_id: (state_row.partition, state_row.state.last_ordinal)
-        for state_row in resume_states
+        scope.conversation_id: (partition, state.last_ordinal)
+        for partition, states in resume_states.items()
+        for scope, state in states.items()
     }
-    [placed] = [state_row.partition for state_row in resume_states if state_row.scope == Scope("not archived")]
+    [placed] = [partition for partition, states in resume_states.items() if Scope("not archived") in states]
     archived = {f"talk-{partition}": (partition, 7) for partition in range(PARTITIONS)}
     assert found == archived | {"talk": (2, 4), "not archived": (placed, 2)}
     done = await rebuild_state(settings)
-    assert [one.conversations for one in done] == [
-        sum(1 for state_row in resume_states if state_row.partition == partition) for partition in range(PARTITIONS)
-    ]
+    assert [one.conversations for one in done] == [len(resume_states[one.partition]) for one in done]
 
 
 async def left_by_a_rebuild_that_was_killed(kafka: Kafka, partition: int) -> AIOKafkaProducer:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.rebuild import Last, ResumePoints, ResumeState
+from afterword.operating.rebuild import Last, ResumePoints
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
@@ -22,14 +22,17 @@ def last_of(outgoing: Sequence[Outgoing], records: Sequence[Sent], *, agents: bo
     for sent in outgoing:
         if sent.topic == EPISODES:
             found.take_episode(Sent(sent.key, sent.value))
-    found.expect()
     for record in records:
         found.take_message(record)
     return found
 
 
 def made_anew(found: ResumePoints, **fields: Any) -> Chat:
-    rows = {scope_key(state_row.scope): encode_state(state_row.state) for state_row in found.resume_states()}
+    rows = {
+        scope_key(scope): encode_state(state)
+        for states in found.resume_states().values()
+        for scope, state in states.items()
+    }
     return Chat(conversations=rows, **fields)
 
 
@@ -93,26 +96,23 @@ def test_an_episode_that_only_the_store_has_ends_where_its_last_message_was_sent
     records = numbered([*says(*"abc"), say("b")])
     found = ResumePoints()
     found.add("c", None, Last(7, None, "c:b", 500))
-    found.expect()
     for record in records:
         found.take_message(record)
-    assert list(found.resume_states()) == [ResumeState(3, Scope("c"), State(None, last_ordinal=7, taken_to=2))]
+    assert found.resume_states() == {3: {Scope("c"): State(None, last_ordinal=7, taken_to=2)}}
 
 
 def test_an_episode_ends_where_its_message_was_taken_and_not_where_it_was_sent_before():
     found = ResumePoints()
     found.add("c", None, Last(7, None, "c:b", 3))
-    found.expect()
     for record in numbered([*says(*"abc"), say("b")]):
         found.take_message(record)
-    assert [state_row.state.taken_to for state_row in found.resume_states()] == [4]
+    assert [state.taken_to for state in found.resume_states()[3].values()] == [4]
 
 
 def test_what_was_in_episodes_of_which_only_the_last_is_known_is_not_taken_again():
     records, found = numbered(says(*"abcde")), ResumePoints()
     for ordinal, offset, message in ((1, 1, "b"), (3, 3, "d"), (2, 2, "c")):
         found.add("c", None, Last(ordinal, None, f"c:{message}", offset))
-    found.expect()
     for record in records:
         found.take_message(record)
     [episode] = made_anew(found, limits=limits(trigger=2)).hear(*records, say("f"))
@@ -122,10 +122,9 @@ def test_what_was_in_episodes_of_which_only_the_last_is_known_is_not_taken_again
 def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
     found = ResumePoints()
     found.add("c", None, Last(7, None, "c:gone", 1))
-    found.expect()
     for record in numbered(says(*"abc")):
         found.take_message(record)
-    assert [state_row.state.taken_to for state_row in found.resume_states()] == [0]
+    assert [state.taken_to for state in found.resume_states()[3].values()] == [0]
 
 
 def test_each_agent_goes_on_for_itself_and_so_does_nobody():
@@ -133,10 +132,8 @@ def test_each_agent_goes_on_for_itself_and_so_does_nobody():
     for agent, ordinal in ((None, 2), ("x", 3)):
         found.add("c", agent, Last(ordinal, "t", f"c:m{ordinal}:t", ordinal))
     found.partitions["c"].add(0)
-    resume_states = {
-        state_row.scope: (state_row.state.last_ordinal, state_row.state.agents) for state_row in found.resume_states()
-    }
-    assert resume_states == {Scope("c"): (0, []), Scope("c", NOBODY): (2, None), Scope("c", "x"): (3, None)}
+    states = {scope: (state.last_ordinal, state.agents) for scope, state in found.resume_states()[0].items()}
+    assert states == {Scope("c"): (0, []), Scope("c", NOBODY): (2, None), Scope("c", "x"): (3, None)}
 
 
 def test_the_end_of_what_was_taken_survives_the_row():
