@@ -6,7 +6,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -86,13 +86,14 @@ def _alive(pid: str) -> bool:
     return True
 
 
-def remembered_ports(file: Path, count: int) -> list[int]:
-    """Return the ports of the last start, stored as JSON in `file`, or new ones if any of them is taken."""
-    if file.exists():
-        ports = [int(port) for port in json.loads(file.read_text())]
-        if len(ports) == count and all(is_free(port) and _claim(port) for port in ports):
-            return ports
-    ports = free_ports(count)
+def remembered_ports(file: Path, count: int, preferred: Sequence[int] = ()) -> list[int]:
+    """Return the ports of the last start, stored as JSON in `file`, or at first the preferred ones.
+
+    All are new if any of them is taken. Port 0 means no preference.
+    """
+    ports = [int(port) for port in json.loads(file.read_text())] if file.exists() else list(preferred)
+    if len(ports) != count or not all(port and is_free(port) and _claim(port) for port in ports):
+        ports = free_ports(count)
     write_private(file, json.dumps(ports).encode())
     return ports
 
@@ -105,13 +106,6 @@ def free_ports(count: int) -> list[int]:
     candidates = random.SystemRandom().sample(range(LOWEST, HIGHEST), HIGHEST - LOWEST)
     free = (port for port in candidates if port not in _claimed and is_free(port) and _claim(port))
     return [next(free) for _ in range(count)]
-
-
-def free_port(preferred: int) -> int:
-    """Claim the preferred port, or another if it is taken, until this process ends. 0 means no preference."""
-    if preferred and is_free(preferred) and _claim(preferred):
-        return preferred
-    return free_ports(1)[0]
 
 
 def is_free(port: int) -> bool:

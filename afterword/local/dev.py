@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
-from afterword.embedded.claims import HOST, free_port
+from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.process import accepts
 from afterword.embedded.stack import Broker, is_full
 from afterword.operating.topics import create_sources, ensure_topics
@@ -119,7 +118,13 @@ async def deployment(
     """
     doing("starting Kafka")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
-        environment = stack.environment() | serving(last_port(directory) or load_settings().serve.port)
+        # the same as last time, because people may have the server's address open
+        [port] = remembered_ports(directory / "server-port.json", 1, [load_settings().serve.port])
+        environment = {
+            **stack.environment(),
+            "AFTERWORD_SERVE__HOST": HOST,
+            "AFTERWORD_SERVE__PORT": str(port),
+        }
         # the workers, and everything else that this process starts, inherit these variables
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
@@ -141,18 +146,6 @@ async def deployment(
             doing("stopping")
             with suppress(asyncio.CancelledError):
                 await workers
-
-
-def serving(port: int) -> dict[str, str]:
-    """Return the server's variables: this machine only, on the given port or, if it is taken, on another."""
-    return {"AFTERWORD_SERVE__HOST": HOST, "AFTERWORD_SERVE__PORT": str(free_port(port))}
-
-
-def last_port(directory: Path) -> int | None:
-    """Return the port that this directory's server used last, because people may have its address open."""
-    with suppress(OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
-        return int(tomllib.loads((directory / CONFIG_FILE).read_text())["serve"]["port"])
-    return None
 
 
 async def served_at(settings: Settings) -> str:

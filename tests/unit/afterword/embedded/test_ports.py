@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
 
-from afterword.embedded.claims import HIGHEST, HOST, LOWEST, free_port, free_ports, is_free, remembered_ports
+from afterword.embedded.claims import HIGHEST, HOST, LOWEST, free_ports, is_free, remembered_ports
 from afterword.embedded.java import Java
 from afterword.embedded.stack import Broker
 
@@ -89,12 +89,16 @@ def test_the_port_of_a_server_that_is_down_is_given_to_nobody_else(tmp_path: Pat
     assert "StopIteration" in other.stderr
 
 
-def test_the_preferred_port_is_taken_unless_somebody_has_it() -> None:
+def test_the_preferred_port_is_taken_at_first_unless_somebody_has_it(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    assert free_port(port) == port
+    file = tmp_path / "port.json"
     with socket.create_server((HOST, port)):
-        assert free_port(port) != port
-    assert free_port(0) in range(LOWEST, HIGHEST)
+        [other] = remembered_ports(file, 1, [port])
+    assert other != port
+    assert remembered_ports(file, 1, [port]) == [other]
+    assert remembered_ports(tmp_path / "first.json", 1, [port]) == [port]
+    [new] = remembered_ports(tmp_path / "any.json", 1, [0])
+    assert new in range(LOWEST, HIGHEST)
 
 
 def test_nobody_else_can_be_in_the_way_in_the_directory_of_temporary_files(tmp_path: Path) -> None:

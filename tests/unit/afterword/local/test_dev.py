@@ -11,7 +11,7 @@ import pytest
 
 from afterword.embedded import DiskFull, EmbeddedStack, Process
 from afterword.local.demo import Story, temporary_directory
-from afterword.local.dev import keep, last_port, serving, write_config
+from afterword.local.dev import keep
 from afterword.streams.errors import AfterwordError
 from afterword.terminal import Screen
 
@@ -80,16 +80,6 @@ async def test_a_server_that_ends_on_a_full_disk_names_its_path(tmp_path: Path, 
     async with asyncio.timeout(120):
         assert await told.get() == f"exited with code 1; the disk of {tmp_path} is full"
     keeper.cancel()
-
-
-def test_the_page_keeps_its_port_from_one_start_to_the_next(tmp_path: Path) -> None:
-    assert last_port(tmp_path) is None
-    write_config(tmp_path / "afterword.toml", serving(0))
-    port = last_port(tmp_path)
-    assert port
-    assert f'port = "{port}"' in (tmp_path / "afterword.toml").read_text()
-    (tmp_path / "afterword.toml").write_text("not TOML")
-    assert last_port(tmp_path) is None
 
 
 def test_a_closed_terminal_does_not_end_what_nohup_has_started() -> None:
