@@ -102,8 +102,6 @@ def _print_receipt(made: "Receipt") -> None:
     from afterword.schemas.base import rfc3339
 
     typer.echo(shown(made.line()))
-    for name in made.unbounded:
-        typer.echo(shown(f"{name} keeps its records forever; see: afterword check"), err=True)
     for topic in made.topics:
         if not topic.ours:
             when = rfc3339(topic.gone_by) if isinstance(topic.gone_by, datetime) else topic.gone_by

@@ -96,14 +96,13 @@ class Receipt(Frozen):
 
     def line(self) -> str:
         """Format the receipt as one line for people."""
-        dates = [topic.gone_by for topic in self.topics if topic.ours]
-        last = max((rfc3339(date) for date in dates if isinstance(date, datetime)), default="–")
+        dates = {topic.topic: topic.gone_by for topic in self.topics if topic.ours}
+        last = max((rfc3339(date) for date in dates.values() if isinstance(date, datetime)), default="–")
+        endless = ", ".join(name for name, date in dates.items() if date == NEVER)
+        gone = f"never from {endless}; see: afterword check" if endless else f"from our topics by {last}"
         named = {name.replace("_", " "): number for name, number in self.counts.items()}
         counts = ", ".join(many(number, name.removesuffix("s"), name) for name, number in named.items())
-        return (
-            f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, "
-            f"from our topics by {NEVER if NEVER in dates else last}"
-        )
+        return f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, {gone}"
 
     def is_of(self, person: Person) -> bool:
         """Return whether the receipt is for this user in this tenant."""
@@ -112,11 +111,6 @@ class Receipt(Frozen):
     @property
     def conversations(self) -> frozenset[str]:
         return frozenset((*self.deleted_conversations, *self.shared_conversations))
-
-    @property
-    def unbounded(self) -> list[str]:
-        """Our own topics that keep their records forever."""
-        return [topic.topic for topic in self.topics if topic.ours and topic.gone_by == NEVER]
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -158,12 +158,10 @@ def compare_topic(wanted: Topic, found: Topic) -> TopicReport:
     warning = f"{'; '.join(long)}: until then it keeps what was erased" if long else ""
     if wanted.record_bytes and (limit := found.configs.get(MAX_BYTES)) is not None:
         least, most = wanted.record_bytes
-        if int(limit) < least:
-            warning = f"{MAX_BYTES} is {limit}, should be at least {least}: messages may have {MAX_INPUT_BYTES} bytes"
-        elif int(limit) > most:
+        if not least <= int(limit) <= most:
             warning = (
-                f"{MAX_BYTES} is {limit}, should be at most {most}: messages of more than {MAX_INPUT_BYTES} bytes "
-                "become dead letters, which keep only the beginning of the largest"
+                f"{MAX_BYTES} is {limit}, should be {least} to {most}: messages may have {MAX_INPUT_BYTES} bytes, and "
+                "dead letters keep only the beginning of the largest records"
             )
     return TopicReport(wanted.name, status, "; ".join(differing), warning)
 
@@ -176,9 +174,7 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
     async with _admin(settings) as admin:
         before = await _existing(admin)
         seconds = settings.kafka.request_timeout_seconds
-        # the input topic first, because its changelogs need as many partitions as it has
-        existing, _ = await _create_missing(admin, wanted_topics(settings)[:1], seconds)
-        existing, refused = await _create_missing(admin, _wanted(settings, existing), seconds)
+        existing, refused = await _create_missing(admin, before, _wanted(settings, before), seconds)
         reports = await _compare_all(admin, settings, existing)
     return [
         replace(report, status="failed", detail=refused[report.name])
@@ -200,7 +196,7 @@ async def create_sources(settings: Settings, sources: Sequence[Source]) -> None:
         kafka = settings.kafka
         wanted = [Topic(name, kafka.partitions, kafka.replication_factor, {}) for name in names]
         async with _admin(settings) as admin:
-            await _create_missing(admin, wanted, kafka.request_timeout_seconds)
+            await _create_missing(admin, await _existing(admin), wanted, kafka.request_timeout_seconds)
 
 
 async def check_topics(settings: Settings) -> list[TopicReport]:
@@ -267,14 +263,13 @@ async def _existing(admin: AIOKafkaAdminClient) -> dict[str, Topic]:
 
 
 async def _create_missing(
-    admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float
+    admin: AIOKafkaAdminClient, existing: dict[str, Topic], topics: Sequence[Topic], seconds: float
 ) -> tuple[dict[str, Topic], dict[str, str]]:
     """Create missing topics; some may have been created by others meanwhile.
 
     Waits until one answer shows all of them, because another broker may not know a new topic yet. Returns the existing
     topics, and the reason for each refusal.
     """
-    existing = await _existing(admin)
     missing = [topic for topic in topics if topic.name not in existing]
     if not missing:
         return existing, {}
