@@ -83,8 +83,6 @@ class Last(NamedTuple):
     """The `message_key` of its last core message."""
     offset: int
     """Offset of that message."""
-    partition: int | None = None
-    """Partition of that message, if `episode.closed` has the episode."""
 
 
 @dataclass
@@ -105,9 +103,9 @@ class ResumePoints:
         except InvalidRecord:
             return
         message = message_key(episode.conversation_id, episode.messages[-1].id, episode.tenant_id)
-        source = episode.source
-        last = Last(episode.ordinal, episode.tenant_id, message, source.last_offset, source.partition)
+        last = Last(episode.ordinal, episode.tenant_id, message, episode.source.last_offset)
         self.add(episode.conversation_id, episode.agent_id, last)
+        self.partitions[episode.conversation_id].add(episode.source.partition)
 
     def add(self, conversation_id: str, agent_id: str | None, last: Last) -> None:
         """Add an episode. `agent_id` is the scope's."""
@@ -166,10 +164,10 @@ async def resume_points(log: Log, settings: Settings) -> ResumePoints:
 
 
 async def _place(found: ResumePoints, archive: MessageArchive, partitions: Sequence[int]) -> None:
-    """Find the partitions of conversations that have no record left on `messages`.
+    """Find the partitions of conversations that have no record left on the topics.
 
-    A conversation goes to the partition of its last message or, if that is unknown, to the one that Kafka's partitioner
-    chooses.
+    A conversation goes to the partition of its last message or, if that is not archived, to the one that Kafka's
+    partitioner chooses.
     """
     choose = DefaultPartitioner()
     placeless = {s.conversation_id: last for s, last in found.last.items() if not found.partitions[s.conversation_id]}
@@ -178,12 +176,9 @@ async def _place(found: ResumePoints, archive: MessageArchive, partitions: Seque
         page = names[start : start + ASKED_AT_ONCE]
         archived = await archive.get_many([placeless[name].message for name in page])
         for name in page:
-            where = placeless[name].partition
-            if where is None and (message := archived.get(placeless[name].message)):
-                where = message.partition
-            found.partitions[name].add(
-                int(choose(record_key(name), partitions, partitions)) if where is None else where
-            )
+            message = archived.get(placeless[name].message)
+            where = message.partition if message else choose(record_key(name), partitions, partitions)
+            found.partitions[name].add(int(where))
 
 
 async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
