@@ -1,13 +1,11 @@
 """Small stores beside messages and episodes: erasures, budgets of LLM tokens, and keys of `afterword serve`."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 from uuid import uuid4
 
-import orjson
 from pydantic import TypeAdapter
 
 from afterword.schemas.ids import escape
@@ -79,22 +77,18 @@ class Erasure:
     receipt: str | None = None
     """The receipt as JSON."""
 
-    @property
-    def key(self) -> str:
-        """Digest of the request, so that the same request continues under the same id."""
-        return hashlib.sha256(orjson.dumps([self.user_id, self.tenant_id, self.conversation_id])).hexdigest()
-
     def done(self, receipt: str) -> "Erasure":
         """Return what is kept of it: the receipt and the tenant."""
         return Erasure(self.erasure_id, None, self.tenant_id, None, self.asked_at, receipt=receipt)
 
 
+PERSON = ("user_id", "tenant_id", "conversation_id")
 ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
 CONVERSATIONS: TypeAdapter[Sequence[ErasedConversation]] = TypeAdapter(Sequence[ErasedConversation])
 
 
 class Erasures:
-    """Stores erasures under way by the digest of their request, and finished ones by their id.
+    """Stores erasures by their ids.
 
     The conversations of an erasure are records of their own, because a record has a limited size in MongoDB. All
     methods raise StoreUnavailable.
@@ -104,11 +98,14 @@ class Erasures:
         self._records = records
 
     async def begin(self, erasure: Erasure) -> Erasure:
-        """Store the erasure unless one for the same person is under way; return the one under way."""
-        while not await self._records.replace("erasures", erasure.key, None, ERASURE.dump_json(erasure).decode()):
-            # the one under way may end in between
-            if stored := await self._records.read("erasures", erasure.key):
-                return ERASURE.validate_json(stored)
+        """Store the erasure unless one for the same person is under way; return the one under way.
+
+        If both of two requests at the same time are stored, each is carried out.
+        """
+        for known in await self.under_way():
+            if all(getattr(known, name) == getattr(erasure, name) for name in PERSON):
+                return known
+        await self._records.replace("erasures", erasure.erasure_id, None, ERASURE.dump_json(erasure).decode())
         return erasure
 
     async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
@@ -134,9 +131,8 @@ class Erasures:
     async def find(self, erasure_id: str) -> Erasure | None:
         """Return the erasure with this id, whether under way or done."""
         # in this order: if `end` was interrupted, both records exist, and the erasure has to be carried out again
-        if under_way := [one for one in await self.under_way() if one.erasure_id == erasure_id]:
-            return under_way[0]
-        stored = await self._records.read("erasure_receipts", erasure_id)
+        under_way = await self._records.read("erasures", erasure_id)
+        stored = under_way or await self._records.read("erasure_receipts", erasure_id)
         return ERASURE.validate_json(stored) if stored else None
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
@@ -156,13 +152,10 @@ class Erasures:
 
     async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure | None]) -> None:
         """Change the erasure, or remove it, unless it is done."""
-        while stored := await self._records.read("erasures", erasure.key):
-            known = ERASURE.validate_json(stored)
-            if known.erasure_id != erasure.erasure_id:  # a later request for the same person
-                return
-            after = revised(known)
+        while stored := await self._records.read("erasures", erasure.erasure_id):
+            after = revised(ERASURE.validate_json(stored))
             text = None if after is None else ERASURE.dump_json(after).decode()
-            if await self._records.replace("erasures", erasure.key, stored, text):
+            if await self._records.replace("erasures", erasure.erasure_id, stored, text):
                 return
 
 

@@ -142,8 +142,8 @@ class MemoryErasures(Erasures):
 
     @property
     def erasures(self) -> dict[str, Erasure]:
-        """Return the erasures under way, by the digest of the person."""
-        return {erasure.key: erasure for erasure in at_once(self.under_way())}
+        """Return the erasures under way, by their ids."""
+        return {erasure.erasure_id: erasure for erasure in at_once(self.under_way())}
 
     @property
     def receipts(self) -> dict[str, Erasure | None]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures, RecordKind, Records
+from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures
 from tests.samples import NOON
 
 ERASURE = Erasure("e1", "ann", "acme", None, NOON, "the officer")
@@ -68,25 +68,3 @@ async def test_an_erasure_interrupted_while_it_ends_is_carried_out_again(erasure
     assert await erasures.find("e1") == ERASURE
     await erasures.end(ERASURE, "again")
     assert (await erasures.under_way(), await erasures.find("e1")) == ([], ERASURE.done("first"))
-
-
-class EndsMeanwhile:
-    """Records in which the erasure under way ends just after a new request has found it."""
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
-        self.read = records.read
-        self.read_all = records.read_all
-
-    async def replace(self, kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
-        is_replaced = await self._records.replace(kind, key, before, after)
-        if not is_replaced:
-            await Erasures(self._records).end(ERASURE, "receipt")
-        return is_replaced
-
-
-async def test_a_request_is_stored_although_the_one_under_way_ends_meanwhile(records: Records) -> None:
-    await Erasures(records).begin(ERASURE)
-    erasures, new = Erasures(EndsMeanwhile(records)), replace(ERASURE, erasure_id="e2")
-    assert await erasures.begin(new) == new
-    assert await erasures.find("e2") == new
