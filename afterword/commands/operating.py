@@ -300,8 +300,6 @@ def try_prompt(
         if texts:
             typer.echo("")
             print_table(("episode", "stored", "candidate"), texts)
-        if found.not_archived:
-            typer.echo(f"{found.not_archived:,} sampled episodes have messages that are not in the archive", err=True)
         typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")
     if found.is_worse:
         raise typer.Exit(1)

@@ -90,9 +90,7 @@ class Trial:
 @dataclass(frozen=True)
 class Comparison:
     trials: Sequence[Trial]
-    """The trials, worst first."""
-    not_archived: int = 0
-    """Number of sampled episodes whose messages are no longer in the archive."""
+    """The trials, worst first. Episodes whose messages are no longer in the archive are left out."""
 
     @cached_property
     def measures(self) -> dict[str, tuple[float, float]]:
@@ -194,7 +192,7 @@ async def summarize_again(
     if not trials:
         raise NothingToCompare
     trials.sort(key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
-    return Comparison(trials, len(chosen) - len(trials))
+    return Comparison(trials)
 
 
 def candidate_settings(settings: Settings, prompt: Path | None, model: str | None) -> Settings:
