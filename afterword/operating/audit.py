@@ -500,13 +500,13 @@ class Report:
     summaries: dict[str, int] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    missing: dict[str, int] | None = None
-    """The number of records that each worker had not finished when the wait timed out."""
+    missing: dict[str, int] = field(default_factory=dict)
+    """The number of records that each worker had not finished when the wait timed out; none if it had."""
 
     @property
     def clean(self) -> bool:
         """Whether there are no findings and nothing that was waited for is missing."""
-        return not self.findings and self.missing is None
+        return not self.findings and not self.missing
 
     def as_dict(self) -> dict[str, Any]:
         return {"clean": self.clean, **asdict(self)}
@@ -524,8 +524,8 @@ class Report:
             yield f"{kind}: {finding.count:,}: {FINDINGS[kind].meaning}"
             yield from (shown(f"  {example}") for example in finding.examples)
         if self.missing:
-            left = ", ".join(f"{count:,} by the {role}" for role, count in self.missing.items() if count)
-            yield f"records not finished in time: {left or 'none left'}"
+            left = ", ".join(f"{count:,} by the {role}" for role, count in self.missing.items())
+            yield f"records not finished in time: {left}"
         if self.findings:
             yield "NOT CLEAN"
         elif self.missing:

@@ -251,7 +251,7 @@ def _named(conversation: str, partition: int, offset: int) -> str:
 
 async def read_deployment(
     settings: Settings, log: Log, evidence: Evidence, wait_seconds: float, progress: ReadProgress
-) -> dict[str, int] | None:
+) -> dict[str, int]:
     """Read everything into the tables, in an order in which work in progress never looks like a loss.
 
     Before that, wait up to `wait_seconds`, and return what `until_finished` does.
@@ -264,7 +264,7 @@ async def read_deployment(
     changelogs = {table: kafka.changelog(table) for table in (MESSAGES, CONVERSATIONS)}  # read in this order
     takes = TopicReader(evidence, kafka, settings.redaction.of_records()).takes()
     await require_topics(kafka, *takes, *changelogs.values())
-    missing = await until_finished(log, kafka, wait_seconds, progress) if wait_seconds else None
+    missing = await until_finished(log, kafka, wait_seconds, progress) if wait_seconds else {}
 
     async def work_done() -> tuple[object, object]:
         ends = (await log.extent([kafka.episodes_topic, *changelogs.values()])).ends
@@ -323,10 +323,10 @@ async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress
                 evidence.add("deleted_episode", name, stored.deletion.reason == "expired")
 
 
-async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> dict[str, int] | None:
+async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> dict[str, int]:
     """Wait until the workers have finished what is on their topics.
 
-    Returns how many records each has left after `seconds`, or None if all have finished. Raises: TopicStalled.
+    Returns how many records those that have not have left after `seconds`. Raises: TopicStalled.
     """
     deadline, inputs = time.monotonic() + seconds, inputs_of(kafka)
     for role in (*inputs, "summarizer"):  # again, because timers have closed more episodes meanwhile
@@ -336,9 +336,10 @@ async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadP
             most = max(most, left)
             progress(f"waiting for the {role}", most - left, most)
             if time.monotonic() > deadline:
-                return {role: await log.left(*one, await log.ends(one[1])) for role, one in inputs.items()}
+                counts = {role: await log.left(*one, await log.ends(one[1])) for role, one in inputs.items()}
+                return {role: count for role, count in counts.items() if count}
             await asyncio.sleep(POLL_SECONDS)
-    return None
+    return {}
 
 
 def inputs_of(kafka: Kafka) -> dict[str, tuple[str, str]]:

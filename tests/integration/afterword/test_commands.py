@@ -68,12 +68,12 @@ async def test_check_is_content_with_a_complete_deployment(settings):
             "kafka",
             "topics",
             "commits",
-            "sqlite",
             "llm",
             "reranker",
             "webhooks",
             "sources",
             "keys",
+            "sqlite",
         )
     ]
 
