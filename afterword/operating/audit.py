@@ -610,7 +610,7 @@ def derive_expected(evidence: Evidence) -> None:
     for conversation, found in groupby(map(Event._make, rows), key=attrgetter("conversation")):
         accepted, everyones = _accepted(evidence, found), scope_name(conversation)
         if circumstances.max_agents is None:
-            expected = ((sent, everyones) for sent, _ in accepted)
+            expected: Iterator[tuple[Event, str]] = ((sent, everyones) for sent, _ in accepted)
         else:
             events, silences = zip(*accepted, strict=True)
             if circumstances.messages_truncated or any(silences):
