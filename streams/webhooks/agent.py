@@ -46,31 +46,12 @@ IN_FLIGHT = 256
 """Events in hand per endpoint and partition of a topic, including waiting ones."""
 
 
-@dataclass
-class Undelivered:
-    """Dead letters of events that an endpoint did not accept, committed together with the offset."""
-
-    topic: str
-    name: str
-    metrics: Metrics
-
-    def send(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
-        """Write the record unchanged, with the endpoint's name, so that a replay goes only to this endpoint."""
-        log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self.name, error_type=error_type, problem=problem)
-        failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self.name}: {problem}"}
-        key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
-        others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
-        send(Output(self.topic, key, value, None, None, [*others, (FOR_ENDPOINT, self.name.encode())]))
-        self.metrics.dead_letters.labels(WEBHOOKS, error_type).inc()
-        self.metrics.webhooks.labels(self.name, DEAD_LETTER).inc()
-
-
 @dataclass(eq=False)
 class Deliveries:
     """Delivers records to one endpoint."""
 
     endpoint: Endpoint
-    undelivered: Undelivered
+    undelivered_topic: str
     attempts: Attempts
     """Limits retries when our own code fails on a record."""
     retry_seconds: float
@@ -92,8 +73,21 @@ class Deliveries:
         where = f"{record.topic}-{record.partition}"
         error = await self.attempts.alone(record.key, where, lambda: self._settle(event, record))
         if error is not None:
-            self.undelivered.send(record, UNFORESEEN, place_of(error), self.attempts.most)
+            self.give_up(record, UNFORESEEN, place_of(error), self.attempts.most)
         event.ack()
+
+    def give_up(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
+        """Write the record unchanged, with the endpoint's name, so that a replay goes only to this endpoint.
+
+        The dead letter is committed together with the offset.
+        """
+        log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self.name, error_type=error_type, problem=problem)
+        failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self.name}: {problem}"}
+        key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
+        others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
+        send(Output(self.undelivered_topic, key, value, None, None, [*others, (FOR_ENDPOINT, self.name.encode())]))
+        self.metrics.dead_letters.labels(WEBHOOKS, error_type).inc()
+        self.metrics.webhooks.labels(self.name, DEAD_LETTER).inc()
 
     async def _settle(self, event: Any, record: KafkaRecord) -> None:
         """Return once the endpoint has accepted the record, its dead letter is sent, or it is not for this endpoint."""
@@ -105,14 +99,14 @@ class Deliveries:
             if (found := decode_revision(record)) is not None:
                 await self._until_taken(event, found)
         except InvalidRecord as error:
-            self.undelivered.send(record, error.error_type, error.detail)
+            self.give_up(record, error.error_type, error.detail)
         except EndpointGone:
             # wait until the worker stops or loses the partition, so that neither this event nor a later one is
             # committed
             self.metrics.webhook_gone.labels(self.name).set(1)
             await asyncio.Event().wait()
         except DeliveryFailed as error:
-            self.undelivered.send(record, error.error_type, str(error), error.tries)
+            self.give_up(record, error.error_type, str(error), error.tries)
 
     async def _until_taken(self, event: Any, found: SummaryCreated | SummaryDeleted) -> None:
         """Try with growing waits. Raises: EndpointGone; DeliveryFailed once the time is over."""
@@ -196,8 +190,9 @@ async def endpoint_app(
     app = faust_app(settings, group, engine, role=WEBHOOKS, handling_seconds=float("inf"), max_in_flight=IN_FLIGHT)
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
-    undelivered = Undelivered(kafka.undelivered_topic, name, metrics)
-    handler = Deliveries(endpoint, undelivered, attempts, webhooks.retry_seconds, episodes.lookup, metrics, given.since)
+    handler = Deliveries(
+        endpoint, kafka.undelivered_topic, attempts, webhooks.retry_seconds, episodes.lookup, metrics, given.since
+    )
     topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
     schema = AtLeastOnce(order=lambda record: (record.key,))
     sources = {f"{name} {kind}": (topics[kind], schema) for kind in dict.fromkeys(given.types)}

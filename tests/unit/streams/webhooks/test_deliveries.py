@@ -121,9 +121,11 @@ def deliveries(
 ) -> Deliveries:
     attempts = Attempts(Breaker(), retries, stops=())
     metrics = Metrics("webhooks", "0")
-    return Deliveries(  # type: ignore[arg-type]  # as far as they are used
-        endpoint, letters, attempts, retry_seconds, lookup or unknown, metrics, since, first_wait_seconds=0.001
+    handler = Deliveries(  # type: ignore[arg-type]  # as far as they are used
+        endpoint, "undelivered", attempts, retry_seconds, lookup or unknown, metrics, since, first_wait_seconds=0.001
     )
+    handler.give_up = letters.send  # type: ignore[method-assign]
+    return handler
 
 
 async def unknown(_: Sequence[str]) -> Mapping[str, Episode]:
