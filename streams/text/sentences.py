@@ -140,7 +140,7 @@ def sentences_of(content: str) -> tuple[str, ...]:
     for is_item, group in groupby(spoken, key=lambda line: line[0]):
         lines = [text for _, text in group]
         opening = found.pop() if found and found[-1].endswith((":", "：")) else ""
-        whole = f"{opening} {'; '.join(line.rstrip('.;, ') for line in lines)}"
+        whole = f"{opening} {'; '.join(line.rstrip('.:;, ') for line in lines)}"
         if is_item and opening and len(whole) <= MAX_LIST_CHARACTERS:
             found.append(whole)
             continue
@@ -192,7 +192,7 @@ def _ended(sentence: str) -> str:
     sentence = sentence.rstrip(ENDS + " ")
     if sentence.count('"') % 2:  # the other mark is in another sentence
         sentence = sentence.strip('"')
-    last = sentence.rstrip(")]%°€")[-1:]
+    last = sentence.rstrip(')]%°€"”»')[-1:]
     return sentence + "." if last.isalnum() and last < "\u0e00" else sentence
 
 

@@ -154,14 +154,14 @@ def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchang
 def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
     """Return a turn's last question with its answer; nothing if the answer is too long or about something else.
 
-    If a question is answered by a question, the answer to that one follows.
+    If a question is answered by a question, the answer to that one follows. A brief answer, such as "Yes", comes with
+    the sentence after it.
     """
     found = turns[at].questions[-1:]
     for turn in turns[at + 1 : at + 3]:
         if is_question(found[-1].text):
-            # an exclamation of one word, such as "Wow!", is not an answer
-            told = [said for said in turn.statements if said.text[-1] != "!" or len(terms(said.text)) != 1]
-            found = [*found, *(told[:1] or turn.statements[:1] or turn.questions[-1:])]
+            is_brief = any(len(terms(said.text)) < FEW_TERMS for said in turn.statements[:1])
+            found = [*found, *(turn.statements[: 1 + is_brief] or turn.questions[-1:])]
     if sum(len(sentence.text) for sentence in found) > MAX_CHARACTERS or _codes_differ(found[0].text, found[-1].text):
         return ()
     is_open = is_question(found[-1].text) and found[-1].place[0] < len(turns) - 1
@@ -199,7 +199,7 @@ def is_politeness(text: str, terms: int) -> bool:
     if greeting is None or terms > POLITE_TERMS or _NUMBER.search(text):
         return False
     rest = text[greeting.end() :]
-    return rest[:1] not in ",.!" or not (is_question(text) or any(says.search(rest) for says in _WEIGHTY))
+    return "," not in rest or not (is_question(text) or any(says.search(rest) for says in _WEIGHTY))
 
 
 def weight(exchange: Exchange, terms: Collection[str]) -> float:

@@ -138,6 +138,11 @@ def test_a_greeting_with_a_number_or_a_decision_is_kept(told: str) -> None:
     assert told in summary_of(("assistant", "Which flight is it about, please?"), ("user", told)).short_summary
 
 
+def test_a_question_to_somebody_who_is_greeted_by_name_is_kept() -> None:
+    asked, answer = ("user", "Hi Peter, is the sofa still available?"), ("user", "Yes, it costs 220 euros.")
+    assert summary_of(asked, answer).short_summary.startswith(f"User: {asked[1]}")
+
+
 def test_what_nobody_offered_is_no_choice() -> None:
     offer, remark = CHOICES[0][0], "Wow, marble"
     told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
@@ -172,6 +177,14 @@ def test_a_question_is_followed_by_its_own_answer() -> None:
     assert "plan a trip to Rome? Assistant: How many days will you stay? User: Five." in long
 
 
+@pytest.mark.parametrize("brief", ["Yes.", "No!", "I asked."])
+def test_a_brief_answer_comes_with_its_reason(brief: str) -> None:
+    reason = "Brazilian citizens need a visitor visa, which costs 185 USD."
+    answer = ("assistant", f"{brief} {reason} " + "The steps are described on the page of the embassy in Dublin. " * 6)
+    asked = ("user", "I am going to New York in October. Do I need a visa?")
+    assert f"Do I need a visa? Assistant: {brief} {reason}" in summary_of(asked, answer).short_summary
+
+
 def test_what_was_said_after_a_question_stays_after_it() -> None:
     long = summary_of(
         ("user", "Can I return the lamp? It arrived broken."), ("assistant", "Yes, until 3 May.")
@@ -181,7 +194,7 @@ def test_what_was_said_after_a_question_stays_after_it() -> None:
 
 def test_an_exclamation_is_not_taken_for_the_answer() -> None:
     told = ("user", "What could we give grandpa?"), ("assistant", "Wow, 90! A radio with big buttons.")
-    assert "grandpa? Assistant: A radio with big buttons." in summary_of(*told).long_summary
+    assert "grandpa? Assistant: Wow, 90! A radio with big buttons." in summary_of(*told).long_summary
 
 
 def test_several_short_sentences_of_an_answer_are_told() -> None:
@@ -209,6 +222,16 @@ def test_a_table_without_prose_is_read_without_bars() -> None:
 
 def test_a_list_keeps_its_last_mark_and_loses_its_boxes() -> None:
     assert sentences_of("Ask:\n- [ ] Is it covered?\n- [x] How long?") == ("Ask: Is it covered?; How long?",)
+
+
+def test_an_item_that_introduces_code_does_not_end_with_a_colon() -> None:
+    answer = "You could:\n\n1. Read `chunksize` rows:\n```\nread(chunksize=9)\n```\n2. Use Polars."
+    assert sentences_of(answer) == ("You could: Read chunksize rows; Use Polars.",)
+
+
+def test_a_line_that_ends_with_a_quotation_is_a_sentence() -> None:
+    assert sentences_of('It says "no entry"\nWhat now?') == ('It says "no entry".', "What now?")
+    assert sentences_of('It says "No entry."') == ('It says "No entry."',)
 
 
 def test_a_question_is_not_joined_to_the_answer_about_something_else() -> None:
