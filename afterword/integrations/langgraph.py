@@ -95,9 +95,9 @@ def context_node(
 
 def _configured(config: RunnableConfig, field: str) -> str:
     value = config.get("configurable", {}).get(field)
-    if not isinstance(value, str) or not value:
+    if value in (None, ""):
         raise ThreadUnnamed(field=field)
-    return value
+    return str(value)  # it may be a number or a UUID
 
 
 class AfterwordStore(BaseStore):

@@ -24,11 +24,8 @@ with extra_required("openai-agents", __name__):
 
 ITEM = "openai_item"
 """Metadata key of a message's item, without its text if the message's content has that."""
-TEXTS: dict[str, tuple[Role, str]] = {
-    "function_call": ("assistant", "arguments"),
-    "function_call_output": ("tool", "output"),
-}
-"""Types of items with a single text: the role of their message, and the field with the text."""
+TEXTS = {"message": "content", "function_call": "arguments", "function_call_output": "output"}
+"""The field with the text, by an item's type. Items of other types have no text."""
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 ARCHIVED_SECONDS = 10.0
 POLL_SECONDS = 0.05
@@ -231,22 +228,18 @@ class AfterwordSession:
 def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
     """Return an item's role and text, and the item without the text, or unchanged if the text is in several places."""
     kind = item.get("type", "message")
-    if kind in TEXTS:
-        role, field = TEXTS[kind]
-        if isinstance(item.get(field), str):
-            return role, item[field], {**item, field: None}
-    if kind != "message":
-        return "assistant", "", item
-    role, content = ROLES.get(item.get("role", ""), "assistant"), item.get("content")
-    if content is None:
-        return role, "", {**item, "content": None}
-    if isinstance(content, str):
-        return role, content, {**item, "content": None}
-    if not isinstance(content, list):
-        return role, "", item
-    if len(content) == 1 and isinstance(content[0], dict) and isinstance(content[0].get("text"), str):
-        return role, content[0]["text"], {**item, "content": [{**content[0], "text": None}]}
-    return role, _texts(content), item
+    role: Role = "tool" if kind == "function_call_output" else ROLES.get(item.get("role", ""), "assistant")
+    field = TEXTS.get(kind, "")
+    match item.get(field):
+        case str(text):
+            return role, text, {**item, field: None}
+        case [{"text": str(text)} as part]:
+            return role, text, {**item, field: [{**part, "text": None}]}
+        case [*parts]:
+            return role, _texts(parts), item
+        case None if field:
+            return role, "", {**item, field: None}
+    return role, "", item
 
 
 def with_calls(items: Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
@@ -255,9 +248,10 @@ def with_calls(items: Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
     kept = []
     for item in items:
         fields = cast("Fields", item)
+        ids = [fields[name] for name in ("call_id", "approval_request_id", "id") if fields.get(name)]
         if not str(fields.get("type", "")).endswith(("_output", "_response")):
-            called |= {fields.get("call_id"), fields.get("id")}
-        elif fields.get("call_id", fields.get("approval_request_id")) not in called:
+            called.update(ids)
+        elif called.isdisjoint(ids[:1]):
             continue
         kept.append(item)
     return kept
@@ -274,20 +268,18 @@ def to_item(message: MessageCreated) -> TResponseInputItem:
 
 def _put_together(rest: Fields, message: MessageCreated) -> Fields | None:
     """Rebuild an item; None if `taken_apart` did not make it, or if its text was edited and cannot be put back."""
-    kind, content, text = str(rest.get("type", "message")), rest.get("content"), message.content
-    if kind in TEXTS and rest.get(field := TEXTS[kind][1], "") is None:
-        return {**rest, field: text}
-    if kind != "message":
-        return None if text else rest
-    if ROLES.get(str(rest.get("role"))) != message.role:
+    kind, text = str(rest.get("type", "message")), message.content
+    field = TEXTS.get(kind, "")
+    if kind == "message" and ROLES.get(str(rest.get("role"))) != message.role:
         return None
-    if content is None:
-        return {**rest, "content": text}
-    if not isinstance(content, list):
-        return None
-    if len(content) == 1 and isinstance(content[0], dict) and content[0].get("text", "") is None:
-        return {**rest, "content": [{**content[0], "text": text}]}
-    return rest if _texts(content) == text else None
+    match rest.get(field, ""):
+        case None:
+            return {**rest, field: text}
+        case [{"text": None} as part]:
+            return {**rest, field: [{**part, "text": text}]}
+        case [*parts] if _texts(parts) == text:
+            return rest
+    return None if text or kind == "message" else rest
 
 
 def _texts(parts: Sequence[object]) -> str:

@@ -30,7 +30,7 @@ from afterword.reading.memory import (
 )
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted
-from afterword.schemas.base import Id, Model, Time
+from afterword.schemas.base import Id, Model, Time, mended
 from afterword.schemas.messages import Role
 from afterword.serving.principal import MayReadOrWrite, Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, existing, problems_of
@@ -300,7 +300,7 @@ async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Resp
 
     services = services_of(request)
     settings = services.settings.serve
-    content = await read_json(request)
+    content = await asyncio.to_thread(mended, await read_json(request))
     toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings))
     return McpExchange(make_server(toolbox), content, settings)
 

@@ -5,7 +5,6 @@ export, a conversation is a tree of messages.
 """
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -316,16 +315,13 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _shown(mark: re.Match[str]) -> str:
-    """Return the text that ChatGPT shows for the mark of a citation, a link or a name; empty if none."""
-    kind, *arguments = mark[1].split("\ue202")
-    space = " " if mark[0].startswith(" ") else ""
-    if kind == "url" and arguments:
-        return space + arguments[0]
-    try:
-        named = json.loads(arguments[0]) if kind.endswith("entity") and arguments else None
-    except ValueError:
-        named = None
-    return space + named[1] if isinstance(named, list) and len(named) > 1 and isinstance(named[1], str) else ""
+    """Return the text that ChatGPT shows for the mark of a link or a name; empty for a reference, as to a source."""
+    shown = "".join(mark[1].split("\ue202")[1:2])
+    if named := re.match(r'\["[^"]*",\s*"([^"]*)"', shown):
+        shown = named[1]
+    elif re.match(r"turn\d|[\[{]", shown):
+        return ""
+    return f" {shown}" if shown and mark[0].startswith(" ") else shown
 
 
 def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:

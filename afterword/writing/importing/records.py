@@ -64,7 +64,7 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
     # bytes that are not UTF-8 are passed on, for the record that has them
     utf8 = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
     # only the end of a value is used, so numbers need not be converted
-    decoder = json.JSONDecoder(parse_int=str, parse_float=str)
+    decoder = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
     text, at, in_array, is_whole = "", 0, False, False
     while True:
         at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it always matches
@@ -91,13 +91,16 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
 
 
 def _parsed(data: bytes) -> Any | Malformed:
-    """Parse a JSON value. NaN and infinity become null, and half of a surrogate pair becomes U+FFFD."""
+    """Parse a JSON value. NaN and infinity become null, and half of a surrogate pair becomes U+FFFD.
+
+    Strings may contain line breaks and tabs.
+    """
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         pass
     try:
-        return json.loads(mended(data).decode(), parse_constant=lambda _: None, parse_float=_number)
+        return json.loads(mended(data).decode(), strict=False, parse_constant=lambda _: None, parse_float=_number)
     except json.JSONDecodeError as error:
         return Malformed(f"not JSON at column {error.colno}")
     except UnicodeDecodeError as error:

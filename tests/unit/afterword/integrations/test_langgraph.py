@@ -1,6 +1,7 @@
 """The node in a LangGraph graph, and the store in a graph and on its own."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
@@ -87,6 +88,14 @@ async def test_what_is_known_of_the_user_comes_first_in_a_new_conversation_too()
 
 async def test_somebody_elses_conversation_is_an_unknown_one() -> None:
     assert len(await run(await remembered(), "zebra?", thread_id="c3")) == 1
+
+
+@pytest.mark.parametrize("thread_id", [7, UUID(int=7)])
+async def test_a_conversation_may_be_named_by_a_number_or_a_uuid(thread_id: object) -> None:
+    world = Remembered()
+    await world.say("Two lamps.", conversation_id=str(thread_id), user_id="ada")
+    given = await run(world, "zebra?", thread_id=thread_id)
+    assert any("Two lamps." in message.text for message in given)
 
 
 @pytest.mark.parametrize("missing", ["thread_id", "user_id"])

@@ -63,7 +63,12 @@ def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "role", "text"), [(CALL, "assistant", '{"city": "Rome"}'), (RESULT, "tool", "22 degrees")]
+    ("item", "role", "text"),
+    [
+        (CALL, "assistant", '{"city": "Rome"}'),
+        (RESULT, "tool", "22 degrees"),
+        ({**RESULT, "output": [{"type": "input_text", "text": "22 degrees"}]}, "tool", "22 degrees"),
+    ],
 )
 def test_the_text_is_the_content_and_nowhere_else(item: dict[str, Any], role: str, text: str) -> None:
     found_role, content, rest = taken_apart(item)
@@ -99,6 +104,8 @@ def test_no_output_comes_without_its_call() -> None:
     assert with_calls(items[2:]) == [second, its_output, ANSWER]
     approved: Any = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     assert with_calls([approved, items[-1]]) == [ANSWER]
+    of_a_shell: Any = {"type": "local_shell_call_output", "id": "call_3", "output": "done"}
+    assert with_calls([items[0], of_a_shell, items[-1]]) == [items[0], ANSWER]
 
 
 def test_messages_from_elsewhere_are_plain_items() -> None:

@@ -368,6 +368,15 @@ async def test_what_is_no_exchange_is_refused() -> None:
             assert (await served.client.post("/mcp", content=content, headers=headers)).status_code == 400
 
 
+async def test_half_a_character_in_a_call_is_replaced() -> None:
+    async with holding() as served:
+        recall = b'{"name": "recall", "arguments": {"query": "party \\ud83c"}}'
+        content = b'\xef\xbb\xbf{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": %s}' % recall
+        headers = {**ACCEPT, "content-type": "application/json"}
+        answer = await served.client.post("/mcp", content=content, headers=headers)
+        assert answer.json()["result"]["structuredContent"] == {"hits": []}
+
+
 async def test_pages_of_other_sites_are_refused() -> None:
     async with serving(cors_origins="https://page.example") as served:
         for headers, status in (

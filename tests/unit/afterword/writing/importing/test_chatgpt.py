@@ -169,6 +169,8 @@ def test_what_nobody_said_is_archived_and_not_summarized(unsaid, role, content):
         ("See \ue200url\ue202the timetable\ue202turn0search1\ue201 first.", "See the timetable first."),
         ('In \ue200entity\ue202["city","Brest"]\ue201 it rains.', "In Brest it rains."),
         ("\ue203It rains\ue204\ue206 \ue200filecite\ue202turn0file0\ue202L1-L9\ue201.", "It rains."),
+        ("On \ue200video\ue202The isles\ue202turn0search7\ue201 it rains.", "On The isles it rains."),
+        ('It rains \ue200image_group\ue202{"query":["Brest"]}\ue201.', "It rains."),
         ("It rains【12†source】.", "It rains."),
         ("It rains【oaicite:2】.", "It rains."),
         ('The \ue200product_entity\ue202["turn0product1","Kayak"]\ue201 floats.', "The Kayak floats."),

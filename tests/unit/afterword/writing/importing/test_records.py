@@ -110,6 +110,10 @@ def test_a_text_that_is_not_utf_8_and_an_integer_of_thousands_of_digits_cost_one
     assert (one, type(two), three) == (1, Malformed, "\ufffd")
 
 
+def test_line_breaks_and_tabs_in_strings_cost_no_record():
+    assert read(b'[["a\n\tb"], 2]') == [["a\n\tb"], 2]
+
+
 def test_nan_and_large_numbers_cost_no_record():
     assert read(b"[[NaN, 9223372036854775808, 1e999], 2]") == [[None, 2**63, None], 2]
 
