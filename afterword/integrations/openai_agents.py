@@ -11,7 +11,6 @@ from afterword.installed import extra_required
 from afterword.reading.memory import MOST_PAGE_SIZE, Memory, hits_as_text
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import EPOCH
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.schemas.headers import to_record
 from afterword.schemas.messages import Role
@@ -112,8 +111,7 @@ class AfterwordSession:
         self._is_ours = False
         self._unseen: dict[str, MessageCreated] = {}
         """Messages that were sent but not yet seen in the archive, oldest first."""
-        self._popped: set[str] = set()
-        self._cleared_at = datetime.min.replace(tzinfo=UTC)
+        self._deleted: set[str] = set()
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the last `limit` items in order, or if it is None all of them, within `session_settings`.
@@ -156,19 +154,19 @@ class AfterwordSession:
         async with aclosing(self._newest()) as newest:
             async for message in newest:
                 await self._producer.delete(self.session_id, message.id, tenant_id=self._tenant_id)
-                self._popped.add(message.id)
+                self._deleted.add(message.id)
                 self._unseen.pop(message.id, None)
                 return to_item(message)
         return None
 
     async def clear_session(self) -> None:
         """Delete all messages of the conversation everywhere, including those of other agents."""
-        if not await self.get_items(1):
-            return
-        now = datetime.now(UTC)
-        await self._producer.delete_conversation(self.session_id, tenant_id=self._tenant_id)
-        self._cleared_at = now
-        self._unseen.clear()
+        async with aclosing(self._newest()) as newest:
+            ids = {message.id async for message in newest}
+        if ids:
+            await self._producer.delete_conversation(self.session_id, tenant_id=self._tenant_id)
+            self._deleted |= ids
+            self._unseen.clear()
 
     async def archived(self, timeout: float = ARCHIVED_SECONDS) -> None:
         """Wait until the archive has everything that this object sent. Raises: TimeoutError after `timeout` seconds."""
@@ -202,12 +200,12 @@ class AfterwordSession:
         for name in sent[: last + 1]:
             del self._unseen[name]
         for message in [*reversed(self._unseen.values())]:
-            if message.id not in self._popped:
+            if message.id not in self._deleted:
                 yield message
         while True:
             messages, before = page
             for message in messages:
-                if message.id not in self._popped and (message.sent_at or EPOCH) > self._cleared_at:
+                if message.id not in self._deleted:
                     yield message
             if before is None:
                 return

@@ -159,13 +159,15 @@ async def test_instructions_end_with_what_is_known_of_the_user() -> None:
 
 
 class LosingBroker(Producer):
-    """Loses the first deletion."""
+    """Loses deletions until there were as many as `loses`."""
+
+    loses = 1
 
     deletions = 0
 
     async def delete_conversation(self, *_: Any, **__: Any) -> None:
         self.deletions += 1
-        if self.deletions == 1:
+        if self.deletions <= self.loses:
             raise BrokerUnavailable(servers="127.0.0.1:9", problem="gone")
 
 
@@ -179,3 +181,14 @@ async def test_a_session_that_could_not_be_cleared_still_has_its_items_and_can_b
     await session.clear_session()
     assert producer.deletions == 2
     assert await session.get_items() == []
+
+
+async def test_a_session_whose_last_item_lacks_its_call_is_cleared_and_then_shows_items_of_an_earlier_time() -> None:
+    world, producer = Remembered(), LosingBroker(bootstrap_servers="127.0.0.1:9")
+    producer.loses = 0
+    await world.say("22", user_id="ada", metadata={ITEM: {**RESULT, "output": None}}, role="tool")
+    session = AfterwordSession("c1", memory=world.memory, producer=producer, user_id="ada", tenant_id="t1")
+    await session.clear_session()
+    assert producer.deletions == 1
+    await world.say("again", user_id="ada")  # in the past
+    assert await session.get_items() == [{"role": "assistant", "content": "again"}]
