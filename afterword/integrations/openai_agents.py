@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import uuid4
@@ -74,6 +75,7 @@ def with_profile(
     return known
 
 
+@dataclass(eq=False, repr=False)
 class AfterwordSession:
     """A conversation's history for `Runner.run`. `memory` and `producer` must be open; all sessions can share them:
 
@@ -91,23 +93,16 @@ class AfterwordSession:
     Calls raise StoreUnavailable and BrokerUnavailable. After BrokerUnavailable, some of the items may have been sent.
     """
 
-    def __init__(
-        self,
-        session_id: str,
-        *,
-        memory: Memory,
-        producer: Producer,
-        user_id: str,
-        tenant_id: str | None,
-        agent_id: str | None = None,
-    ) -> None:
-        self.session_id = session_id
-        self.session_settings: SessionSettings | None = None
-        self._memory = memory
-        self._producer = producer
-        self._user_id = user_id
-        self._tenant_id = tenant_id
-        self._agent_id = agent_id
+    session_id: str
+    _: KW_ONLY
+    memory: Memory
+    producer: Producer
+    user_id: str
+    tenant_id: str | None
+    agent_id: str | None = None
+    session_settings: SessionSettings | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         self._is_ours = False
         self._unseen: dict[str, MessageCreated] = {}
         """Messages that were sent but not yet seen in the archive, oldest first."""
@@ -137,8 +132,8 @@ class AfterwordSession:
         nothing is sent.
         """
         if not self._is_ours:
-            owner = await self._memory.owner(self.session_id)
-            if owner not in (None, (self._user_id, self._tenant_id)):
+            owner = await self.memory.owner(self.session_id)
+            if owner not in (None, (self.user_id, self.tenant_id)):
                 raise SessionTaken(conversation_id=self.session_id)
             self._is_ours = True
         messages = [self._message(cast("Fields", item)) for item in items]
@@ -146,14 +141,14 @@ class AfterwordSession:
         for number, record in enumerate(records, 1):
             if len(record.value) > MAX_INPUT_BYTES:
                 raise ItemTooLarge(number=number, size=len(record.value), most=MAX_INPUT_BYTES)
-        await self._producer.send_all(records)
+        await self.producer.send_all(records)
         self._unseen |= {message.id: message for message in messages}
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Delete the last item everywhere and return it; None if there is none."""
         async with aclosing(self._newest()) as newest:
             async for message in newest:
-                await self._producer.delete(self.session_id, message.id, tenant_id=self._tenant_id)
+                await self.producer.delete(self.session_id, message.id, tenant_id=self.tenant_id)
                 self._deleted.add(message.id)
                 self._unseen.pop(message.id, None)
                 return to_item(message)
@@ -164,7 +159,7 @@ class AfterwordSession:
         async with aclosing(self._newest()) as newest:
             ids = {message.id async for message in newest}
         if ids:
-            await self._producer.delete_conversation(self.session_id, tenant_id=self._tenant_id)
+            await self.producer.delete_conversation(self.session_id, tenant_id=self.tenant_id)
             self._deleted |= ids
             self._unseen.clear()
 
@@ -180,9 +175,9 @@ class AfterwordSession:
         return MessageCreated(
             id=str(uuid4()),  # not the item's id, because some models give the same id to all their items
             conversation_id=self.session_id,
-            user_id=self._user_id,
-            agent_id=self._agent_id,
-            tenant_id=self._tenant_id,
+            user_id=self.user_id,
+            agent_id=self.agent_id,
+            tenant_id=self.tenant_id,
             role=role,
             content=content,
             sent_at=datetime.now(UTC),
@@ -200,8 +195,7 @@ class AfterwordSession:
         for name in sent[: last + 1]:
             del self._unseen[name]
         for message in [*reversed(self._unseen.values())]:
-            if message.id not in self._deleted:
-                yield message
+            yield message
         while True:
             messages, before = page
             for message in messages:
@@ -212,13 +206,8 @@ class AfterwordSession:
             page = await self._page(before)
 
     async def _page(self, before: int | None) -> tuple[Sequence[MessageCreated], int | None]:
-        page = await self._memory.messages(
-            self.session_id,
-            MOST_PAGE_SIZE,
-            before,
-            self._agent_id,
-            user_id=self._user_id,
-            tenant_id=self._tenant_id,
+        page = await self.memory.messages(
+            self.session_id, MOST_PAGE_SIZE, before, self.agent_id, user_id=self.user_id, tenant_id=self.tenant_id
         )
         return (page.messages, page.next_before) if page else ((), None)
 

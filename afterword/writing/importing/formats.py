@@ -243,8 +243,7 @@ def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportO
     if conversation_id is None or not isinstance(nodes, dict):
         yield Rejected(where, "not a conversation: it has no id or no mapping")
         return
-    named = {name: mapping(one).get("parent") for name, one in nodes.items()}
-    parents = {name: parent for name, parent in named.items() if isinstance(parent, str)}
+    parents = {name: up for name, one in nodes.items() if isinstance(up := mapping(one).get("parent"), str)}
     written = {name: one["message"] for name, one in nodes.items() if isinstance(mapping(one).get("message"), dict)}
     branch: list[str] = []
     while isinstance(node, str) and node in nodes and len(branch) <= len(nodes):

@@ -91,10 +91,7 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
 
 
 def _parsed(data: bytes) -> Any | Malformed:
-    """Parse a JSON value. NaN and infinity become null, and half of a surrogate pair becomes U+FFFD.
-
-    Strings may contain line breaks and tabs.
-    """
+    """Parse a JSON value leniently: NaN and infinity become null, and half of a surrogate pair becomes U+FFFD."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 
 from opentelemetry.trace import Tracer
@@ -104,28 +104,23 @@ async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None
                 await asyncio.sleep(POLL_SECONDS)
 
 
+@dataclass
 class Import:
     """Finds the new messages of a history and accounts for all others.
 
     Without an archive, only repeats within the history are recognized.
     """
 
-    def __init__(
-        self,
-        progress: ShowCounts,
-        report: ShowRejected,
-        archive: MessageArchive | None = None,
-        *,
-        flush: bool = True,
-        is_as_sent: bool = True,
-    ) -> None:
-        """`is_as_sent` says whether the archive stores contents as they were sent."""
-        self.counts = ImportCounts()
-        self._flush = flush
-        self._progress = progress
-        self._report = report
-        self._archive = archive
-        self._is_as_sent = is_as_sent
+    progress: ShowCounts
+    report: ShowRejected
+    archive: MessageArchive | None = None
+    _: KW_ONLY
+    flush: bool = True
+    is_as_sent: bool = True
+    """Whether the archive stores contents as they were sent."""
+    counts: ImportCounts = field(default_factory=ImportCounts, init=False)
+
+    def __post_init__(self) -> None:
         # Digests of the messages and conversations seen so far, and the conversations to flush. They are on disk
         # because a history may have millions of messages.
         self._seen = sqlite3.connect("", isolation_level=None)
@@ -145,9 +140,9 @@ class Import:
                     self._seen.execute(flush_later, (message.conversation_id, message.tenant_id))
                     self.counts.sent += 1
                     yield message
-                self._progress(self.counts)
+                self.progress(self.counts)
             flushes = self._seen.execute("SELECT conversation_id, tenant_id FROM flushes ORDER BY rowid")
-            for conversation_id, tenant_id in flushes if self._flush else ():
+            for conversation_id, tenant_id in flushes if self.flush else ():
                 self.counts.flushes += 1
                 yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="imported")
 
@@ -160,7 +155,7 @@ class Import:
                 self._reject(outcome)
             elif await self._is_of_its_conversation(outcome) and self._is_first(outcome):
                 first.append(outcome)
-        archived = await self._archive.states([_key(one.message) for one in first]) if self._archive and first else {}
+        archived = await self.archive.states([_key(one.message) for one in first]) if self.archive and first else {}
         new = []
         for where, message, _ in first:
             known = archived.get(_key(message))
@@ -181,7 +176,7 @@ class Import:
         owner = f"{message.tenant_id!r} {message.user_id!r}"
         known = self._seen_as(key)
         if known is None:
-            first = await self._archive.first(message.conversation_id) if self._archive else None
+            first = await self.archive.first(message.conversation_id) if self.archive else None
             known = self._see(key, f"{first.message.tenant_id!r} {first.message.user_id!r}" if first else owner)
         if known == _digest(owner):
             return True
@@ -205,14 +200,14 @@ class Import:
     def _is_same(self, message: MessageCreated, known: ArchivedMessage | DeletedMessage) -> bool:
         if isinstance(known, DeletedMessage):
             return True
-        is_comparable = self._is_as_sent and known.changed == NEVER
+        is_comparable = self.is_as_sent and known.changed == NEVER
         return (known.message.user_id, known.message.role) == (message.user_id, message.role) and (
             not is_comparable or known.message.content == message.content
         )
 
     def _reject(self, rejected: Rejected) -> None:
         self.counts.rejected += rejected.messages
-        self._report(rejected)
+        self.report(rejected)
 
     def _seen_as(self, key: str) -> bytes | None:
         row = self._seen.execute("SELECT value FROM seen WHERE key = ?", (_digest(key),)).fetchone()
