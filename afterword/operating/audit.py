@@ -430,6 +430,7 @@ SELECT * FROM (
 """
 COUNTS: Final = {
     "messages": {
+        "flushes": "SELECT COUNT(*) FROM flush",
         "changes": "SELECT COUNT(*) FROM change",
         "expired": """
             SELECT COUNT(*) FROM standing

@@ -197,6 +197,7 @@ async def test_all_done_is_clean_and_every_message_in_an_episode(deployment):
     report = await audit.run(deployment.settings)
     assert report.clean, report.findings
     assert report.messages["in_an_episode"] == report.messages["total"] == report.messages["archived"] == MESSAGES
+    assert report.messages["flushes"] == 12
     episodes = len(deployment.episodes())
     assert report.episodes["total"] == report.summaries["announced"] == report.summaries["stored"] == episodes
     assert report.summaries["indexed"] == episodes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.operating.evidence import Evidence, NoRoom, open_evidence
+from afterword.operating.evidence import INSERTED_TOGETHER, Evidence, NoRoom, open_evidence
 
 
 def fill(evidence: Evidence) -> None:
@@ -30,6 +30,15 @@ def test_of_rows_with_the_same_key_the_last_one_stays() -> None:
             ("conversation", False, None),
             ("episode", True, 2),
         ]
+
+
+@pytest.mark.parametrize("number", [1, INSERTED_TOGETHER, INSERTED_TOGETHER + 1])
+def test_a_query_sees_every_added_row_once(number: int) -> None:
+    with open_evidence() as evidence:
+        for offset in range(number):
+            evidence.add("flush", 0, offset, "c", None)
+        assert evidence.value("SELECT COUNT(*) FROM flush") == number
+        assert evidence.value("SELECT COUNT(*) FROM flush") == number
 
 
 def test_the_file_is_private_and_has_no_name() -> None:

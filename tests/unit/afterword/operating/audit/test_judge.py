@@ -110,6 +110,7 @@ def test_all_in_order_is_clean(snapshot):
         "deleted": 0,
         "no_trace_left": 0,
         "lost": 0,
+        "flushes": 0,
         "changes": 0,
         "expired": 0,
         "archived": 6,
