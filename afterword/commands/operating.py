@@ -140,11 +140,11 @@ def check(as_json: Json = False) -> None:
     results = asyncio.run(check_all(start_command()))
     rows = [(result, result.detail + (next_step(result.error) if result.error else "")) for result in results]
     if as_json:
-        print_json([{"name": r.name, "ok": r.ok, "detail": detail, "warning": r.warning} for r, detail in rows])
+        print_json([{"name": result.name, "result": result.word, "detail": detail} for result, detail in rows])
     else:
         for result, detail in rows:
             typer.echo(shown(f"{result.word:<4}  {result.name:<8} {detail}"))
-    if not all(result.ok for result in results):
+    if any(result.word == "FAIL" for result in results):
         raise typer.Exit(1)
 
 

@@ -242,7 +242,9 @@ def try_source(number: Number = 1, last: Last = 20, as_json: Json = False) -> No
     found = asyncio.run(run(start_command(), number, last))
     if as_json:
         for one in found:
-            print_json(_document(one))
+            value = json.loads(json.dumps(one.value, default=repr))
+            problem = {"problem": one.problem} if one.problem else {}
+            print_json({"record": _address(one), "value": value, "becomes": _fields(one.becomes), **problem})
     else:
         print_table(("record", "value", "becomes"), [_row(one) for one in found])
     if any(one.problem for one in found):
@@ -319,9 +321,3 @@ def _row(preview: "Preview") -> tuple[str, str, str]:
 
 def _fields(records: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"type": dict(one.headers)["ce_type"].decode(), **json.loads(one.value)} for one in records]
-
-
-def _document(preview: "Preview") -> dict[str, Any]:
-    problem = {"problem": preview.problem} if preview.problem else {}
-    value = json.loads(json.dumps(preview.value, default=repr))
-    return {"record": _address(preview), "value": value, "becomes": _fields(preview.becomes), **problem}

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Literal
 from uuid import uuid4
 
 import orjson
@@ -23,9 +23,6 @@ from afterword.streams.summarizer.providers import LlmProvider, make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.addresses import unreachable
 from afterword.writing.produce import produce
-
-if TYPE_CHECKING:
-    from faust_eos.options import Options
 
 TURNS = (
     ("user", "Is the smoke test of this deployment through yet?"),
@@ -47,16 +44,10 @@ Check = Callable[[], Awaitable[str]]
 @dataclass(frozen=True)
 class Result:
     name: str
-    ok: bool
+    word: Literal["OK", "WARN", "FAIL"]
     detail: str
-    warning: bool = False
-    """Whether it works but should be changed."""
     error: AfterwordError | None = None
     """The error behind `detail`, if it is one of ours."""
-
-    @property
-    def word(self) -> str:
-        return "WARN" if self.warning else "OK" if self.ok else "FAIL"
 
 
 class CheckFailed(AfterwordError):
@@ -89,11 +80,11 @@ async def check_keys(settings: Settings) -> str:
 async def _result(name: str, check: Check) -> Result:
     try:
         found = await check()
-        return Result(name, True, found, warning=isinstance(found, Advice))
     except AfterwordError as error:
-        return Result(name, False, str(error), error=error)
+        return Result(name, "FAIL", str(error), error)
     except KafkaError as error:
-        return Result(name, False, str(error) or type(error).__name__)
+        return Result(name, "FAIL", str(error) or type(error).__name__)
+    return Result(name, "WARN" if isinstance(found, Advice) else "OK", found)
 
 
 async def check_kafka(settings: Settings) -> str:
@@ -141,33 +132,28 @@ async def check_sources(settings: Settings) -> str:
 
 
 async def check_commits(settings: Settings) -> str:
-    """Check that the workers may use transactions."""
-    await check_kafka(settings)  # because the next import takes half a second, wasted if no broker answers
+    """Check that the workers may use transactions, with ids that no partition uses, so that nobody is fenced."""
+    await check_kafka(settings)  # because the next imports take half a second, wasted if no broker answers
     from afterword.streams.app import engine_options
-
-    kafka, options = settings.kafka, engine_options(settings)
-    ingest = [kafka.ingest_id] if load_sources(settings) else []
-    for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id, *ingest):
-        await _open_transactions(settings, options, app_id)
-    return "transactions are permitted"
-
-
-async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
-    """Open a transactional producer as a worker does, with an id that no partition uses, so that it fences nobody."""
-    from faust_eos.kafka import Clients  # imported here because the engine is slow to load
+    from faust_eos.kafka import Clients
     from faust_eos.transaction import TransactionalProducer
 
-    seconds = settings.kafka.request_timeout_seconds
-    producer = TransactionalProducer(f"{app_id}-check", Clients(client_options(settings.kafka)), engine)
-    try:
-        await producer.open(seconds)
-    except TransactionalIdAuthorizationFailed:
-        problem = f"transactional ids with the prefix {app_id}- are not permitted: the user needs Describe and Write"
-        raise CheckFailed(problem=problem) from None
-    except TimeoutError:
-        raise CheckFailed(problem=f"no transactional producer could be opened in {seconds:g} s") from None
-    finally:
-        await producer.close()
+    kafka, seconds = settings.kafka, settings.kafka.request_timeout_seconds
+    ingest = [kafka.ingest_id] if load_sources(settings) else []
+    for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id, *ingest):
+        producer = TransactionalProducer(f"{app_id}-check", Clients(client_options(kafka)), engine_options(settings))
+        try:
+            await producer.open(seconds)
+        except TransactionalIdAuthorizationFailed:
+            problem = (
+                f"transactional ids with the prefix {app_id}- are not permitted: the user needs Describe and Write"
+            )
+            raise CheckFailed(problem=problem) from None
+        except TimeoutError:
+            raise CheckFailed(problem=f"no transactional producer could be opened in {seconds:g} s") from None
+        finally:
+            await producer.close()
+    return "transactions are permitted"
 
 
 async def check_llm(settings: Settings) -> str:

@@ -202,12 +202,13 @@ class DeadLetterQueue:
                         sent.append(await producer.send(found.topic, b"", partition=found.partition, headers=headers))
                     await asyncio.gather(*sent)
             except (KafkaError, IllegalOperation) as error:
-                why = reason_of(error, await asyncio.gather(*sent, return_exceptions=True))
+                # aiokafka may only refuse to send more; the cause is then in what was sent
+                results = await asyncio.gather(*sent, return_exceptions=True)
+                causes = [result for result in results if isinstance(result, KafkaError)]
+                why = causes[0] if causes and isinstance(error, IllegalOperation) else error
                 if is_overtaken(why):
                     raise ReplayOverlaps(topic=dead_letters[0].topic) from None
-                if why is error:
-                    raise
-                raise why from None
+                raise why from why.__cause__
             finally:
                 await asyncio.gather(*sent, return_exceptions=True)
 
@@ -245,17 +246,6 @@ def not_replayable(found: DeadLetter) -> str | None:
     if found.stage == ARCHIVE:  # the segmenter has the message
         return "from the archiver only"
     return "truncated because of their size" if found.truncated else None
-
-
-def reason_of(error: Exception, sent: Sequence[object]) -> Exception:
-    """Return why a transaction ended. If aiokafka only refuses to send more, the cause is in what was sent.
-
-    `error` is the transaction's error, and `sent` are the results of what was sent in it.
-    """
-    if not isinstance(error, IllegalOperation):
-        return error
-    found: list[Exception] = [result for result in sent if isinstance(result, KafkaError)]
-    return found[0] if found else error
 
 
 def is_overtaken(error: Exception) -> bool:

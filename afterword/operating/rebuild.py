@@ -34,7 +34,7 @@ from afterword.streams.segmenter.state import (
     scope_key,
 )
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes, living
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, all_episodes, living
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -283,7 +283,12 @@ async def index_episodes(
             indexed = await index.revisions(list(wanted))
             wanted = {name: s for name, s in wanted.items() if indexed.get(name, 0) < s.summary.revision}
         for stored in wanted.values():
-            done.incomplete += not await _write(stored, messages, index, embedder)
+            summary = stored.summary
+            keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
+            found = await messages.get_many(keys)
+            texts = {archived.message.id: archived.message.content for archived in found.values()}
+            await index.put(stored, texts, await embed_messages(embedder, texts) if embedder else None)
+            done.incomplete += len(found) < len(set(keys))
         # those deleted since they were read, which a new index could not know
         for name, now in (await episodes.lookup(list(wanted))).items():
             if isinstance(now, DeletedEpisode):
@@ -293,18 +298,6 @@ async def index_episodes(
         done.written += len(wanted)
         progress(done)
     return done
-
-
-async def _write(
-    stored: StoredEpisode, messages: MessageArchive, index: EpisodeIndex, embedder: Embedder | None
-) -> bool:
-    """Index an episode, and return whether all of its messages are archived."""
-    summary = stored.summary
-    keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
-    found = await messages.get_many(keys)
-    texts = {archived.message.id: archived.message.content for archived in found.values()}
-    await index.put(stored, texts, await embed_messages(embedder, texts) if embedder else None)
-    return len(found) == len(set(keys))
 
 
 async def rebuild_index(settings: Settings, progress: Callable[[IndexCounts], None], everything: bool) -> IndexCounts:

@@ -61,7 +61,7 @@ every deletion."""
 UNBOUNDED = (-1, 2**63 - 1)
 """Kafka's values for "no limit"."""
 
-Status = Literal["created", "ok", "different", "missing", "failed"]
+Status = Literal["created", "ok", "different", "missing"]
 
 
 @dataclass(frozen=True)
@@ -177,11 +177,9 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         existing, refused = await _create_missing(admin, before, _wanted(settings, before), seconds)
         reports = await _compare_all(admin, settings, existing)
     return [
-        replace(report, status="failed", detail=refused[report.name])
-        if report.name in refused
-        else replace(report, status="created")
+        replace(report, status="created")
         if report.status == "ok" and report.name not in before
-        else report
+        else replace(report, detail=refused.get(report.name, report.detail))
         for report in reports
     ]
 

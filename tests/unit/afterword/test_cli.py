@@ -83,7 +83,7 @@ def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
     assert "secret" not in out
     code, out, _ = run("check", "--json", **environment)
     assert code == 1
-    assert [found["ok"] for found in json.loads(out)] == [*[False] * 3, *[True] * 6]
+    assert [found["result"] for found in json.loads(out)] == [*["FAIL"] * 3, *["OK"] * 6]
 
 
 def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Path):

@@ -14,7 +14,7 @@ from aiokafka.errors import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.dlq import RESOLUTION_PREFIX, Filters, is_overtaken, reason_of, resolution, resolved_offset
+from afterword.operating.dlq import RESOLUTION_PREFIX, Filters, is_overtaken, resolution, resolved_offset
 from afterword.schemas.dead_letters import (
     DEAD_LETTER_PREFIX,
     MAX_BYTES,
@@ -151,10 +151,6 @@ def test_a_replay_that_another_one_has_overtaken_is_told_apart_from_a_broker_tha
     assert is_overtaken(unexpected(InvalidTxnState()))
     assert is_overtaken(unexpected(UnknownError()))
     assert not is_overtaken(unexpected(NodeNotReadyError()))
-    refused, away = IllegalOperation("not in transaction"), NodeNotReadyError()
-    assert is_overtaken(reason_of(refused, ["sent", ProducerFenced()]))
-    assert is_overtaken(reason_of(refused, ["sent"]))
-    assert not is_overtaken(reason_of(refused, ["sent", away]))
-    assert reason_of(away, [ProducerFenced()]) is away
+    assert is_overtaken(IllegalOperation("not in transaction"))
     with pytest.raises(BrokerUnavailable, match=r"batch delivery \(NodeNotReadyError\)"), broker_errors("b:9092"):
         raise unexpected(NodeNotReadyError())
