@@ -33,7 +33,6 @@ class MongoServer(Server):
     """Server on a port that stays the same, with its data in `directory`; acknowledged writes survive SIGKILL."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__()
         self.port = free_ports(1)[0]
         self._directory = directory
 

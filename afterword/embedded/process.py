@@ -150,22 +150,15 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 class Server(ABC):
     """A process that can be started repeatedly, always with the same port and data."""
 
-    def __init__(self) -> None:
-        self._process: Process | None = None
+    process: Process
+    """The latest process, after the first start."""
 
     @abstractmethod
     def _launch(self) -> Process: ...
 
     @property
-    def process(self) -> Process:
-        """The latest process. Raises: RuntimeError before the first start."""
-        if self._process is None:
-            raise RuntimeError(f"{type(self).__name__} was never started")
-        return self._process
-
-    @property
     def running(self) -> bool:
-        return self._process is not None and self._process.running
+        return hasattr(self, "process") and self.process.running
 
     def start(self) -> None:
         """Start the server unless it is running, without waiting for an answer.
@@ -174,12 +167,12 @@ class Server(ABC):
         """
         if not self.running:
             self.stop()  # reaps a process that died by itself
-            self._process = self._launch()
+            self.process = self._launch()
 
     def stop(self) -> None:
         """Stop the server gracefully; blocks."""
-        if self._process is not None:
-            self._process.stop()
+        if hasattr(self, "process"):
+            self.process.stop()
 
 
 class NotReady(Exception):

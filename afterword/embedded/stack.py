@@ -74,7 +74,6 @@ class Broker(Server):
 
         With `record`, it may record its classes for later starts. `properties` replace or extend our own.
         """
-        super().__init__()
         self.java = java
         self.directory = directory
         self.cluster_id = new_id()
@@ -106,8 +105,8 @@ class Broker(Server):
 
     def stop(self) -> None:
         """Stop gracefully; blocks. The broker that records its classes takes a few seconds more."""
-        if self._process is not None:
-            self._process.stop(RECORDING_SECONDS)
+        if hasattr(self, "process"):
+            self.process.stop(RECORDING_SECONDS)
             self.java.keep_recording()
 
     def _launch(self) -> Process:

@@ -28,7 +28,6 @@ class Llama(Server):
     """llama.cpp's server, always on the same port."""
 
     def __init__(self, python: str, log: Path) -> None:
-        super().__init__()
         [self.port] = free_ports(1)
         given = (self.port, os.environ.get(THREADS_VARIABLE, "1"), SLOTS, CONTEXT_TOKENS, LONGEST_SECONDS)
         self._command = [python, str(SERVER), *map(str, given)]
