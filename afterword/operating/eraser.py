@@ -374,7 +374,7 @@ class ErasureRunner:
             detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""
             log.warning("erasure_postponed", error_type=problem, **about)
             try:
-                await self.erasures.report(replace(erasure, problem=problem, detail=detail))
+                await self.erasures.report(replace(erasure, stage=None, problem=problem, detail=detail))
             except StoreUnavailable as unavailable:
                 log.warning("erasure_not_reported", stage="serve", error_type=unavailable.error_type)
             await asyncio.sleep(RETRY_SECONDS)
@@ -387,7 +387,7 @@ class ErasureRunner:
         person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
 
         async def report(stage: str, left: int) -> None:
-            await self.erasures.report(replace(erasure, stage=stage, left=left))
+            await self.erasures.report(replace(erasure, stage=stage, left=left, problem=None, detail=""))
 
         async with self.open_eraser() as eraser:
             await eraser.erase(*person, asked_by=erasure.asked_by, timeout_seconds=ATTEMPT_SECONDS, progress=report)

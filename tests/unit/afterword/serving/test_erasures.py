@@ -119,6 +119,18 @@ async def test_a_server_takes_up_what_was_under_way_when_another_one_ended() -> 
         assert done["receipt"]["receipt_id"] == erasure["erasure_id"]
 
 
+async def test_what_was_taken_up_and_has_failed_is_waiting() -> None:
+    async with serving() as served:
+        served.eraser.go.clear()
+        async with running(served.erasures):
+            erasure = await asked(served, **ANN)
+            await until(served, erasure, state="running")
+        served.eraser.errors = [NotErased(seconds=300.0, left=2, what="records")]
+        async with running(ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)):
+            found = await until(served, erasure, state="waiting")
+        assert (found["progress"], found["problem"]["error_type"]) == (None, "not_erased")
+
+
 async def test_an_erasure_that_another_server_has_ended_is_not_begun_again() -> None:
     async with serving() as served:
         erasure = await asked(served, **ANN)
