@@ -44,8 +44,6 @@ UNREPLICATED: Properties = {
     "transaction.state.log.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
-    "share.coordinator.state.topic.replication.factor": 1,
-    "share.coordinator.state.topic.min.isr": 1,
 }
 
 

@@ -195,8 +195,7 @@ class Evidence:
         self._added: dict[str, list[tuple[Any, ...]]] = {}
         """Rows of each table that are not inserted yet."""
         database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive"):
-            database.execute(f"PRAGMA {pragma}")
+        database.execute("PRAGMA journal_mode = off")
         database.create_function("named", 3, _named, deterministic=True)
         self.run_all("BEGIN;\n" + TABLES)  # a single transaction, because each one would write out its changes
 

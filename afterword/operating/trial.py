@@ -22,7 +22,7 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_e
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.conversations import Conversations, Scope
-from afterword.streams.summarizer.current import Current, current, of_stored
+from afterword.streams.summarizer.current import current, of_stored
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import assess
 from afterword.streams.summarizer.summarizer import (
@@ -120,16 +120,6 @@ async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
     return [found[name] for name in chosen if name in found]
 
 
-async def as_archived(messages: MessageArchive, stored: StoredEpisode) -> Current | None:
-    """Return the episode's messages as they are now, or None if they are no longer in the archive."""
-    about = stored.summary
-    ids = (*stored.core_ids, *stored.overlap_ids)
-    keys = {message_key(about.conversation_id, i, about.tenant_id): i for i in ids}
-    states = {keys[key]: state for key, state in (await messages.states(list(keys))).items()}
-    read = current(stored.core_ids, stored.overlap_ids, {}, states)
-    return read if read.core and not read.expired else None
-
-
 async def summarize_again(
     settings: Settings,
     episodes: EpisodeStore,
@@ -178,14 +168,18 @@ async def summarize_again(
 
     async def add(stored: StoredEpisode) -> None:
         async with slots:
-            if (read := await as_archived(messages, stored)) is None:
+            about, ids = stored.summary, (*stored.core_ids, *stored.overlap_ids)
+            keys = {message_key(about.conversation_id, one, about.tenant_id): one for one in ids}
+            states = {keys[key]: state for key, state in (await messages.states(list(keys))).items()}
+            read = current(stored.core_ids, stored.overlap_ids, {}, states)
+            if read.expired or not read.core:
                 return
-            history = await conversations.history(Scope.of(stored.summary), stored.ordinal)
+            history = await conversations.history(Scope.of(about), stored.ordinal)
             request = history.request(of_stored(stored, read), wants_rolling=False)
             names = ("title", "short_summary", "long_summary", "quality", "model", "usage", "prompt_version")
-            same = {name: getattr(stored.summary, name) for name in names}
+            same = {name: getattr(about, name) for name in names}
             before = await judged(request, Summary(**same))
-            trials.append(Trial(stored.summary.episode_id, before, await candidate(request)))
+            trials.append(Trial(about.episode_id, before, await candidate(request)))
             progress(len(trials))
 
     await gather_or_cancel(*(add(stored) for stored in chosen))
