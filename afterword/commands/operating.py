@@ -244,8 +244,8 @@ def redo(
 ) -> None:
     """Have the LLM rewrite summaries that were made with another prompt or model.
 
-    Marks them as due, for the summarizers to redo from the archived messages within their budgets; run this with their
-    settings. Use --dry-run to see how many are left.
+    The command marks them as due and ends. The summarizers redo them from the archived messages, within their budgets;
+    run this with their settings. --dry-run shows how many are left.
     """
     from afterword.operating.redo import redo as run
 
@@ -253,7 +253,8 @@ def redo(
     found = asyncio.run(run(settings, since, conversation, 0))
     if found.summaries and not dry_run:
         if not yes:
-            typer.confirm(f"{_redo_line(found)}. Let the LLM redo them?", err=True, abort=True)
+            which = "them" if limit is None else f"up to {limit:,}"
+            typer.confirm(f"{_redo_line(found)}. Let the LLM redo {which}?", err=True, abort=True)
         found = asyncio.run(run(settings, since, conversation, limit))
     if as_json:
         made_by = [{**maker._asdict(), "summaries": number} for maker, number in found.by_maker.items()]

@@ -100,7 +100,7 @@ class Erasures:
     async def begin(self, erasure: Erasure) -> Erasure:
         """Store the erasure unless one for the same person is under way; return the one under way.
 
-        If both of two requests at the same time are stored, each is carried out.
+        Two requests at the same time may both be stored; then both are carried out.
         """
         for known in await self.under_way():
             if all(getattr(known, name) == getattr(erasure, name) for name in PERSON):
