@@ -153,12 +153,16 @@ def export(user: RequiredUser, tenant: Tenant = None, no_tenant: NoTenant = Fals
 
     --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others.
     """
-    from afterword.operating.copying import export as lines_of
+    from afterword.operating.copying import export_lines
+    from afterword.streams.stores.opening import open_stores
 
     whose = user, tenant_of(tenant, no_tenant)
 
     async def run() -> None:
-        async with aclosing(lines_of(start_command(), *whose)) as lines:
+        async with (
+            open_stores(start_command()) as stores,
+            aclosing(export_lines(stores.episodes, stores.messages, *whose)) as lines,
+        ):
             async for line in lines:
                 print_json(line)
 

@@ -139,13 +139,3 @@ async def _episode_lines(episodes: EpisodeQueries, conversation: str, person: Pe
                     "last_ordinal": row.last_ordinal,
                     "updated_at": rfc3339(row.updated_at),
                 }
-
-
-async def export(settings: Settings, user_id: str, tenant_id: str | None) -> AsyncGenerator[ExportLine, None]:
-    """Yield the lines of an export. Raises: StoreUnavailable, ConfigurationError."""
-    async with (
-        open_stores(settings) as stores,
-        aclosing(export_lines(stores.episodes, stores.messages, user_id, tenant_id)) as lines,
-    ):
-        async for line in lines:
-            yield line
