@@ -159,14 +159,14 @@ def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[st
 
 
 def _report(found: "dict[str, DeadLetterCounts]", done: str) -> None:
-    if not any(counts.found for counts in found.values()):
+    if not any(counts.by_type for counts in found.values()):
         typer.echo(NONE, err=True)
     for name, counts in found.items():
-        if not counts.found:
+        if not counts.by_type:
             continue
         types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
         skipped = "".join(f"; {number:,} {reason}, skipped" for reason, number in counts.skipped.items())
-        typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{skipped}")
+        typer.echo(f"{name}: {counts.resolved:,} {done} ({types}){skipped}")
 
 
 def _cells(found: "DeadLetter") -> tuple[str, ...]:

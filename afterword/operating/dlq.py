@@ -91,7 +91,6 @@ class NoSuchDeadLetter(AfterwordError):
 class DeadLetterCounts:
     """Counts of unresolved dead letters that match the filters."""
 
-    found: int = 0
     resolved: int = 0
     by_type: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -230,7 +229,6 @@ class DeadLetterQueue:
 
 def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
     """Count a dead letter, and return whether it can be resolved."""
-    counts.found += 1
     counts.by_type[found.error_type] += 1
     if action == "replayed" and (reason := not_replayable(found)):
         counts.skipped[reason] += 1

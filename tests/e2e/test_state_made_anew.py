@@ -89,7 +89,9 @@ async def letters(settings: Settings, error_type: str | None = None) -> int:
         topics = [
             settings.kafka.dead_letters(t) for t in (settings.kafka.messages_topic, settings.kafka.episodes_topic)
         ]
-        return sum([(await queue.count(topic, Filters(error_type=error_type), "replayed")).found for topic in topics])
+        return sum(
+            [(await queue.count(topic, Filters(error_type=error_type), "replayed")).by_type.total() for topic in topics]
+        )
 
 
 async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(deployment: Deployment) -> None:

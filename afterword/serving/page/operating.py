@@ -125,7 +125,7 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
             few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
             found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
             counted.clear()
-            counted[now] = sum(counts.found for counts in found) if few else None
+            counted[now] = sum(counts.resolved for counts in found) if few else None
         return {
             "segmenter": await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
             "archiver": await reading.left(kafka.archiver_id, kafka.messages_topic, messages),

@@ -82,9 +82,9 @@ async def world(make_settings: MakeSettings) -> AsyncIterator[World]:
 async def test_a_dead_letter_is_replayed_once_with_its_own_key_bytes_headers_and_partition(world: World) -> None:
     await world.add(0, 1)
     counts = await world.queue.resolve(world.topic, Filters(), "replayed")
-    assert (counts.found, counts.resolved) == (2, 2)
+    assert (counts.by_type.total(), counts.resolved) == (2, 2)
     again = await world.queue.resolve(world.topic, Filters(), "replayed")
-    assert again.found == 0
+    assert again.by_type.total() == 0
     sent = sorted(await world.sent_again(), key=lambda record: record.partition)
     assert [(r.partition, r.key, r.value) for r in sent] == [(0, b"c0", b"\xff{0"), (1, b"c1", b"\xff{1")]
     assert [list(r.headers) for r in sent] == [[("trace", b"0")], [("trace", b"1")]]
@@ -103,7 +103,7 @@ async def test_what_is_discarded_is_sent_nowhere_and_listed_no_more(world: World
 async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(world: World) -> None:
     await world.producer.send_and_wait(world.topic, b"hello", key=b"k")
     counts = await world.queue.resolve(world.topic, Filters(), "replayed")
-    assert (counts.found, counts.resolved, counts.skipped.total()) == (1, 0, 1)
+    assert (counts.by_type.total(), counts.resolved, counts.skipped.total()) == (1, 0, 1)
     assert (await world.queue.resolve(world.topic, Filters(), "discarded")).resolved == 1
     assert await world.open() == []
 
