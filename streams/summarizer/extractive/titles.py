@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
 from afterword.streams.summarizer.summary import TITLE_CHARACTERS
@@ -19,7 +18,8 @@ _FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
 """Its full stop ends no clause."""
 _LABEL = re.compile(r"\A(?:(?:Question|Q|User|Human): |[A-Z]\w*(?: [A-Z]\w*)?: (?=I\b))")
 """Who speaks, in a transcript, or what a message is: "Anna Lee: I …", "Question: …". "Docker: …" names the topic."""
-_GREETED = re.compile(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*")
+_GREETED = re.compile(rf"\A(?i:{GREETING.pattern})[^\w¿¡]*(?:[A-ZÀ-Þ][\w'’-]+\.?(?: [A-ZÀ-Þ][\w'’-]+){{0,2}}, )?")
+"""A greeting, and the name of who is greeted."""
 _OWN_NAME = re.compile(
     rf"\A(?:[A-ZÀ-Þ]\w+, )?(?i:{pattern('titles', 'own_name')}) [A-ZÀ-Þ][\w'’-]+(?: [A-ZÀ-Þ][\w'’-]+){{0,2}}"
     r"(?:\W*\Z|[,.] ?(?:(?:and|und|et|y|e|en) )?| (?:and|und|et|y|e|en) )"
@@ -95,8 +95,8 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
                 run = run[: linked[-1]] if linked else []
                 while run and run[-1][0].lower() in _VAGUE:
                     run.pop()
-            another = [n for n, pair in enumerate(pairwise(run)) if pair[0][0] == "and" and pair[1][0] in determiners]
-            yield run[: another[-1]] if another else run  # "… and the bank says": a clause of its own
+            ends = [number for number, other in enumerate(run) if language == "en" and other[0] == "and"]
+            yield run[: ends[-1]] if ends else run  # "… and the bank says": a clause of its own
             run = []
         else:
             run.append(word)
@@ -113,10 +113,9 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
         return False
     is_name = language == "en" and bool(before) and word.istitle() and len(word) > 1  # "9 May", inside a sentence
     if (
-        (stem(small, language) is None and not is_name)
+        (stem(small.removesuffix("'s"), language) is None and not is_name)
         or small in FILLERS
         or (language != "en" and small in _VERBS_ELSEWHERE)
-        or small.endswith(("it's", "that's", "what's", "let's", "there's"))
     ):
         return True
     is_linked = before in _LINKS["en"] and before not in ("and", "or")  # "between mean and median": no verb follows

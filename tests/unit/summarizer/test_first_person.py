@@ -20,6 +20,7 @@ from tests.samples import an_episode_message
         ("i work for a bank.", "identity", "employer"),
         ("My phone number is 555-0101.", "identity", "phone"),
         ("Remember that I'm allergic to nuts.", "constraint", None),
+        ("oh before I forget: I'm allergic to penicillin, please remember that", "constraint", None),
         ("i don't eat pork", "constraint", None),
         ("My favourite colour is blue.", "preference", "favourite_colour"),
         ("My sister Anna lives in Rome.", "relation", None),
