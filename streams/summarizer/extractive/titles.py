@@ -37,7 +37,6 @@ _VERBS_ELSEWHERE = word_set("titles", "verbs_elsewhere")
 _BEFORE_VERBS = word_set("titles", "before_verbs")
 _VAGUE = word_set("titles", "vague")
 NONE = frozenset[str]()
-_AMOUNT = re.compile(r"\b\d\S*")
 _ADVERB = re.compile(r"(?!fami|supp|rep|assemb|anoma|butterf)[a-z]{3,40}ly")
 
 
@@ -55,9 +54,7 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
                 parts = [clause for part in parts for clause in _CLAUSE_END.split(part)]
             phrases = next(filter(None, (_phrases(part, language) for part in parts)), None)
             if phrases and len(words(sentence)) > 1:
-                enough = [phrase for phrase in phrases if not _WORD.fullmatch(_AMOUNT.sub("", phrase).strip())]
-                if len(sentence) > TITLE_CHARACTERS:
-                    enough += [phrase for phrase in phrases if not _WORD.fullmatch(phrase)]
+                enough = [phrase for phrase in phrases if not _WORD.fullmatch(phrase)]
                 title = cut_at_word([*enough, sentence][0], TITLE_CHARACTERS)
                 return title[:1].upper() + title[1:]
     return ""

@@ -56,7 +56,8 @@ def title(*said: str) -> str:
         ),
         ("We need to order the team shirts by end of week.", "Team shirts"),
         ("Hi, this is Ben Carver, my Skoda Octavia is with you for the MOT.", "Skoda Octavia"),
-        ("The bedroom is 4.2 by 3.6 m, ceiling 2.5.", "The bedroom is 4.2 by 3.6 m, ceiling 2.5"),
+        ("Where is my order 5520?", "Order 5520"),
+        ("Can I use my US passport as proof?", "US passport"),
         (
             "I completely forgot our anniversary last year so this time I want to do it properly.",
             "I completely forgot our anniversary last year so this time…",
