@@ -75,7 +75,6 @@ class RankedExchanges:
     def __init__(self, exchanges: Sequence[Exchange], terms: Terms) -> None:
         self.exchanges = exchanges
         self.terms = [frozenset(terms(" ".join(s.text for s in exchange))) for exchange in exchanges]
-        self.sentences = [frozenset(exchange) for exchange in exchanges]
         weights = [weight(*each) for each in zip(exchanges, self.terms, strict=True)]
         ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
         self.ranked = [at for at in ranked if weights[at] or len(self.terms[at]) > 1] or ranked
@@ -96,13 +95,11 @@ class RankedExchanges:
         return self._quoted(chosen)
 
     def _repeats(self, at: int, other: int) -> bool:
-        """Return whether two exchanges contain the same sentences elsewhere, or one nearly all words of the other.
+        """Return whether an exchange has nearly no words that another one lacks.
 
         A choice has the words of the offer, but does not repeat it.
         """
         if has_choice(self.exchanges[at]) and not has_choice(self.exchanges[other]):
-            return False
-        if not self.sentences[at].isdisjoint(self.sentences[other]):
             return False
         return len(self.terms[at] & self.terms[other]) > REPETITION * len(self.terms[at])
 
