@@ -84,7 +84,7 @@ app.command("import")(writing.import_history)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with 0 for success, 1 for a failure or a finding, or 2 for an invalid setting or argument.
 
-    `audit` also exits with 2 if its wait ran out and it cannot tell yet.
+    `audit` also exits with 2 if its wait timed out before it could tell.
     """
     try:
         app(args=arguments, prog_name="afterword")  # so that `python -m afterword` shows the same name

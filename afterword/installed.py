@@ -57,7 +57,7 @@ class ExtraMissing(AfterwordError, ImportError):
 
 @contextmanager
 def extra_required(extra: str, what: str) -> Iterator[None]:
-    """Translate the failed import of a module that an extra installs. Raises: ExtraMissing."""
+    """Replace the error of a failed import by one that names the extra to install. Raises: ExtraMissing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 ENGINE = "distributions/engine"
-"""Our distribution that the locks leave out, because it is installed from its folder; they have what it requires."""
+"""Our distribution that is installed from its folder, so the locks have only its requirements."""
 EXTRA_LOCKS = {
     "requirements.lock": "test",
     "requirements-image.lock": "serve",

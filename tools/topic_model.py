@@ -291,7 +291,7 @@ BASELINES: Mapping[str, Callable[[Dialogue], list[bool]]] = {
 
 
 def all_scores() -> Iterator[tuple[str, Scores]]:
-    """Yield the scores of models trained on other dialogues than the scored ones, and those of BASELINES."""
+    """Yield the scores of models on dialogues that they were not trained on, and the scores of BASELINES."""
     tasks, chats, unseen = corpora()
     all_chats = chats + unseen
     of_tasks, of_chats, of_both = (train(each).weights() for each in ([tasks], [all_chats], [tasks, chats]))

@@ -6,7 +6,7 @@ import sys
 
 from faust_eos.options import COLLECTED_AT
 
-gc.set_threshold(*COLLECTED_AT)  # hardly any of the objects that imports make is garbage
+gc.set_threshold(*COLLECTED_AT)  # imports create hardly any garbage, so collecting it would only take time
 # pydantic would read the metadata of all installed distributions to find plugins
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 

@@ -165,7 +165,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
     """Report every message that is lost, duplicated, out of order or not yet summarized.
 
     Reads all topics and stores, and can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting;
-    exit 2 if --wait timed out, with what was left.
+    exit 2 if --wait timed out, and name what was left.
     """
     from afterword.operating.audit import run
 

@@ -117,7 +117,7 @@ def verify(
     no_tenant: NoTenant = False,
     as_json: Json = False,
 ) -> None:
-    """Search stores and topics again for what a receipt says is gone. Exit 1 if anything is left past its date.
+    """Search stores and topics again for what a receipt says is gone. Exit 1 if anything is left that should be gone.
 
     The receipt does not name the user, so give --user and either --tenant or --no-tenant again.
     """

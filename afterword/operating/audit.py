@@ -502,11 +502,11 @@ class Report:
     findings: dict[str, Finding] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     missing: dict[str, int] = field(default_factory=dict)
-    """The number of records that each worker had not finished when the wait timed out; none if it had."""
+    """The number of records that each unfinished worker had left when the wait timed out."""
 
     @property
     def clean(self) -> bool:
-        """Whether there are no findings and nothing that was waited for is missing."""
+        """Whether there are no findings and every worker finished in time."""
         return not self.findings and not self.missing
 
     def as_dict(self) -> dict[str, Any]:
@@ -658,7 +658,8 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
 def _where_found(evidence: Evidence, events: Iterable[Event], everyones: str) -> Iterator[tuple[Event, str]]:
     """Yield messages, each with a scope in which it is found.
 
-    These are used where agents are unknown that were active before the oldest record or before a long silence.
+    The scopes replace those of agents that are unknown because they were active before the oldest record or before a
+    long silence.
     """
     scopes = """
         SELECT scope FROM appearance WHERE message = :message
@@ -688,7 +689,7 @@ def _by_agent(
         elif event.agent is None and not active:
             waiting.append(event)
         else:
-            if not active:  # what waited goes to this agent, unless its episode was closed before
+            if not active:  # earlier messages go to this agent, unless they are in a closed episode
                 for waited in waiting:
                     is_nobodys = evidence.value(stays_nobodys, id=waited.id, everyones=everyones)
                     yield waited, everyones if is_nobodys else scope_name(conversation, event.agent)

@@ -94,7 +94,7 @@ class DeadLetterCounts:
     resolved: int = 0
     by_type: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
-    """Those that can be discarded, but not replayed, by the reason."""
+    """Dead letters that can be discarded but not replayed, by the reason."""
 
 
 def queue_topics(kafka: Kafka) -> list[str]:

@@ -338,7 +338,7 @@ async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress
 async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> dict[str, int]:
     """Wait until the workers have finished what is on their topics.
 
-    Returns how many records those that have not have left after `seconds`. Raises: TopicStalled.
+    Returns the number of records that each unfinished worker has left after `seconds`. Raises: TopicStalled.
     """
     deadline, inputs = time.monotonic() + seconds, inputs_of(kafka)
     for role in (*inputs, "summarizer"):  # again, because timers have closed more episodes meanwhile

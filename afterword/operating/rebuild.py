@@ -94,7 +94,7 @@ class ResumePoints:
     partitions: dict[str, set[int]] = field(default_factory=dict)
     """The known partitions of each conversation."""
     _found: dict[str, Position] = field(default_factory=dict)
-    """Positions of the messages that they end with: at the episode's offset, or else that of the first record."""
+    """Position of each last message: at the offset that its episode names, or else of the first record that has it."""
 
     def take_episode(self, record: ConsumerRecord) -> None:
         """Add a record of `episode.closed`. Invalid ones are ignored."""
@@ -289,7 +289,7 @@ async def index_episodes(
             texts = {archived.message.id: archived.message.content for archived in found.values()}
             await index.put(stored, texts, await embed_messages(embedder, texts) if embedder else None)
             done.incomplete += len(found) < len(set(keys))
-        # those deleted since they were read, which a new index could not know
+        # a new index has no record of episodes that were deleted since they were read
         for name, now in (await episodes.lookup(list(wanted))).items():
             if isinstance(now, DeletedEpisode):
                 await index.remove(name, now.deletion.revision)

@@ -1,4 +1,4 @@
-"""The receipt of an erasure: what was deleted, and when each topic will have lost it too.
+"""The receipt of an erasure: what was deleted, and by when Kafka removes it from each topic.
 
 `verify` checks a receipt at any later time. The stores must have nothing of the person, and topics keep their records
 until their dates. Whatever came after the receipt does not count.
@@ -64,7 +64,7 @@ class Frozen(BaseModel):
 
 
 class TopicDate(Frozen):
-    """The date by which a topic has lost the person's data that it held at the time of the receipt."""
+    """The date by which Kafka has removed the person's data that a topic held at the time of the receipt."""
 
     topic: str
     gone_by: Time | Never

@@ -18,7 +18,7 @@ from afterword.streams.summarizer.timers import made_by
 
 @dataclass
 class RedoCounts:
-    """Stored summaries that were made with another prompt or model than today's."""
+    """Stored summaries that were made with another prompt or model than the current one."""
 
     summaries: int = 0
     waiting: int = 0

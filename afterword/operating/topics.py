@@ -38,7 +38,7 @@ LARGE_RECORD_BYTES = 2 * 1024 * 1024
 default limit of 1 MiB."""
 
 SMALLEST_MESSAGES_BYTES = MAX_INPUT_BYTES + 64 * 1024
-"""Room for the largest accepted message, with its headers and its batch's."""
+"""Room for the largest accepted message, with its own headers and those of its batch."""
 LARGEST_MESSAGES_BYTES = LARGE_RECORD_BYTES
 """Workers hold whole batches of this size. Of larger records, a dead letter keeps only the beginning."""
 

@@ -36,7 +36,7 @@ SHORTEST_MESSAGE_TOKENS = 16
 MOST_CHARACTERS = 100_000
 """Sentences are selected from at most this many characters, taken from the beginning of each row."""
 CHARACTERS_A_TOKEN = 8
-"""More than texts usually have. It gives the first guess at a cut, which then shrinks until it fits."""
+"""An upper estimate for most texts. It gives the first guess at where to cut; the text then shrinks until it fits."""
 MOST_BEHIND = 20
 """At most this many of the last episodes are shown by their own summaries because no row has them yet."""
 
@@ -50,7 +50,7 @@ _NEXT_SPEAKER = re.compile(f" (?=(?:User|Assistant|Tool|System){NAMED})")
 class Anyone(Enum):
     """A marker for "do not compare owners".
 
-    None would not do, because a request without a user may have left it behind.
+    It is not None, because a caller that lacks a user might pass that by mistake.
     """
 
     ANYONE = "anyone"
@@ -216,9 +216,9 @@ async def read_context(
 ) -> Context:
     """Read the context of a conversation or of an agent's part of it.
 
-    `conversation` is its first message if nothing is summarized yet. `selection` selects all its messages. It takes a
-    handful of calls. The number of messages loaded is limited by `max_tokens` and MOST_MESSAGES, however long the
-    conversation is. Raises: StoreUnavailable.
+    `conversation` is its first message if nothing is summarized yet. `selection` selects all its messages.
+    It makes a handful of queries. However long the conversation is, `max_tokens` and MOST_MESSAGES limit the number of
+    messages loaded. Raises: StoreUnavailable.
     """
     known = conversation if isinstance(conversation, Conversation) else None
     uncovered = replace(selection, unsummarised=known is not None)
@@ -375,7 +375,7 @@ def _tokens(messages: Iterable[MessageCreated]) -> int:
 
 
 def _shortened(group: Sequence[MessageCreated], max_tokens: int) -> ContextWindow:
-    """Cut the group's longest messages to the same length. Empty if that would leave too little of them."""
+    """Cut the group's longest messages to the same length. Returns an empty window if too little would be left."""
     sizes = [_cost([message]) for message in group]
     level = water_level(sizes, max_tokens)
     if level < SHORTEST_MESSAGE_TOKENS:

@@ -64,7 +64,7 @@ PAGE_SIZE, MOST_PAGE_SIZE = 50, 200
 PAGE_EPISODES, MOST_PAGE_EPISODES = 20, 1000
 NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
 FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
-"""How many offsets ahead the messages after another one are searched for; None means to the end."""
+"""How many offsets after a message the next messages are searched for; None means to the end."""
 SEARCH = "search_memory"
 """Name of the operation in OpenTelemetry's GenAI conventions."""
 

@@ -43,7 +43,7 @@ a cosine."""
 
 ALIKE, NEAR = 0.4, 0.5
 """Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but
-not all. This is looked for among episodes with at least NEAR of the best score."""
+not all. Such repeats are looked for among episodes with at least NEAR of the best score."""
 
 Numbers = NDArray[np.intp]
 Scores = NDArray[np.float64]
@@ -104,7 +104,7 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     scores = (EPISODE_WEIGHT * episodes + best_passages + best_pieces + best_cosines) / weights
     if vector is not None:
         by_chance = CHANCE * np.log(max(len(similar) / FEW, 1))
-        said = coverage**2  # a few of the words say little
+        said = coverage**2  # squared, because a few words in common say little
         coverage = np.maximum(best_cosines - by_chance, (said + np.maximum(said, best_cosines)) / 2)
     message_scores = texts.by_candidate(of_messages)
     ranked = [

@@ -30,7 +30,7 @@ wait."""
 log = structlog.get_logger(__name__)
 
 Mask = Callable[[str], str]
-"""Turns a text into what the server is shown of it."""
+"""Turns a text into the form that the server may see."""
 
 
 class _Relevance(BaseModel):
@@ -82,9 +82,9 @@ class Reranking:
         self._paused_until = -inf
 
     async def order(self, query: str, documents: Sequence[Callable[[Mask], str]]) -> list[int]:
-        """Return the places of the documents, best first. Some may be missing, and all are if the server fails.
+        """Return the places of the documents, best first. Some may be missing. The list is empty if the server fails.
 
-        A failure is logged and counted. Documents are made, and masked, only if the server is asked.
+        Failures are logged and counted. Documents are built and masked only if the server is asked.
         """
         if len(documents) < 2:
             return []

@@ -105,7 +105,7 @@ class EpisodeSearch:
         return await asyncio.to_thread(_with_matches, shown, texts, words)
 
     async def _as_stored(self, query: Query, ranked: Sequence[Ranked], of_time: Collection[str]) -> list[Hit]:
-        """Return those that may be shown, in their stored revisions: the index may have an earlier one."""
+        """Return the hits that may be shown, in their stored revisions. The index may have earlier ones."""
         stored = living((await self.episodes.lookup([one.candidate.episode_id for one in ranked])).values())
         shown: list[Hit] = []
         for one in ranked:
@@ -184,14 +184,14 @@ def _of_time(asked: AskedTime, ranked: Sequence[Ranked]) -> set[str]:
 
 
 def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
-    """Add the time's share of the score. It also counts as that share of the query's coverage."""
+    """Raise the scores of episodes of the time that the query names, and the coverage by the same share."""
     share = ASKED_TIME_SHARE * (ranked.candidate.episode_id in of_time)
     score = ranked.score * (1 - ASKED_TIME_SHARE) + share
     return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
 
 
 def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Word], mask: Mask) -> str:
-    """Build what a reranker gets of an episode."""
+    """Build the text of an episode that a reranker gets."""
     shown = []
     for content in (text.content for text in said.values()):
         end = -MARGIN_CHARACTERS if len(content) >= READ_CHARACTERS else None

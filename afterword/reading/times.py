@@ -23,7 +23,7 @@ from afterword.streams.text.search_words import words_of
 TOLD_LATER = timedelta(days=2)
 """Events of a day are often mentioned up to this much later."""
 LONGEST_LEFT_OUT = 31
-"""The words of a time of up to this many days are not compared with those of messages."""
+"""The words for a time of at most this many days are not compared with the words of messages."""
 MOST_CHARACTERS = 300
 """How much of a question is searched for a time."""
 MOST_LANGUAGES = 4
@@ -55,7 +55,7 @@ class AskedTime(NamedTuple):
     """The question without the words for the time. It is the whole question if nothing else is left, or if the time is
     longer than a month, because a year may be a subject too."""
     month: frozenset[str]
-    """The month of these days as searches compare its names. Empty if they are in several months."""
+    """The names of the month of these days, as searches compare them. Empty if there are several months."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
         """Return whether an episode overlaps this time."""
@@ -255,7 +255,7 @@ class _Reader:
 
     @property
     def understood(self) -> tuple[int, int]:
-        """The number of words in dates, and of those that may join them: "May" is an abbreviation in Spanish too."""
+        """The number of words in dates, and of words that may join them, to tell which language the dates are in."""
         return sum(one.end - one.begin for one in self.dates), sum(word in self._known.plain for word in self._words)
 
     def _dates(self) -> list[_Date]:

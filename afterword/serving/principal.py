@@ -127,7 +127,7 @@ async def admit(request: Request, read_token: Callable[[], str | None], *scopes:
 async def is_still_admitted(request: Request, principal: Principal) -> bool:
     """Return whether the token of a long-running request still has this principal.
 
-    If that is unknown, assume it does.
+    While the store is unavailable, assume that it does.
     """
     try:
         return await services_of(request).authenticator.principal(request.state.read_token()) == principal
@@ -206,7 +206,7 @@ class Rates:
         """Digests of tokens that were valid when last seen, so they are not guesses."""
 
     async def authenticated(self, authenticator: Authenticator, token: str | None, address: str) -> Principal:
-        """Return a token's principal. An address may guess as often as a key may be used.
+        """Return a token's principal. An address may send as many invalid tokens as a key may send requests.
 
         Raises: Unauthenticated, TooManyRequests, StoreUnavailable.
         """

@@ -267,7 +267,7 @@ class AccessMiddleware:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                # a browser asks whether a file of the page has changed, and keeps nothing else
+                # browsers check whether the page's files have changed, and store nothing else
                 headers.setdefault("Cache-Control", "no-cache" if "etag" in headers else "no-store")
             await send(message)
 

@@ -329,7 +329,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
 
 
 def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column | None:
-    """Return the column with the highest score above 0, or of equal ones that with the shortest path."""
+    """Return the column with the highest score above 0, or among equal ones the one with the shortest path."""
     scored = [(score(one), -len(one.path), one.path, one) for one in columns]
     best = max(scored, default=None)
     return best[3] if best is not None and best[0] > 0 else None
@@ -364,7 +364,7 @@ def _as_role(column: Column) -> float:
 
 
 def _known_roles(column: Column) -> dict[str, str]:
-    """Return the roles of the values that have one. In a field like `is_bot`, they follow from its name."""
+    """Return the role that each value stands for, if any. In a field like `is_bot`, the name decides."""
     words = [word for word in name_words(column.path.rpartition(".")[2]) if word not in FLAG]
     said = WORDS_OF_ROLES.get("_".join(words))
     if said is not None and all(isinstance(one, bool) for one in column.values.values()):
@@ -396,7 +396,7 @@ def _as_conversation(column: Column) -> float:
 
 
 def _as_party(column: Column, words: Sequence[str], conversation: Column | None) -> float:
-    """Score a column as the user or the tenant; each conversation has exactly one of either."""
+    """Score a column as the user or the tenant, of which each conversation has exactly one."""
     named = column.named(words)
     return named + column.named(IDS) if named and _is_one_of_each(column, conversation) else 0
 

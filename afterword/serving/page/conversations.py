@@ -41,9 +41,9 @@ SHOWN = 12
 """Number of conversations on the first page."""
 MOST_SHOWN = 96
 RECORDS_PER_CONVERSATION = 10
-"""How many records of each partition are read for each conversation wanted."""
+"""How many records of each partition are read for each conversation to list."""
 LOOKUPS_PER_CONVERSATION = 20
-"""How many of these conversations are looked up at most for each one wanted."""
+"""At most this many conversations are looked up for each one to list."""
 LATEST_SECONDS = 2.0
 """The latest conversations are read again once they are this old."""
 AT_A_TIME = 6
@@ -132,7 +132,7 @@ async def show_recent_conversations(
         return (details, page.messages[0]) if details and page and page.messages else None
 
     found: list[tuple[ConversationDetails, MessageCreated]] = []
-    # most of them may be other people's, so the number of look-ups is limited
+    # limited, because most of these conversations may belong to other people
     for start in range(0, min(len(ids), LOOKUPS_PER_CONVERSATION * count), AT_A_TIME):
         found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
         if len(found) >= count:

@@ -95,7 +95,7 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
         async for batch in batches:
             totals.count(event for event in batch.events if event.at >= counted_from)
             events = sorted([*events, *batch.events], key=lambda event: event.at)[-SHOWN_AT_ONCE:]
-            if batch.position:  # there may be more of the past
+            if batch.position:  # earlier events may follow
                 continue
             events = await feed.still_there(events)  # some may have been deleted since they were read
             if events or part == "history":

@@ -286,7 +286,7 @@ def word_finder(query: str) -> FindWords:
     wanted = {form for word in query_words(query) for form in word.forms}
 
     def find(text: str) -> list[tuple[int, int]]:
-        # first as it was indexed, but a short text's language may have been guessed wrong
+        # a short text's language may have been detected wrongly, so the query's languages are tried too
         return list(_words_of(text, wanted, [detect(text)])) or list(_words_of(text, wanted, languages))
 
     return find
