@@ -36,7 +36,7 @@ OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that, its step is retried with backoff."""
-VECTOR_CHARACTERS = 1000
+VECTOR_CHARACTERS = 300
 """Maximum number of characters of a message that go into its vector: people say what matters first."""
 MARGIN_CHARACTERS = 4000
 """A text is redacted with this many characters beyond its limit, because half a card number is not recognized."""
