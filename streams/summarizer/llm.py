@@ -38,7 +38,7 @@ from afterword.streams.text.content import (
     name_words,
     walk,
 )
-from afterword.streams.text.fences import Messages
+from afterword.streams.text.fences import Messages, fenced_prompt
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ MOST_TOKENS = 10**9
 OPTIONAL = frozenset({"max_tokens", "max_completion_tokens", "temperature", "response_format"})
 SMALLEST_CONTEXT = 8192
 HARMLESS_TOKENS = 256
-"""Enough for the few words of an answer after a short thought."""
+"""Limit of a check's answer: enough for a few words after a short thought."""
 ANSWERS = 3
 """Maximum number of answers to a question, including the first, until one is usable."""
 
@@ -281,8 +281,8 @@ def read_ollama_reply(data: dict[str, Any]) -> Reply:
 
 
 def harmless(request: ChatRequest) -> ChatRequest:
-    """Make a question that no filter refuses, in the form of another one."""
-    return replace(request, messages=[{"role": "user", "content": "Answer with yes."}], max_tokens=HARMLESS_TOKENS)
+    """Make a question that no filter refuses, with the roles, the limit and the fields of another one."""
+    return replace(request, messages=[{**message, "content": "Answer with yes."} for message in request.messages])
 
 
 Question = Callable[[str | None], ChatRequest]
@@ -320,9 +320,10 @@ class LlmClient:
 
         `schema` is the JSON schema that the model for summaries has to follow.
         """
-        await self._chat(harmless(ChatRequest([], 0, schema)))
+        question = harmless(ChatRequest(fenced_prompt("", "", {}, {}), HARMLESS_TOKENS, schema))
+        await self._chat(question)
         if self.llm.title_model:
-            await self._chat(harmless(ChatRequest([], 0, model=self.llm.title_model)))
+            await self._chat(replace(question, schema=None, model=self.llm.title_model))
 
     async def close(self) -> None:
         if self._close:

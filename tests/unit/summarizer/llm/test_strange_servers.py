@@ -7,7 +7,7 @@ import httpx
 import orjson
 import pytest
 
-from afterword.streams.errors import AnswerInvalid, PromptRefused, ProviderUnavailable
+from afterword.streams.errors import AnswerInvalid, PromptRefused, ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm import OpenAi
@@ -151,6 +151,23 @@ async def test_a_field_that_a_server_refuses_in_any_words_is_left_out_from_then_
     assert (await summary_of(asked)).long_summary == TEXT
     assert len(server.asked) == 1
     await asked.check()
+
+
+async def test_a_limit_that_only_short_answers_keep_is_left_out() -> None:
+    limits = {"max_tokens", "max_completion_tokens"}
+    refusal = 400, {"error": {"message": "max_tokens is too large: at most 512", "param": "max_tokens"}}
+    asked, _ = provider(lambda body: refusal if any(body.get(limit, 0) > 512 for limit in limits) else good(body))
+    assert (await summary_of(asked)).long_summary == TEXT
+    assert asked.left_out == limits
+
+
+async def test_a_role_that_a_server_refuses_is_its_configuration_and_seen_by_the_check() -> None:
+    refusal = 400, {"object": "error", "message": "System role not supported"}
+    asked, _ = provider(lambda body: refusal if body["messages"][0]["role"] == "system" else good(body))
+    with pytest.raises(ProviderMisconfigured):
+        await summary_of(asked)
+    with pytest.raises(ProviderMisconfigured):
+        await asked.check()
 
 
 async def test_an_error_that_quotes_a_field_turns_it_off_only_if_harmless_questions_are_refused_too() -> None:
