@@ -49,7 +49,6 @@ from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder, embed_messages, embed_query
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.telemetry import Metrics
 from afterword.streams.text.tokens import count_tokens
 from benchmarks.data import (
     DATA,
@@ -368,7 +367,7 @@ async def measured(corpus: Corpus) -> list[dict[str, str]]:
         rows = await _rows("words", corpus, memory)
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embed))
         if (settings := load_settings()).reranker.base_url:
-            reranking = Reranking(settings.reranker, metrics=Metrics("benchmark", ""))
+            reranking = Reranking(settings.reranker)
             make = partial(memory, embed=embed, reranking=reranking)
             rows += await _rows(settings.reranker.model or "reranker", corpus, make)
             await reranking.close()

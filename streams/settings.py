@@ -721,7 +721,6 @@ class Serve(Section):
         "",
         description="addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the client",
     )
-    access_log: bool = Field(False, description="log each request with its key and route, but never its content")
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"
     )

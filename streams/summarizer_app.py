@@ -111,13 +111,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             key, headers = redo.conversation_id.encode(), redo_headers(redo)
             await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
 
-        sweep = RetentionSweep(
-            settings.retention,
-            episodes=stores.episodes,
-            messages=stores.messages,
-            metrics=metrics,
-            send=send,
-        )
+        sweep = RetentionSweep(settings.retention, episodes=stores.episodes, messages=stores.messages, send=send)
         timer = FallbackTimer(stores.episodes, summaries, send, settings.retry)
         running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
         for task in running:

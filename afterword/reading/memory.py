@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from afterword.reading.reranking import Reranking
     from afterword.reading.search import EpisodeSearch, Search
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
-    from afterword.streams.telemetry import Metrics
 
 KEEP_RECENT = 4
 MAX_TOKENS = 3500
@@ -193,16 +192,16 @@ class Memory:
         self._closing = closing
 
     @classmethod
-    def from_settings(cls, settings: Settings, metrics: "Metrics | None" = None, tracer: Tracer | None = None) -> Self:
+    def from_settings(cls, settings: Settings, tracer: Tracer | None = None) -> Self:
         """Open the stores of these settings. Each connects when it is first used.
 
-        `metrics` and `tracer` are optional. Raises: ConfigurationError, ExtraMissing.
+        Raises: ConfigurationError, ExtraMissing.
         """
         stores, embed, reranking = open_stores(settings), QueryEmbedder(settings), None
         if settings.reranker.base_url is not None:
             from afterword.reading.reranking import Reranking
 
-            reranking = Reranking(settings.reranker, settings.redaction.shown(), metrics)
+            reranking = Reranking(settings.reranker, settings.redaction.shown())
         return cls(
             stores.episodes,
             stores.messages,

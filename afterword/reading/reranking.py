@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import structlog
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
@@ -19,9 +19,6 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import MOST_RERANKED, RerankerSettings
-
-if TYPE_CHECKING:
-    from afterword.streams.telemetry import Metrics
 
 PAUSE_SECONDS = 5.0
 """A server that was unavailable, slow or misconfigured is not called again for this long, because each search would
@@ -67,7 +64,6 @@ class Reranking:
         self,
         settings: RerankerSettings,
         mask: Mask = str,
-        metrics: "Metrics | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` returns seconds from any starting point. Raises: ConfigurationError."""
@@ -77,19 +73,17 @@ class Reranking:
         self._settings = settings
         self._http = HttpClient(settings, "reranker", settings.base_url or "")
         self._mask = mask
-        self._metrics = metrics
         self._clock = clock
         self._paused_until = -inf
 
     async def order(self, query: str, documents: Sequence[Callable[[Mask], str]]) -> list[int]:
         """Return the places of the documents, best first. Some may be missing. The list is empty if the server fails.
 
-        Failures are logged and counted. Documents are built and masked only if the server is asked.
+        Failures are logged. Documents are built and masked only if the server is asked.
         """
         if len(documents) < 2:
             return []
         if self._clock() < self._paused_until:
-            self._count("paused")
             return []
         mask = self._mask
         # in a thread, because it is CPU-bound
@@ -102,11 +96,9 @@ class Reranking:
             error = found if isinstance(found, ProviderError) else late
             if isinstance(error, ProviderUnavailable | ProviderMisconfigured):
                 self._paused_until = self._clock() + PAUSE_SECONDS
-            self._count(error.error_type)
             problem = error.problem or error.error_type
             log.warning("reranking_failed", stage="recall", error_type=error.error_type, problem=problem)
             return []
-        self._count("ok")
         return order
 
     async def ask(self, query: str, texts: Sequence[str]) -> list[int]:
@@ -125,7 +117,3 @@ class Reranking:
 
     async def close(self) -> None:
         await self._http.close()
-
-    def _count(self, outcome: str) -> None:
-        if self._metrics is not None:
-            self._metrics.rerankings.labels(outcome).inc()

@@ -116,7 +116,6 @@ async def admit(request: Request, read_token: Callable[[], str | None], *scopes:
     token = read_token()
     address = f"address {request.client.host if request.client else ''}"
     principal = await services.rates.authenticated(services.authenticator, token, address)
-    request.state.key_id = principal.key_id
     request.state.read_token = read_token
     await services.rates.take(f"key {principal.key_id}")
     if not any(map(principal.may, scopes)):

@@ -99,7 +99,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         version = running_version()
         metrics = Metrics(ROLE, version)
         tracer = await closing.enter_async_context(tracer_from(os.environ, ROLE, version, LAST_EXPORT_SECONDS))
-        memory = await closing.enter_async_context(Memory.from_settings(settings, metrics, tracer))
+        memory = await closing.enter_async_context(Memory.from_settings(settings, tracer))
         outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES))
         closing.push_async_callback(outbox.aclose)
         feed = Feed(settings.kafka, metrics, stores.episodes.lookup)
@@ -225,7 +225,7 @@ def make_app(services: Services) -> FastAPI:
     if settings.auth == "none":
         # otherwise a page of another site could have its name resolve to this address and read everything
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
-    app.add_middleware(AccessMiddleware, metrics=services.metrics, logged=settings.access_log)
+    app.add_middleware(OutermostMiddleware, metrics=services.metrics)
     return app
 
 
@@ -241,16 +241,15 @@ def openapi(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-class AccessMiddleware:
-    """The outermost middleware. `logged` writes a log line for each request.
+class OutermostMiddleware:
+    """Adds headers, counts requests, and answers unexpected errors.
 
-    Unexpected errors end here. If the answer has already begun, the server closes the connection.
+    If the answer has already begun, the server closes the connection.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, logged: bool) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
-        self._logged = logged
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -258,7 +257,6 @@ class AccessMiddleware:
             return
         began = time.perf_counter()
         status: int | None = None
-        scope.setdefault("state", {})
 
         async def answer(message: Message) -> None:
             nonlocal status
@@ -278,23 +276,9 @@ class AccessMiddleware:
             if status is None:
                 await problem_response(500, "internal_server_error", FAILED)(scope, receive, answer)
         finally:
-            self._note(scope, 500 if status is None else status, time.perf_counter() - began)
-
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", UNMATCHED)
-        self._metrics.requests.labels(route, str(status)).inc()
-        self._metrics.request_seconds.labels(route).observe(seconds)
-        if self._logged:
-            state = scope["state"]
-            log.info(
-                "request_served",
-                stage="serve",
-                key_id=state.get("key_id"),
-                method=scope["method"],
-                route=route,
-                status=status,
-                milliseconds=round(seconds * 1000, 1),
-            )
+            route = getattr(scope.get("route"), "path", UNMATCHED)
+            self._metrics.requests.labels(route, str(status or 500)).inc()
+            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - began)
 
 
 async def warm_up(memory: Memory, outbox: Outbox) -> None:

@@ -81,7 +81,7 @@ class EventHandler:
                 outcome = self._segmenter.tick(due, work.now_ms, work.topic, work.partition, budget)
             else:
                 outcome = self._segmenter.process(Turn().of(islice(work, done, None)), now_ms, budget)
-                self._count_elsewhere(outcome, work[0])
+                self._warn_of_partitioner(outcome, work[0])
             for topic, key, value, headers in outcome.outgoing:  # Faust's topics would do the same more slowly
                 batch.send(Output(topic, key, value, None, None, headers))
             count(outcome, self._metrics)
@@ -117,18 +117,17 @@ class EventHandler:
         key, value, headers = self._segmenter.safe_dead_letter(rejected)
         return Output(self._segmenter.dead_letters_topic, key, value, None, None, headers)
 
-    def _count_elsewhere(self, outcome: Outcome, record: KafkaRecord) -> None:
-        """Count conversations that began outside their standard partition, and warn once per partition."""
+    def _warn_of_partitioner(self, outcome: Outcome, record: KafkaRecord) -> None:
+        """Warn, once per partition, that a conversation began outside its standard partition."""
         topic, partition = record.topic, record.partition
         partitions = self._app.consumer.topic_partitions(topic)
-        if not partitions:  # not known yet
+        if not partitions or partition in self._warned:  # without a number, it is not known yet
             return
-        standard = [standard_partition(key, partitions) for key in outcome.new_conversation_keys]
-        elsewhere = [one for one in standard if one != partition]
-        self._metrics.elsewhere.inc(len(elsewhere))
-        if elsewhere and partition not in self._warned:
+        standard = (standard_partition(key, partitions) for key in outcome.new_conversation_keys)
+        elsewhere = next((one for one in standard if one != partition), None)
+        if elsewhere is not None:
             self._warned.add(partition)
-            where = {"topic": topic, "partition": partition, "standard_partition": elsewhere[0]}
+            where = {"topic": topic, "partition": partition, "standard_partition": elsewhere}
             log.warning("conversation_in_another_partition", stage=STAGE, error_type="other_partitioner", **where)
 
 
@@ -139,7 +138,6 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
     metrics.messages.labels("skipped").inc(outcome.skipped)
     metrics.messages.labels("amendment").inc(outcome.amendments)
     metrics.messages.labels("dead_letter").inc(outcome.dead_letters.total())
-    metrics.state_unreadable.inc(outcome.unreadable)
     for error_type, number in outcome.dead_letters.items():
         metrics.dead_letters.labels(STAGE, error_type).inc(number)
     for reason, number in outcome.episodes.items():

@@ -127,8 +127,6 @@ class Outcome:
     """Count by close reason."""
     new_conversation_keys: list[bytes] = field(default_factory=list)
     """Keys of the first records of new conversations."""
-    unreadable: int = 0
-    """Records and deadlines of conversations with a damaged row."""
     done: int = 0
     """Number of records or deadlines that were handled, from the first one on."""
     written: int = 0
@@ -343,8 +341,7 @@ class _Batch:
         self._messages.drop()
 
     def _report(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
-        """Count the damage, and log it once per conversation."""
-        self._outcome.unreadable += 1
+        """Log the damage, once per conversation."""
         reported = self._segmenter.reported
         if key in reported or len(reported) >= REPORTED:
             return

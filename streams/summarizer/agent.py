@@ -50,8 +50,6 @@ class Outputs:
             self._metrics.summaries.labels(event.quality.source, event.quality.reason or "").inc()
         elif isinstance(event, SummaryDeleted):
             topic = self._kafka.deletions_topic
-            if event.reason == "expired":
-                self._metrics.expired.labels("episode").inc()
         else:
             topic = self._kafka.conversations_topic
         send(Output(topic, event.conversation_id.encode(), event.to_json(), None, None, headers_of(event)))

@@ -117,12 +117,10 @@ class TokenBudget:
         self,
         budget: Budget,
         budgets: Budgets,
-        metrics: Metrics,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._budget = budget
         self._budgets = budgets
-        self._metrics = metrics
         self._clock = clock
 
     async def take(self, request: SummaryRequest) -> Estimate:
@@ -131,16 +129,15 @@ class TokenBudget:
         of_tenant = budget_key(now, request.episode.tenant_id, of_tenant=True)
         # the tenant's first: a tenant that has used up its own budget then takes nothing from the common one
         counters = (
-            (of_tenant, self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
-            (budget_key(now), self._budget.tokens_per_hour, "all", "all tenants"),
+            (of_tenant, self._budget.tenant_tokens_per_hour, "a tenant"),
+            (budget_key(now), self._budget.tokens_per_hour, "all tenants"),
         )
         try:
-            for key, limit, label, whose in counters:
+            for key, limit, whose in counters:
                 if limit is None:
                     continue
                 if not await self._budgets.take(key, amount, limit, now + COUNTER_RETENTION):
                     await self._correct(taken, -amount)
-                    self._metrics.budget_refusals.labels(label).inc()
                     raise BudgetExhausted(whose=whose, limit=limit)
                 taken.append(key)
         except StoreUnavailable as error:
@@ -330,7 +327,7 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
     Raises: ConfigurationError if a setting of the LLM cannot be used.
     """
     provider = make_provider(settings, metrics, tracer)
-    budget = TokenBudget(settings.budget, budgets, metrics) if budgets and settings.budget.limited else None
+    budget = TokenBudget(settings.budget, budgets) if budgets and settings.budget.limited else None
     waits, seconds = waited_for(settings), settings.llm.summary_seconds
     if not isinstance(provider, LlmProvider):  # the extractive method reads episodes of any length, and invents nothing
         return Summarizer(provider, budget=budget, waits=waits, seconds=seconds)

@@ -34,7 +34,6 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, livin
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.telemetry import Metrics
 
 CE_SOURCE = "afterword/summarizer"
 TRANSIENT = (ProviderUnavailable, BudgetExhausted)
@@ -165,14 +164,12 @@ class RetentionSweep:
         *,
         episodes: EpisodeStore,
         messages: MessageArchive,
-        metrics: Metrics,
         send: Send,
         clock: Clock = now,
     ) -> None:
         self._retention = retention
         self._episodes = episodes
         self._messages = messages
-        self._metrics = metrics
         self._send = send
         self._clock = clock
 
@@ -195,7 +192,6 @@ class RetentionSweep:
             while removed == PAGE_MESSAGES:
                 began = time.monotonic()
                 removed = await self._messages.expire(before, PAGE_MESSAGES)
-                self._metrics.expired.labels("message").inc(removed)
                 await asyncio.sleep(time.monotonic() - began)  # the pause leaves half of the store's time to others
         if before := self._retention.episodes_before(self._clock()):
             await self._request_episodes(before)

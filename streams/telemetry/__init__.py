@@ -49,20 +49,6 @@ class Metrics:
             "deletion) or dead_letter.",
             "outcome",
         )
-        self.state_unreadable = counter(
-            "state_unreadable_total",
-            "Records and idle timeouts of conversations in quarantine, which have damaged rows in the state.",
-        )
-        self.expired = counter(
-            "expired_total",
-            "Messages and episodes that the summarizer removed because they exceeded their retention time.",
-            "what",
-        )
-        self.elsewhere = counter(
-            "conversations_in_another_partition_total",
-            "Conversations that began in another partition than the standard partitioner (murmur2) chooses. If "
-            "producers differ, one conversation ends up in two partitions.",
-        )
         self.archived = counter(
             "archived_records_total",
             "Records handled by the archiver: archived, amended (edits and deletions), invalid (the segmenter sends "
@@ -124,11 +110,6 @@ class Metrics:
         self.llm_retries = counter(
             "llm_retries_total", "Repeated requests to the LLM, by the error of the previous attempt.", "error_type"
         )
-        self.budget_refusals = counter(
-            "budget_refusals_total",
-            "Summaries and searches for which no LLM was asked because this budget was used up.",
-            "budget",
-        )
         self.dead_letters = counter("dead_letters_total", "Records sent to a dead-letter queue.", "stage", "error_type")
         self.in_flight = gauge("episodes_in_flight", "Episodes in flight in the summarizer, including queued ones.")
         self.step_seconds = histogram(
@@ -137,12 +118,6 @@ class Metrics:
             "unavailable servers.",
             STEP_SECONDS,
             "step",
-        )
-        self.rerankings = counter(
-            "rerankings_total",
-            "Searches with a reranker: ok, the type of the error, or paused (not asked, because it was unavailable a "
-            "moment ago). All but ok keep the first order.",
-            "outcome",
         )
         self.requests = counter("requests_total", "Requests that the server answered, by route.", "route", "status")
         self.request_seconds = histogram(
@@ -154,21 +129,10 @@ class Metrics:
         self.event_clients = gauge("event_clients", "Clients that are reading the event stream.")
         self.webhooks = counter(
             "webhooks_total",
-            "Events of a webhook endpoint: delivered, dead_letter or outdated.",
+            "Events of a webhook endpoint: delivered, outdated or dead_letter; and its failed deliveries: http_429, "
+            "http_5xx and so on, gone, timeout, connection, tls, name_not_resolved or address_refused.",
             "endpoint",
             "outcome",
-        )
-        self.webhook_failures = counter(
-            "webhook_failures_total",
-            "Deliveries that a webhook endpoint did not accept, by kind: http_429, http_5xx and so on, gone, "
-            "timeout, connection, tls, name_not_resolved or address_refused.",
-            "endpoint",
-            "kind",
-        )
-        self.webhook_gone = gauge(
-            "webhook_endpoint_gone",
-            "1 once a webhook endpoint has answered 410 Gone: nothing is sent to it until the worker restarts.",
-            "endpoint",
         )
         self.described = families.described + conventional.described + self.engine.described
 

@@ -65,7 +65,6 @@ class Deliveries:
         self.name = self.endpoint.name
         for outcome in (DELIVERED, DEAD_LETTER, OUTDATED):
             self.metrics.webhooks.labels(self.name, outcome)
-        self.metrics.webhook_gone.labels(self.name).set(0)
 
     async def deliver(self, event: Any) -> None:
         """Acknowledge the record once the endpoint has accepted it, or its dead letter is sent."""
@@ -103,7 +102,6 @@ class Deliveries:
         except EndpointGone:
             # wait until the worker stops or loses the partition, so that neither this event nor a later one is
             # committed
-            self.metrics.webhook_gone.labels(self.name).set(1)
             await asyncio.Event().wait()
         except DeliveryFailed as error:
             self.give_up(record, error.error_type, str(error), error.tries)
@@ -129,7 +127,7 @@ class Deliveries:
                     self.metrics.webhooks.labels(self.name, outcome).inc()
                 except DeliveryFailed as error:
                     error.tries = attempt.num
-                    self.metrics.webhook_failures.labels(self.name, error.kind).inc()
+                    self.metrics.webhooks.labels(self.name, error.kind).inc()
                     raise
 
     async def _is_outdated(self, event: SummaryCreated | SummaryDeleted) -> bool:

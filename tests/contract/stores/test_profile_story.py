@@ -37,7 +37,7 @@ from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from afterword.streams.summarizer.timers import RetentionSweep
 from tests.samples import NOON, a_cause, a_closed_episode, a_fact, an_episode_message
-from tests.summarizer_world import METRICS, TODAY, Topic, a_step_runner
+from tests.summarizer_world import TODAY, Topic, a_step_runner
 from tests.unit.afterword.serving.served import Served, serving
 
 ADA, BOB = "ada", "bob"
@@ -260,7 +260,7 @@ async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
         await reconciler.handle(redo, a_cause(1000))
 
     stores: dict[str, Any] = {"episodes": story.episodes, "messages": story.messages}
-    sweep = RetentionSweep(retention, **stores, metrics=METRICS, send=handle, clock=lambda: TODAYS_DATE)
+    sweep = RetentionSweep(retention, **stores, send=handle, clock=lambda: TODAYS_DATE)
     await sweep.sweep()
     assert await story.known() == [
         "My phone number is 555-0101.",

@@ -18,8 +18,6 @@ from afterword.reading.reranking import Reranking
 from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured
 from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.settings import Settings
-from afterword.streams.telemetry import Metrics
-from tests.doubles.llm import unread
 from tests.doubles.reranker import FORMS, KEY, MODEL, Answer, Form, RerankServer, reranking, says, scores
 from tests.unit.afterword.reading.remembered import Remembered
 
@@ -35,8 +33,8 @@ def of_endpoint(server: RerankServer, **changed: Any) -> Settings:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, metrics: Metrics | None = None) -> AsyncIterator[Reranking]:
-    reranking = Reranking(settings.reranker, metrics=metrics)
+async def opened(settings: Settings) -> AsyncIterator[Reranking]:
+    reranking = Reranking(settings.reranker)
     try:
         yield reranking
     finally:
@@ -114,13 +112,13 @@ async def test_whatever_a_server_answers_recall_does_too(
     world: Remembered, server: RerankServer, answer: Answer, outcome: str
 ) -> None:
     before = await world.memory.recall(QUERY, **ASKED)
-    server.answer, metrics = answer, unread()
+    server.answer = answer
     seconds = 1 if answer is trickles else 60
     began = time.monotonic()
     tracemalloc.start()
     try:
         with capture_logs() as logs:
-            async with opened(of_endpoint(server, timeout_seconds=seconds), metrics) as reranker:
+            async with opened(of_endpoint(server, timeout_seconds=seconds)) as reranker:
                 hits = await recalled(world, reranker)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -132,7 +130,6 @@ async def test_whatever_a_server_answers_recall_does_too(
     (logged,) = logs
     assert (logged["event"], logged["error_type"]) == ("reranking_failed", outcome)
     assert not {"blue", "boat", KEY} & set(str(logged).replace("'", " ").split())
-    assert metrics.registry.get_sample_value("afterword_rerankings_total", {"outcome": outcome}) == 1
 
 
 async def test_a_server_that_is_not_there_stops_nothing(world: Remembered, closed_port: int) -> None:

@@ -135,7 +135,7 @@ async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_a
             await until(lambda: has_all(partial))
             await until(lambda: deletions.ids() == ["c1:1:2"])
             assert {one.event["type"] for one in good.taken} == {SUMMARY_CREATED, SUMMARY_DELETED}
-            await shown(deployment, 'afterword_webhook_failures_total{endpoint="dead",kind="connection"}')
+            await shown(deployment, 'afterword_webhooks_total{endpoint="dead",outcome="connection"}')
             await shown(deployment, 'afterword_webhooks_total{endpoint="dead",outcome="delivered"} 0.0')
             await shown(deployment, 'afterword_consumer_lag_seconds{partition="0",role="webhooks:dead",')
             began = asyncio.get_running_loop().time()

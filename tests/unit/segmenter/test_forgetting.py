@@ -1,6 +1,7 @@
 """A silent conversation is forgotten except for what keeps its ids unique; the property tests try it at random."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from afterword.streams.segmenter.state import (
     Scope,
@@ -148,7 +149,9 @@ class TestAgents:
         chat.process([say("a", agent_id="x"), flush()])
         chat.conversations[scope_key(Scope("c", "x"))] = b"damaged"
         chat.now_ms += FORGET * 1000
-        assert chat.tick(chat.due()).unreadable == 1
+        with capture_logs() as logs:
+            chat.tick(chat.due())
+        assert [entry["event"] for entry in logs] == ["conversation_quarantined"]
         assert chat.due() == []
         assert state_of(chat).agents == ["x"]
 

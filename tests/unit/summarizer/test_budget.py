@@ -15,8 +15,6 @@ from afterword.streams.settings import Budget
 from afterword.streams.stores.bookkeeping import budget_key
 from afterword.streams.summarizer.summarizer import Summarizer, TokenBudget, estimate
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.telemetry import Metrics
-from tests.doubles.llm import unread
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryBudgets
 from tests.samples import NOON, a_closed_episode
@@ -47,9 +45,8 @@ def budgeted_by(
     budgets: MemoryBudgets,
     budget: Budget,
     clock: Callable[[], datetime],
-    metrics: Metrics | None = None,
 ) -> Summarizer:
-    return Summarizer(provider, budget=TokenBudget(budget, budgets, metrics or unread(), clock))
+    return Summarizer(provider, budget=TokenBudget(budget, budgets, clock))
 
 
 async def is_refused(provider: Summarizer, request: SummaryRequest) -> bool:
@@ -152,12 +149,3 @@ async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
     budgeted = budgeted_by(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)
     with capture_logs():
         assert (await budgeted.summarize_without_fallback(a_request())).quality.source == "llm"
-
-
-async def test_that_a_budget_is_used_up_is_counted() -> None:
-    metrics, budget = unread(), Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=900)
-    budgeted = budgeted_by(ScriptedProvider([costing(1000)]), MemoryBudgets(), budget, lambda: NOON, metrics)
-    assert [await is_refused(budgeted, a_request(n)) for n in (1, 2)] == [False, True]
-    refusals = "afterword_budget_refusals_total"
-    assert metrics.registry.get_sample_value(refusals, {"budget": "tenant"}) == 1
-    assert metrics.registry.get_sample_value(refusals, {"budget": "all"}) is None

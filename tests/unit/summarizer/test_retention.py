@@ -15,7 +15,7 @@ from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.summarizer.timers import RetentionSweep, interval_seconds, request_for
 from tests.samples import NOON, a_cause, a_closed_episode
-from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, crash, outage
+from tests.summarizer_world import NO_FAULTS, Crash, Faults, World, crash, outage
 from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, delete, edit, ended_at, skip
 
 DAY = timedelta(days=1)
@@ -31,7 +31,7 @@ class Sweep(RetentionSweep):
         self.reconciler = world.reconciler(retention=retention, clock=lambda: at, **fields)
         self.requests: list[EpisodeRedo] = []
         stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages")}
-        super().__init__(retention, **stores, metrics=METRICS, send=faults.around_call(self.handle), clock=lambda: at)
+        super().__init__(retention, **stores, send=faults.around_call(self.handle), clock=lambda: at)
 
     async def handle(self, request: EpisodeRedo) -> None:
         self.requests.append(request)

@@ -24,8 +24,6 @@ from afterword.streams.errors import (
 from afterword.streams.settings import Redaction
 from afterword.streams.stores.index import Recalled
 from afterword.streams.stores.messages import ArchiveChange
-from afterword.streams.telemetry import Metrics
-from tests.doubles.llm import unread
 from tests.doubles.reranker import ScriptedReranking
 from tests.unit.afterword.reading.remembered import Remembered
 
@@ -52,11 +50,6 @@ async def boats(world: Remembered, number: int) -> None:
         await world.summarise(await world.say(f"A boat, number {n}.", "Aye.", conversation_id=f"c{n}"))
 
 
-def counted(metrics: Metrics, outcome: str) -> float:
-    found = metrics.registry.get_sample_value("afterword_rerankings_total", {"outcome": outcome})
-    return found or 0.0
-
-
 def names(hits: Sequence[Recalled]) -> list[str]:
     return [hit.conversation_id for hit in hits]
 
@@ -64,15 +57,13 @@ def names(hits: Sequence[Recalled]) -> list[str]:
 async def test_the_order_of_the_reranker_is_fused_with_that_of_passages(world: Remembered) -> None:
     await boats(world, 4)
     before = await world.memory.recall("boat", **OWNER)
-    metrics = unread()
-    reranker = ScriptedReranking([[2, 0], [1, 0, 2, 3], [3, 2, 1, 0]], metrics=metrics)
+    reranker = ScriptedReranking([[2, 0], [1, 0, 2, 3], [3, 2, 1, 0]])
     memory = memory_with(world, reranker)
     after = await memory.recall("boat", **OWNER)
     assert names(after) == [names(before)[place] for place in (0, 2, 1, 3)], "two have named it"
     assert [hit.score for hit in after] == [hit.score for hit in before], "scores stay with their ranks"
     assert all(hit.matches for hit in after)
     assert len(reranker.questions) == 1
-    assert counted(metrics, "ok") == 1
     after = await memory.recall("boat", **OWNER)
     assert names(after) == [names(before)[place] for place in (1, 0, 2, 3)], "in doubt the reranker is right"
 
@@ -148,13 +139,12 @@ async def test_without_a_choice_nobody_is_asked(world: Remembered) -> None:
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.error_type)
-async def test_a_failure_leaves_the_order_of_passages_is_logged_without_contents_and_counted(
+async def test_a_failure_leaves_the_order_of_passages_and_is_logged_without_contents(
     world: Remembered, failure: ProviderError
 ) -> None:
     await boats(world, 4)
     before = await world.memory.recall("boat", **OWNER)
-    metrics = unread()
-    reranker = ScriptedReranking([failure], metrics=metrics)
+    reranker = ScriptedReranking([failure])
     with capture_logs() as logs:
         after = await memory_with(world, reranker).recall("boat", **OWNER)
     assert after == before
@@ -162,35 +152,31 @@ async def test_a_failure_leaves_the_order_of_passages_is_logged_without_contents
     assert (logged["event"], logged["log_level"]) == ("reranking_failed", "warning")
     assert logged["error_type"] == failure.error_type
     assert "boat" not in str(logs)
-    assert counted(metrics, failure.error_type) == 1
     assert len(reranker.questions) == 1
 
 
 async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> None:
     await boats(world, 3)
     before = await world.memory.recall("boat", **OWNER)
-    metrics = unread()
-    reranker = ScriptedReranking(timeout_seconds=0.1, metrics=metrics)
+    reranker = ScriptedReranking(timeout_seconds=0.1)
     reranker.delay_seconds = 600.0
     began = time.monotonic()
     with capture_logs() as logs:
         assert await memory_with(world, reranker).recall("boat", **OWNER) == before
     assert time.monotonic() - began < 120
     assert "did not answer in 0.1 s" in logs[0]["problem"]
-    assert counted(metrics, "provider_unavailable") == 1
 
 
 async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world: Remembered) -> None:
     await boats(world, 3)
     now = 0.0
     script = [FAILURES[0], AnswerInvalid(problem="nonsense"), [2, 1, 0]]
-    metrics = unread()
-    reranker = ScriptedReranking(script, metrics=metrics, clock=lambda: now)
+    reranker = ScriptedReranking(script, clock=lambda: now)
     memory = memory_with(world, reranker)
     before = await memory.recall("boat", **OWNER)
     with capture_logs() as logs:
         assert await memory.recall("boat", **OWNER) == before
-    assert (len(reranker.questions), counted(metrics, "paused"), logs) == (1, 1, [])
+    assert (len(reranker.questions), logs) == (1, [])
     now += PAUSE_SECONDS + 0.1
     assert await memory.recall("boat", **OWNER) == before
     assert names(await memory.recall("boat", **OWNER))[0] == names(before)[2], "nonsense is no reason to pause"

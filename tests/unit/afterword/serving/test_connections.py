@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.serving import server
-from afterword.serving.server import AccessMiddleware, make_app
+from afterword.serving.server import OutermostMiddleware, make_app
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 from tests.unit.afterword.serving.served import serving
@@ -117,7 +117,7 @@ async def half_answering(_: Any, __: Any, send: Any) -> None:
 
 
 async def test_an_error_in_the_midst_of_an_answer_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
-    app = AccessMiddleware(half_answering, Metrics("server", "any"), logged=False)
+    app = OutermostMiddleware(half_answering, Metrics("server", "any"))
     async with listening(app) as port, httpx.AsyncClient(trust_env=False) as client:
         with pytest.raises(httpx.RemoteProtocolError):
             await client.get(f"http://127.0.0.1:{port}/")
