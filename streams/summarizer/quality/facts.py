@@ -253,7 +253,7 @@ _MEASURE = re.compile(
     r"|[a-z]+-\d+s?|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]|\d+[eE][+-]?\d\d?"
 )
 """Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023, 1e6."""
-_NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
+_NEXT_WORD = re.compile(r"(?:st|nd|rd|th)?+\s*+(?:[-–]\s*+)?([^\W\d_]+)")
 
 
 def _url(match: re.Match[str]) -> list[Claim]:

@@ -80,8 +80,9 @@ _AFTER = re.compile(
     rf"(?:(?P<letter>[mb])(?![{LATIN}\d])"
     rf"|[\s-]?(?P<magnitude>[百千万萬億亿兆만억천]{{1,3}}|(?:{_LONG}|billions?)(?![{LATIN}\d])\.?))?"
     rf"(?:\s?(?P<sign>[%元円]|°(?:\s?[cf](?![{LATIN}]))?|[{_SIGNS}](?!\s?\d))"
-    r"|[\s-]?(?:of an? )?(?P<unit>(?:per|pour|por)\s(?:cent|cien|cento|ciento)\b"
-    rf"|[^\W\d_]{{1,{LONGEST_UNIT}}}[23]?(?!\w)))?",
+    rf"|[\s-]?(?:of an? )?(?:(?:(?P<square>{_NUMBERS['square']})|(?P<cubic>{_NUMBERS['cubic']}))\s?)?"
+    rf"(?P<unit>(?:per|pour|por)\s(?:cent|cien|cento|ciento)\b|[^\W\d_]{{1,{LONGEST_UNIT}}}[23]?(?!\w))"
+    rf"(?:\s(?:(?P<squared>{_NUMBERS['squared']})|(?P<cubed>{_NUMBERS['cubed']}))\b)?)?",
     re.IGNORECASE,
 )
 _BEFORE = re.compile(
@@ -206,6 +207,10 @@ def _unit(after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
     word = "".join((after["sign"] or after["unit"] or "").split())
     if not word and after["letter"] in ("m", "M"):
         word = "m"
+    if after["square"] or after["squared"]:
+        word += "2"
+    elif after["cubic"] or after["cubed"]:
+        word += "3"
     return (word, Decimal(1)) if word and word in _SIGNS and word not in CURRENCIES else unit_of(word, language)
 
 
@@ -270,7 +275,7 @@ _AM, _PM, _NIGHT = (pattern("times", half) for half in ("am", "pm", "night"))
 _TIME_OF_DAY = re.compile(
     rf"(?<![{LATIN}\d.,:])(?:(?P<four>(?:[01]\d|2[0-3])[0-5]\d)(?:(?P<hours>\s?(?:h|hrs?|hours|uhr)\b)|(?!\d|[.,:]\d))"
     r"|(?:(?P<before_noon>上午|早上|凌晨|午前|오전|아침)|(?P<after_noon>下午|晚上|午後|오후|저녁))?\s?"
-    r"(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.]|\s?h\s?)(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
+    r"(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.]|\s?h(?:eures?)?\s?|\s?uhr\s)(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
     rf"(?P<clock>\s?(?:(?:o['’]clock|uhr|uur)\b|[点點時时시](?P<half_past>半|\s?반)?))?(?:\s?(?:h(?:eures?)?\s)?(?:(?P<am>{_AM})|(?P<pm>{_PM})|(?P<night>{_NIGHT})))?)",
     re.IGNORECASE,
 )
@@ -305,7 +310,7 @@ def times_of_day(text: str) -> Iterator[Figure]:
         numbered |= {each % 12 or 12 for each in numbered}
         hours = [Decimal(f"{each}.{minute:02}") for each in numbered]
         exact = _keys({Decimal(each % (2 * HALF_DAY)) for each in readings}, TIME)
-        if "h" in (found["separator"] or ""):  # "1h30" is a duration as well
+        if (found["separator"] or "").lstrip().startswith("h"):  # "1h30" is a duration as well
             exact |= {("second", Decimal(60 * minutes))}
         in_source = exact | _keys(hours, *((CLOCK, NUMBER) if pointed else (CLOCK,)))
         near = {Decimal(hour % 12)} if minute else set()
@@ -369,10 +374,10 @@ _SINO_KOREAN = str.maketrans("영일이삼사오육칠팔구십백천만억", "�
 _ROMAN = re.compile(r"\b(?:V|X|[IVXLCDM]{2,12})\b")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 _OUT_OF = re.compile(r"(?i)(?<![\d.,])(\d{1,3}) (?:out )?(?:of|in|von|sur|de|su|van|af) ([1-9]\d{0,2})(?![\d.,])")
-_PARTS = re.compile(r"(?i)\b(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?|half)\b")
+_PARTS = re.compile(rf"(?i)\b(?:(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?)|(?:{pattern('numbers', 'half')}))\b")
 _ONE_UNIT = re.compile(
-    rf"(?i)\b(?:an?|une?|eine?[nrm]?|un[ao]?|een|uma?)\s(?P<unit>[{LATIN}]{{1,{LONGEST_UNIT}}})"
-    r"(?:(?P<half>\s(?:and a half|et demie?|y medi[ao]|e mezz[ao]))"
+    rf"(?i)\b(?:(?:an?|une?|eine?[nrm]?|un[ao]?|een|uma?)\s|un[’'])(?P<unit>[{LATIN}]{{1,{LONGEST_UNIT}}})"
+    rf"(?:(?P<half>\s(?:{pattern('numbers', 'and_a_half')}))"
     rf"|\s(?:and|und|et|y|e|en)\s(?P<number>\d{{1,4}})\s(?P<part>[{LATIN}]{{1,{LONGEST_UNIT}}}))?"
 )
 _YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(?:(\d\d)|oh?\s(\d))(?!\d|[.,]\d)")
@@ -397,9 +402,9 @@ def spoken_keys(text: str) -> Iterator[Key]:
     for pair in _YEAR_IN_TWO.finditer(text):
         yield NUMBER, Decimal(pair[1] + (pair[2] or f"0{pair[3]}"))
     for part in _PARTS.finditer(text):
-        over, under = int(part[1]) if part[1].isdigit() else 1, int(part[2] or (4 if part[3] else 2))
+        over, under = int(part[1]) if (part[1] or "").isdigit() else 1, int(part[2] or (4 if part[3] else 2))
         yield from _keys({Decimal(f"{over / under:g}")}, NUMBER, BARE)
-        yield "%", Decimal(f"{100 * over / under:g}")
+        yield from _keys({Decimal(f"{100 * over / under:g}"), Decimal(round(100 * over / under))}, "%")
     for part in _OUT_OF.finditer(text):
         yield "%", Decimal(f"{100 * int(part[1]) / int(part[2]):g}")
     for roman in set(_ROMAN.findall(text)):
@@ -417,7 +422,7 @@ def spellings(number: int, language: str) -> frozenset[str]:
 
     There are no spellings in a language that text2num or `chinese` reads.
     """
-    rules = None if language in WORDS_KNOWN or language in ("ja", "ko", "zh") else _rules(language)
+    rules = None if language in WORDS_KNOWN or language in ("ja", "zh") else _rules(language)
     spelled = rules.format_number(number).text_by_ruleset.values() if rules else ()
     return frozenset(" ".join(words(each.replace("\xad", "").replace("ʼ", "'"))) for each in spelled)
 
