@@ -109,7 +109,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
 _TOKEN = re.compile(
     r"(?<!\d)(?:(?P<ymd>\d{4}(?P<sign>[-/.])\d\d?(?P=sign)\d\d?|\d{4}年\d\d?月\d\d?)"
     r"|(?P<dmy>\d\d?(?P<mark>[-/.])\d\d?(?P=mark)\d{4}))(?!\d)"
-    r"|(?P<number>\d{1,4})(?:st|nd|rd|th|er|ère|de|ste|e|\.|º|ª)?(?!\w)|\d\w*|[–—-]|[^\W\d_]+(?:['’-][^\W\d_]+)*"
+    r"|(?P<number>\d{1,4})(?:st|nd|rd|th|er|ère|de|ste|e|\.|º|ª)?(?!\w|[.,]\d)|\d(?:\w|[.,]\d)*|[–—-]|[^\W\d_]+(?:['’-][^\W\d_]+)*"
 )
 _ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'|'s$")
 _WORDS: dict[str, dict[str, list[str]]] = {
@@ -153,7 +153,8 @@ class _Vocabulary:
     def __init__(self, language: str) -> None:
         info, around = date_words(language), _WORDS[language]
         self._language = language
-        self._stem = Stemmer.Stemmer(NAMES[language]).stemWord
+        # English inflects no word of these phrases: "days before yesterday" is not "day before yesterday"
+        self._stem = str if language == "en" else Stemmer.Stemmer(NAMES[language]).stemWord
         self._last = around["last"]
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(_MONTHS, 1) for name in info[key]}
         for number, key in enumerate(_WEEKDAYS):
@@ -181,9 +182,10 @@ class _Vocabulary:
         counted = rf"(?:\d+|{_any_of(around['one'])})"
         forms = {unit: "|".join(info["relative-type-regex"][rf"\1 {unit} ago"]) for unit in _UNITS}
         ago = "|".join(f"(?P<{unit}s>{each})" for unit, each in forms.items()).replace(_NUMBER, counted)
+        self.ago = regex.compile(rf"(?<!\S)(?:{ago})(?!\S)")
         before = _any_of(["~", *within, *around["opens"]])
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
-        self.dates = regex.compile(rf"(?<!\S)(?:{ago}|{_DATE}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
+        self.dates = regex.compile(rf"(?<!\S)(?:{_DATE}|(?<=(?<!\S){before} )(?:{alone}))(?!\S)")
         words = {meaning: _any_of(said) for meaning, said in around.items()}
         self.since = re.compile(rf"(?<!\S){words['since']} {_BETWEEN}@")
         other, opened, to_come = words["other"], words["opens"], words["to_come"]
@@ -194,13 +196,16 @@ class _Vocabulary:
             rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@"
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
             rf"|{opened} {_BETWEEN}@\w* (?:{ends}|(?:\S+ )?{words['onward']})(?!\S)"
-            rf"|\d\d? {also} {_BETWEEN}@day|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
+            rf"|{words['not']} (?:{words['since']} )?(?:\S+ )?@"
+            rf"|\d\d? {also} {_BETWEEN}@|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
             rf"|\d+ {day} (?:\S+ ){{0,2}}@"  # "3 days of March 10"
             rf"|{long} (?:\S+ ){{0,2}}@day"  # "the week of March 9"
             rf"|{week} (?:\S+ ){{0,2}}@weekday"  # of another week
             rf"|{to_come} @(?:weekday|month)1)"
             rf"|@\w* (?:{words['or']}|{ends} (?:{other}|later|earlier))(?!\S)"
             rf"|(?:@day1? (?:\d\d? )?{also} {_BETWEEN}\d\d?|@\w* {also} {_BETWEEN}{_MONTH_OR_YEAR})(?!\S)"
+            r"|@day \d\d(?!\S)"  # "June 12 '24"
+            r"|@weekday1? (?:the|den) \d\d?(?!\S)"  # "Monday the 9th"
             rf"|@weekday1? {other} ~"  # "the Friday before last"
             rf"|@weekday1? (?:\S+ ){{0,2}}{week}(?!\S)"
             rf"|@(?:weekday|month)1 (?:\S+ )?{to_come}(?!\S)"
@@ -262,7 +267,7 @@ class _Reader:
         """Find dates from left to right, each as long as possible."""
         found, said = [], list(self._said)
         stems = " ".join(map(self._known.stem, self._words))
-        for pattern in (self._known.relative, self._known.dates):
+        for pattern in (self._known.relative, self._known.ago, self._known.dates):
             for match in pattern.finditer(stems if pattern is self._known.relative else " ".join(said)):
                 begin = match.string.count(" ", 0, match.start())
                 end = begin + match[0].count(" ") + 1
