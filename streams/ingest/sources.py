@@ -280,7 +280,7 @@ def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def context(record: KafkaRecord, value: Any) -> dict[str, Any]:
-    """Return what expressions see of a record. If several headers have the same name, they see only the first."""
+    """Return the parts of a record that expressions can name; of headers with the same name, only the first."""
     return {
         "key": None if record.key is None else record.key.decode(errors="replace"),
         "value": value,

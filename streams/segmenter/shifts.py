@@ -278,7 +278,7 @@ class Weights(NamedTuple):
 
 
 def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Weights:
-    """Make weights from tables that are given by the names in TABLES."""
+    """Make weights from tables, which are keyed by the names in TABLES."""
     return Weights(bias, pull, [tables[name] for name in TABLES])
 
 

@@ -191,7 +191,7 @@ CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
 
 
 def queried_fields(episode: Episode) -> dict[str, Any]:
-    """Return what queries compare of an episode, or of the tombstone of one."""
+    """Return the fields of an episode, or of its tombstone, that queries compare."""
     event = episode.event
     stored = episode if isinstance(episode, StoredEpisode) else None
     return {

@@ -354,7 +354,7 @@ class MongoMessages(MessageArchive):
     async def _label(self, episode_id: str, keys: Sequence[str]) -> None:
         change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
         if scope := agent_scope(episode_id):
-            change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in one of each agent
+            change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of every agent
         for batch in batches(keys):
             with mongo_errors():
                 await self._messages.update_many({"_id": {"$in": list(batch)}}, change)

@@ -128,7 +128,7 @@ class Answer(Texts):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the texts' lengths."""
+    """How long the texts may be."""
 
     rolling_tokens: int
     long_characters: int = MAX_SUMMARY_LENGTH

@@ -478,7 +478,7 @@ class Reconciler:
 
 
 def decide(stored: Episode | None, read: Current, task: Task) -> Step:
-    """Decide what a record does with an episode that is stored like this and now has these messages.
+    """Decide what a record does with an episode, given what is stored of it and the messages that it has now.
 
     Raises: InvalidRecord if the episode is stored with other messages.
     """

@@ -156,7 +156,7 @@ class FallbackTimer:
 
 
 class RetentionSweep:
-    """Removes what has expired, page by page. Several of them doing the same has no further effect."""
+    """Removes what has expired, page by page. Every summarizer may do so at the same time."""
 
     def __init__(
         self,

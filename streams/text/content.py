@@ -116,7 +116,7 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
             if piece.tools or piece.kind is not Kind.SAID or not known or piece.text not in known
         ]
     if not found:
-        # a person may have said a single word; beside a model's empty answer, one is the name of a model or a state
+        # a person may have said a single word, but in a model's empty answer it is only a model's name or a status
         is_persons = ROLES.get(str(message.get("role")).lower()) == "user"
         texts = [(path, text) for path, text in _leaves(message) if text.strip() and not _is_data(text)]
         place = next((path for path, text in texts if is_persons or _is_prose(text)), None)

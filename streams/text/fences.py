@@ -88,7 +88,7 @@ def data_of(episode: EpisodeClosed, previous: str) -> dict[str, str]:
 
 
 def language_of(episode: EpisodeClosed) -> str:
-    """Name the language of user and assistant, as in "Write in …"."""
+    """Return the English name of the language that user and assistant speak."""
     # imported here because it loads NumPy, and a caller that only quotes a text need not wait for it
     from afterword.streams.text.language import NAMES, detect
 

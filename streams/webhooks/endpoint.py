@@ -138,7 +138,7 @@ class Endpoint:
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a free slot, and until the time that the endpoint has asked for. Raises: EndpointGone."""
         async with self._slots:
-            while (seconds := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 – an answer may postpone it
+            while (seconds := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 – an answer may have set a later time
                 await asyncio.sleep(seconds)
             if self._is_gone:
                 raise EndpointGone(kind="gone")
