@@ -10,7 +10,7 @@ import lz4.frame
 import zstandard
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import for_code
+from aiokafka.errors import NotLeaderForPartitionError, for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
@@ -70,13 +70,16 @@ async def produce(servers: str, topic: str, partition: int, *batches: bytes) -> 
     client = AIOKafkaClient(bootstrap_servers=servers)
     await client.bootstrap()
     try:
-        await client.force_metadata_update()
         client.add_topic(topic)
-        await client.force_metadata_update()
-        leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
         for batch in batches:
-            response = await client.send(leader, ProduceRequest(None, -1, 20_000, [(topic, [(partition, batch)])]))
-            [(_, [(_, code, offset, *_)])] = response.topics
+            request, code = (
+                ProduceRequest(None, -1, 20_000, [(topic, [(partition, batch)])]),
+                NotLeaderForPartitionError.errno,
+            )
+            while code == NotLeaderForPartitionError.errno:  # just after the topic was created
+                await client.force_metadata_update()
+                leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
+                [(_, [(_, code, offset, *_)])] = (await client.send(leader, request)).topics
             if code:
                 raise for_code(code)(f"{topic}-{partition}")
             offsets.append(offset)

@@ -196,7 +196,7 @@ class _Vocabulary:
             rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@"
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
             rf"|{opened} {_BETWEEN}@\w* (?:{ends}|(?:\S+ )?{words['onward']})(?!\S)"
-            rf"|{words['not']} (?:{words['since']} )?(?:\S+ )?@"
+            rf"|{words['not']} (?:{words['since']} )?(?:(?:on|in|am|im|dem|el|le) )?@"
             rf"|\d\d? {also} {_BETWEEN}@|{_MONTH_OR_YEAR} {also} {_BETWEEN}@"
             rf"|\d+ {day} (?:\S+ ){{0,2}}@"  # "3 days of March 10"
             rf"|{long} (?:\S+ ){{0,2}}@day"  # "the week of March 9"

@@ -47,13 +47,13 @@ because a summary may mention the tag."""
 _CHANNEL = re.compile(r"\A(?s:.*)(?:<[|｜]message[|｜]>|assistantfinal)")
 """Everything before the last channel of the harmony format, even if the server removed its tokens."""
 _LABELLED_THOUGHT = re.compile(
-    r"\A(?>[\W_]*(?:(?:here|let|my|the|these|this)\b[^\n:]{0,30}?\b)?(?:think|thought|reason|reflect|analysis)"
-    r"[^\n:]{0,30}[:\n])(?s:.*)\n(?:[^\w\n]|_){0,9}(?:here(?:'|’)?s |here is )?(?:(?!end )\w+ ){0,2}"
-    r"(?:answer|final|output|response|summary)[^\w\n:]{0,4}[:\]\n][*_]*",
+    r"\A[\W_]*(?:(?:here is|let|my|the) ){0,2}(?:thinking|thoughts?|reasoning|analysis)(?: process)?[^\w\n]{0,4}\n"
+    r"(?s:.*)\n(?:[^\w\n]|_){0,9}(?:(?:begin|here is|here's|my|the|final) ){0,3}(?:answer|output|response|summary)"
+    r"[^\w\n:]{0,4}[:\]\n][*_]*",
     re.IGNORECASE,
 )
-"""A thought, and the label of the answer after it: `### Thinking`, `Here is my response:`, `[BEGIN FINAL RESPONSE]`."""
-_TOKEN = re.compile(r"<(?:[|｜][^<>|｜\s]{1,64}[|｜]?|[^<>|｜\s]{1,64}[|｜]|[a-z_]{3,30}\d+)>")
+"""A thought under a heading, and the label of the answer after it: `### Thinking`, `[BEGIN FINAL RESPONSE]`."""
+_TOKEN = re.compile(r"<(?:[|｜][^<>|｜\s]{1,64}[|｜]?|[^<>|｜\s]{1,64}[|｜]|(?:unused|ctrl)\d+)>")
 """A token that structures a chat: `<|im_end|>`, `<channel|>`, `<unused94>`."""
 _LAST_TOKEN = re.compile(rf"(?s).*{_TOKEN.pattern}(?=\s*+[^<\s])")
 _FENCE = re.compile(
@@ -74,12 +74,12 @@ _NEXT_TURN = re.compile(
     rf"{_END_OF_TURN.pattern}|<[|｜]end[|｜]>|{_TOKEN.pattern}(?=[^\S\n]*+(?:\n|\Z))|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n|\[/?INST\]"
     r"|(?<=[.!?。！？])(?=[^\S\n]*+\n)[\s#*]*+(?:User|Human|Instruction)[*\s]*+:"
-    r"|(?<=[.!?。！？\n])[^\S\n]*+(?:</[\w -]{1,30}>|\[/?(?:END|EOS)\b[^\[\]\n]{0,30}\]|`{3})\s*+\Z"
+    r"|(?:</(?:summary|answer|response)>|\[EOS\])\s*+\Z"
 )
 _LABEL = re.compile(
     r"\A[\s*_#>\"']*+(?:[^\W\d_]{1,20}[ -]){0,2}(?:summary|title|answer|output|response|tl;dr|zusammenfassung|résumé"
     r"|resumen|resumo|riassunto|samenvatting|摘要|总结|要約|요약)(?: \([^()\n]{1,40}\))?[*_\"']*\s*?"
-    r"(?:[:：=]| [-–—] |(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
+    r"(?:[:：=]|(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
     re.IGNORECASE,
 )
 _HEADING = re.compile(
@@ -89,18 +89,21 @@ _HEADING = re.compile(
 _RULE = re.compile(r"^[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*$", re.MULTILINE)
 _QUOTED_LINE = re.compile(r"^>+ ?", re.MULTILINE)
 _PREFACE = re.compile(
-    r"\A\s*+[*_]*(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is|below is)\b(?:[^\n:]{0,120}"
-    r"(?::[*_]*\s*\n|[.!]\s*\n\s*\n)|[^\n:]{0,80}\b(?:answer|response|summary|title)\b[^\n:]{0,40}:)",
+    r"\A\s*+[*_]*(?:(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is|below is)\b[^\n:]{0,120}"
+    r"(?::[*_]*\s*\n|[.!]\s*\n\s*\n)|(?:(?:sure|certainly|of course|okay|ok)[,!] )?(?:here(?:'|’)?s|here is|below is)\b"
+    r"[^\n:]{0,80}\b(?:answer|response|summary|title)\b[^\n:]{0,40}:)",
     re.IGNORECASE,
 )
-_ASIDE = re.compile(
-    r"(?s)(?=.{1,200}\Z)(?:[^\"“”]|\"[^\"]*\"|“[^”]*”)*\b(?:I|(?i:you|your|let me|(?:hope )?this (?:summary|helps))\b)"
-)
+_ASIDE = re.compile(r"(?s)(?=.{1,200}\Z)(?:[^\"“”]|\"[^\"]*\"|“[^”]*”)*\b(?:I|(?i:you|your|let me)\b)")
 """A paragraph in which a model speaks of its answer: "(Note: I kept it short.)", "Let me know if you need more."."""
-_NOTE = re.compile(r"(?s)(?=.{1,200}\Z)(?:\(.*\)|\[.*\]|[*_]*(?i:word|sentence|token|length)[\w ]{0,20}: ?\d+[*_]*)\Z")
+_NOTE = re.compile(
+    r"(?s)(?=.{1,200}\Z)(?:\(.*\)|\[.*\]|[*_]*(?i:word|sentence|token|length)[\w ]{0,20}: ?\d+[*_]*"
+    r"|Hope this helps!?)\Z"
+)
 """A paragraph about the answer: "(17 words)", "Word count: 17"."""
 _COMMAND = re.compile(r"(?s)\\[a-z]+\{(?P<inside>.*)\}\Z")
 """A text in a command of LaTeX, such as `\\boxed{…}`."""
+_LOOSE = re.compile(r"\{\s*[\"'][a-z_ ]{1,30}[\"']\s*:")
 _EMPHASIZED = re.compile(r"(?P<mark>[*_]{1,3})(?![\s*_])(?P<inside>[^*_]*[^*_\s])(?P=mark)\Z")
 _BULLET = re.compile(r"^[ \t]*(?:[-–—*•+]|\d[.)])[ \t]+", re.MULTILINE)
 _QUOTES = {'"': '"', "'": "'", "“": "”", "”": "”", "‘": "’", "„": "“", "«": "»", "「": "」", "`": "`"}
@@ -225,7 +228,7 @@ def _inside(text: str, field: str) -> str:
         texts = [(path[-1:], value) for path, value in walk(_decoded(text)) if isinstance(value, str)]
         if texts:
             return max(texts, key=lambda one: (one[0] == (field,), len(one[1])))[1]
-    if text.startswith("{"):
+    if _LOOSE.match(text):
         return text[1:].removesuffix("}")
     if len(text) > 1 and _QUOTES.get(text[0]) == text[-1] and text[-1] not in text[1:-1]:
         return text[1:-1]

@@ -121,7 +121,7 @@ class Deployment:
         kafka = self.settings.kafka
         async with open_log(kafka) as log:
             left = await until_finished(log, kafka, WAIT_SECONDS, lambda *_: None)
-        assert left is None, left
+        assert not left, left
 
     async def episodes(self) -> list[EpisodeClosed]:
         """Return everything committed to `episode.closed`, in the order of its partitions."""

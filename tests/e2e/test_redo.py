@@ -116,6 +116,7 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
     code, out, _ = await afterword(new, *REDO)
     found = json.loads(out)
     assert (code, found["waiting"]) == (0, found["summaries"])
+    assert found["summaries"]
     deployment.start("summarizer")
     async with Producer.from_settings(new) as producer:  # a change among them
         await producer.edit("c1", "0-0", tenant_id=TENANT, content="Please cancel order 4711 now.")

@@ -5,6 +5,7 @@ export, a conversation is a tree of messages.
 """
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -316,8 +317,9 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 def _shown(mark: re.Match[str]) -> str:
     """Return the text that ChatGPT shows for the mark of a link or a name; empty for a reference, as to a source."""
     shown = "".join(mark[1].split("\ue202")[1:2])
-    if named := re.match(r'\["[^"]*",\s*"([^"]*)"', shown):
-        shown = named[1]
+    if named := re.match(r'\["[^"]*",\s*("(?:[^"\\]|\\.)*")', shown):
+        with suppress(json.JSONDecodeError):
+            shown = json.loads(named[1])
     elif re.match(r"turn\d|[\[{]", shown):
         return ""
     return f" {shown}" if shown and mark[0].startswith(" ") else shown

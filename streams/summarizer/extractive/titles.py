@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
 from afterword.streams.summarizer.summary import TITLE_CHARACTERS
@@ -92,8 +93,8 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
                 run = run[: linked[-1]] if linked else []
                 while run and run[-1][0].lower() in _VAGUE:
                     run.pop()
-            ends = [number for number, other in enumerate(run) if language == "en" and other[0] == "and"]
-            yield run[: ends[-1]] if ends else run  # "… and the bank says": a clause of its own
+            another = [n for n, pair in enumerate(pairwise(run)) if pair[0][0] == "and" and pair[1][0] in determiners]
+            yield run[: another[-1]] if another else run  # "… and the bank says": a clause of its own
             run = []
         else:
             run.append(word)

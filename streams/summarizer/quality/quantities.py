@@ -374,7 +374,10 @@ _SINO_KOREAN = str.maketrans("영일이삼사오육칠팔구십백천만억", "�
 _ROMAN = re.compile(r"\b(?:V|X|[IVXLCDM]{2,12})\b")
 _ROMAN_DIGITS = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 _OUT_OF = re.compile(r"(?i)(?<![\d.,])(\d{1,3}) (?:out )?(?:of|in|von|sur|de|su|van|af) ([1-9]\d{0,2})(?![\d.,])")
-_PARTS = re.compile(rf"(?i)\b(?:(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?)|(?:{pattern('numbers', 'half')}))\b")
+_PARTS = re.compile(
+    rf"(?i)\b(?:(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?|half)"
+    rf"|(?:{pattern('numbers', 'half')})\s(?:of|der|des|von|de|du|di|del|van|av|af))\b"
+)
 _ONE_UNIT = re.compile(
     rf"(?i)\b(?:(?:an?|une?|eine?[nrm]?|un[ao]?|een|uma?)\s|un[’'])(?P<unit>[{LATIN}]{{1,{LONGEST_UNIT}}})"
     rf"(?:(?P<half>\s(?:{pattern('numbers', 'and_a_half')}))"

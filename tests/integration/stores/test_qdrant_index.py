@@ -43,7 +43,7 @@ async def read(client: AsyncQdrantClient, collection: str = "episodes") -> tuple
 async def test_the_payload_has_what_filters_and_the_ranking_compare(
     index: QdrantIndex, client: AsyncQdrantClient
 ) -> None:
-    await put(index, a_summary(agent_id="a1"), RAW_TEXT, writers=("u2",))
+    await put(index, a_summary(agent_id="a1"), RAW_TEXT, writers=("u1", "u2"))
     _, record = await read(client)
     assert record.payload is not None
     assert record.payload.pop("words")

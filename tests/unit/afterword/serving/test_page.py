@@ -654,7 +654,7 @@ class Queues:
 
     async def count(self, topic: str, *_: object) -> DeadLetterCounts:
         self.reads.append(topic)
-        return DeadLetterCounts(found=self.size - self.expired)
+        return DeadLetterCounts(resolved=self.size - self.expired)
 
     async def unresolved(self, topic: str, _: object) -> AsyncIterator[DeadLetter]:
         self.reads.append(topic)
