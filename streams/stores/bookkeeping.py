@@ -142,13 +142,13 @@ class Erasures:
         """
         done = ERASURE.dump_json(erasure.done(receipt)).decode()
         await self._records.replace("erasure_receipts", erasure.erasure_id, None, done)
-        await self._revise(erasure, lambda _: None)
         # in this order, because an erasure is stored before its conversations
         conversations = await self._records.read_all("erased_conversations")
-        under_way = {one.erasure_id for one in await self.under_way()}
+        under_way = {one.erasure_id for one in await self.under_way()} - {erasure.erasure_id}
         for key, text in conversations.items():
             if key.partition("/")[0] not in under_way:
                 await self._records.replace("erased_conversations", key, text, None)
+        await self._revise(erasure, lambda _: None)  # last, because it is repeated until then
 
     async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure | None]) -> None:
         """Change the erasure, or remove it, unless it is done."""

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
-from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures
+import pytest
+
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures, RecordKind
 from tests.samples import NOON
 
 ERASURE = Erasure("e1", "ann", "acme", None, NOON, "the officer")
@@ -68,3 +71,24 @@ async def test_an_erasure_interrupted_while_it_ends_is_carried_out_again(erasure
     assert await erasures.find("e1") == ERASURE
     await erasures.end(ERASURE, "again")
     assert (await erasures.under_way(), await erasures.find("e1")) == ([], ERASURE.done("first"))
+
+
+async def test_an_end_that_is_interrupted_leaves_the_request_so_that_it_is_repeated(erasures: Erasures) -> None:
+    await erasures.begin(ERASURE)
+    await erasures.add(ERASURE, [FOUND])
+    records = erasures._records
+
+    class Interrupted:
+        def __getattr__(self, name: str) -> object:
+            return getattr(records, name)
+
+        async def replace(self, kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
+            if kind == "erased_conversations":
+                raise StoreUnavailable(store="records", problem="it was stopped")
+            return await records.replace(kind, key, before, after)
+
+    with pytest.raises(StoreUnavailable):
+        await Erasures(Interrupted()).end(ERASURE, "{}")  # type: ignore[arg-type]
+    assert await erasures.under_way() == [ERASURE]
+    await erasures.end(ERASURE, "{}")
+    assert (await erasures.under_way(), await erasures.conversations(ERASURE)) == ([], [])
