@@ -101,6 +101,9 @@ CREATE INDEX episodes_of_scope ON episodes (scope, ordinal);
 CREATE INDEX episodes_of_conversation ON episodes (conversation_id, id);
 CREATE INDEX episodes_by_age ON episodes (ended_at);
 CREATE INDEX episodes_due ON episodes (due_at) WHERE due_at IS NOT NULL;
+CREATE TABLE episode_messages (
+    conversation_id TEXT, message_id TEXT, episode_id TEXT,
+    PRIMARY KEY (conversation_id, message_id, episode_id)) WITHOUT ROWID;
 CREATE TABLE participants (episode_id TEXT, tenant_id TEXT, user_id TEXT, conversation_id TEXT);
 CREATE INDEX participants_of_episode ON participants (episode_id);
 CREATE INDEX participants_by_user ON participants (user_id, tenant_id, conversation_id);
@@ -347,6 +350,8 @@ class SqliteEpisodes(EpisodeQueries):
             if not _replaced(connection, "episodes", {"id": row["id"]}, row, version):
                 return False
             event = episode.event
+            held = [(event.conversation_id, one, event.episode_id) for one in (*episode.core_ids, *episode.overlap_ids)]
+            connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
             connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
             connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
             if isinstance(episode, StoredEpisode):
@@ -363,9 +368,8 @@ class SqliteEpisodes(EpisodeQueries):
         return await self._written(write, erases=before is not None)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
-        lists = (f"SELECT value FROM json_each(document, '$.{name}_ids')" for name in ("core", "overlap"))
-        wanted = f"conversation_id = ? AND ? IN ({' UNION '.join(lists)}) ORDER BY ordinal"
-        return await self._episodes(wanted, conversation_id, message_id)
+        ids = "SELECT episode_id FROM episode_messages WHERE conversation_id = ? AND message_id = ?"
+        return await self._episodes(f"id IN ({ids}) ORDER BY ordinal", conversation_id, message_id)
 
     async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
         own = "" if conversation_id is None else "conversation_id = ?2 AND"
