@@ -26,7 +26,7 @@ from afterword.streams.stores.episodes import EpisodeStore, Lookup, is_outdated
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
+from afterword.streams.webhooks.endpoint import GONE, DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
 from faust_eos.app import PARTITIONS, App, run_together
 from faust_eos.at_least_once import AtLeastOnce, mark_working
 from faust_eos.batch import Output
@@ -63,7 +63,7 @@ class Deliveries:
 
     def __post_init__(self) -> None:
         self.name = self.endpoint.name
-        for outcome in (DELIVERED, DEAD_LETTER, OUTDATED):
+        for outcome in (DELIVERED, DEAD_LETTER, OUTDATED, GONE):
             self.metrics.webhooks.labels(self.name, outcome)
 
     async def deliver(self, event: Any) -> None:

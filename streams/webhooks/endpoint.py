@@ -40,6 +40,10 @@ SAFE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 """Characters that stay as they are in an id: all visible ASCII ones. An event id contains `%` only as `%25`."""
 
 
+GONE = "gone"
+"""The kind of failure after which nothing more is sent to an endpoint."""
+
+
 class DeliveryFailed(AfterwordError):
     """{problem}"""
 
@@ -63,7 +67,7 @@ def failure_of(status: int, retry_after: str | None, now: datetime) -> DeliveryF
     if 200 <= status < 300:
         return None
     if status == 410:
-        return EndpointGone(kind="gone")
+        return EndpointGone(kind=GONE)
     asked = (retry_after_seconds(retry_after, now) or 0.0) if status in (429, 503) else 0.0
     kind = "http_429" if status == 429 else f"http_{min(max(status // 100, 1), 5)}xx"
     return DeliveryFailed(problem=f"it answers {status}", kind=kind, retry_after=min(asked, MOST_WAIT_SECONDS))
@@ -141,7 +145,7 @@ class Endpoint:
             while (seconds := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 – an answer may have set a later time
                 await asyncio.sleep(seconds)
             if self._is_gone:
-                raise EndpointGone(kind="gone")
+                raise EndpointGone(kind=GONE)
             yield
 
     async def post(self, identity: str, body: bytes) -> None:
