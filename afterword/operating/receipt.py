@@ -99,7 +99,7 @@ class Receipt(Frozen):
         dates = {topic.topic: topic.gone_by for topic in self.topics if topic.ours}
         last = max((rfc3339(date) for date in dates.values() if isinstance(date, datetime)), default="–")
         endless = ", ".join(name for name, date in dates.items() if date == NEVER)
-        gone = f"never from {endless}; see: afterword check" if endless else f"from our topics by {last}"
+        gone = f"from our topics by {last}" + (f", but never from {endless}; see: afterword check" if endless else "")
         named = {name.replace("_", " "): number for name, number in self.counts.items()}
         counts = ", ".join(many(number, name.removesuffix("s"), name) for name, number in named.items())
         return f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, {gone}"

@@ -76,7 +76,7 @@ def test_its_line_names_the_last_date_of_our_topics() -> None:
     )
     endless = TopicDate(topic="conversation.updated", gone_by=NEVER, ends={})
     receipt = a_receipt(topics=(*a_receipt().topics, endless))
-    assert receipt.line().endswith("12:00:00.000Z, never from conversation.updated; see: afterword check")
+    assert receipt.line().endswith("14:00:00.000Z, but never from conversation.updated; see: afterword check")
 
 
 def test_it_is_read_as_it_was_written_and_by_its_owner_alone(tmp_path: Path) -> None:
