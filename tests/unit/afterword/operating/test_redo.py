@@ -73,13 +73,14 @@ async def test_a_limit_counts_what_is_not_waiting_and_0_only_counts() -> None:
 async def test_filters_must_all_match() -> None:
     fallback = {"quality": Quality(source="fallback", reason="provider_unavailable")}
     episodes = (stored("a", 1), stored("a", 2, **fallback), stored("b", 1, **fallback))
-    known = world(*episodes, stored("b", 2, started_at=NOON + timedelta(days=1), prompt_version=None))
-    assert (await marked(known, limit=0)).summaries == 4
+    overnight = stored("b", 3, ended_at=NOON + timedelta(days=1), prompt_version=None)
+    known = world(*episodes, overnight, stored("b", 2, started_at=NOON + timedelta(days=1), prompt_version=None))
+    assert (await marked(known, limit=0)).summaries == 5
     assert (await marked(known, since=NOON + timedelta(hours=12), conversation_id="a")).summaries == 0
     await marked(known, since=NOON + timedelta(hours=12))
     assert await due(known) == ["b:2"]
     await marked(known, conversation_id="b")
-    assert set(await due(known)) == {"b:1", "b:2"}
+    assert set(await due(known)) == {"b:1", "b:2", "b:3"}
 
 
 async def test_an_episode_that_was_given_up_is_tried_again_and_one_that_waits_keeps_its_time() -> None:
