@@ -170,10 +170,10 @@ class Provider(ABC):
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Write one summary. Raises: ProviderError."""
 
-    async def check(self) -> None:  # noqa: B027 – a provider may have no server
+    async def check(self) -> None:  # noqa: B027 – without a server there is nothing to check
         """Check that the provider can be reached and is configured. Raises: ProviderError."""
 
-    async def close(self) -> None:  # noqa: B027 – or no connections
+    async def close(self) -> None:  # noqa: B027 – without connections there is nothing to close
         """Close its connections; the provider cannot be used afterwards."""
 
 
