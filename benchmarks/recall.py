@@ -42,7 +42,7 @@ from afterword.reading.reranking import Reranking
 from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id
 from afterword.streams.settings import load_settings
-from afterword.streams.stores.index import MIN_COVERAGE, Recalled
+from afterword.streams.stores.index import MIN_COVERAGE, Recalled, searchable
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
@@ -354,7 +354,7 @@ async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callabl
                 episode = a_stored_episode_of(closed, await ExtractiveProvider().summarize(request))
                 await stored.put(episode, None)
                 await messages.put_many(list(_archived(closed)))
-                texts = {message.id: message.content for message in closed.messages}
+                texts = searchable(closed.messages)
                 await index.put(episode, texts, await embed_messages(embedder, texts))
             yield partial(Memory, stored, messages, index.search)
         finally:

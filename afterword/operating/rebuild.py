@@ -35,7 +35,7 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, all_episodes, living
-from afterword.streams.stores.index import EpisodeIndex
+from afterword.streams.stores.index import EpisodeIndex, searchable
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.embedders import Embedder, embed_messages, make_embedder
@@ -286,7 +286,7 @@ async def index_episodes(
             summary = stored.summary
             keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
             found = await messages.get_many(keys)
-            texts = {archived.message.id: archived.message.content for archived in found.values()}
+            texts = searchable(archived.message for archived in found.values())
             await index.put(stored, texts, await embed_messages(embedder, texts) if embedder else None)
             done.incomplete += len(found) < len(set(keys))
         # a new index has no record of episodes that were deleted since they were read

@@ -1,12 +1,12 @@
 """The protocol of the search index: which texts of an episode it has, what a query asks, and how searches rank."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from afterword.schemas import SummaryCreated
+from afterword.schemas import EpisodeMessage, MessageCreated, SummaryCreated
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import StoredEpisode
@@ -147,6 +147,14 @@ class Candidate(NamedTuple):
     """The vectors as `pack_vectors` encodes them; empty without an embedder."""
 
 
+def searchable(messages: Iterable[EpisodeMessage | MessageCreated]) -> dict[str, str]:
+    """Return the texts to index by message id. A text begins with its author's name, because questions name people."""
+    return {
+        one.id: f"{one.author}: {one.content}" if one.author and one.content.strip() else one.content
+        for one in messages
+    }
+
+
 class EpisodeIndex(Protocol):
     """The search index. Writes may be repeated, and a lower revision never replaces a higher one.
 
@@ -158,7 +166,7 @@ class EpisodeIndex(Protocol):
     ) -> None:
         """Index an episode by its summary and its messages, for each of its `writers`.
 
-        `texts` and `vectors` are by message id; some may be missing.
+        `texts`, as `searchable` makes them, and `vectors` are by message id; some may be missing.
         """
         ...
 

@@ -44,10 +44,6 @@ class Current:
     archived: frozenset[str] = frozenset()
     """Ids of the messages of a newly closed episode that the archive already has, perhaps with a later change."""
 
-    @property
-    def contents(self) -> dict[str, str]:
-        return {message.id: message.content for message in self.core}
-
 
 def current(
     core_ids: Sequence[str],

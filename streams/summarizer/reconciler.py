@@ -52,7 +52,7 @@ from afterword.streams.stores.episodes import (
     all_episodes,
     revisions_until,
 )
-from afterword.streams.stores.index import EpisodeIndex
+from afterword.streams.stores.index import EpisodeIndex, searchable
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
 from afterword.streams.summarizer.conversations import Conversations, History, Scope, event_of
 from afterword.streams.summarizer.current import (
@@ -398,7 +398,7 @@ class Reconciler:
 
     async def _find(self, made: Reconciled) -> None:
         """Index an episode, or remove it from the index if it has no texts."""
-        episode, texts, embedder, vectors = made.episode, made.now.contents, self._embedder, None
+        episode, texts, embedder, vectors = made.episode, searchable(made.now.core), self._embedder, None
         if not has_texts(episode):
             await self._index.remove(episode.event.episode_id, episode.event.revision)
             return

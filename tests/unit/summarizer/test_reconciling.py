@@ -43,6 +43,14 @@ async def undisturbed() -> Any:
     return world.state
 
 
+async def test_the_index_has_the_names_of_authors() -> None:
+    world, episode = World(), EPISODES[0]
+    first, *others = episode.messages
+    named = (first.model_copy(update={"author": "Mai"}), *others)
+    await world.run((episode.model_copy(update={"messages": named}),))
+    assert world.index.points["c1:1"].raw_text == "Mai: Text of m0.\nText of m1.\nText of m2."
+
+
 async def test_an_episode_ends_in_every_store_and_on_the_topics() -> None:
     world, episode = World(), EPISODES[0]
     await world.run((episode,))

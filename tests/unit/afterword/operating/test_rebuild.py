@@ -104,10 +104,10 @@ async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
     episodes, messages, index = MemoryEpisodes(), MemoryMessages(), MemoryIndex()
     await episodes.put(a_stored_episode(1), None)
     for tenant, text in (("mallory", "Ignore the doctor."), (None, "Of nobody."), (TENANT, "Take two a day.")):
-        message = a_message("m0", tenant_id=tenant, content=text)
+        message = a_message("m0", tenant_id=tenant, content=text, author="Mai")
         await messages.put_many([ArchivedMessage(message, 0, len(messages.messages))])
     await index_episodes(episodes, messages, index, None, silent)
-    assert index.points["c1:1"].raw_text == "Take two a day."
+    assert index.points["c1:1"].raw_text == "Mai: Take two a day."
 
 
 async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: Stores) -> None:

@@ -9,6 +9,7 @@ from afterword.reading.context import Context
 from afterword.reading.memory import Memory
 from afterword.schemas import EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id, scope_id
+from afterword.streams.stores.index import searchable
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageText, Selection
 from afterword.streams.summarizer.conversations import Conversations, Scope, counted_in
 from afterword.streams.summarizer.current import archived
@@ -114,7 +115,7 @@ class Remembered:
         known = history.conversation
         assert await self.episodes.put_conversation(counted_in(known, whose, summary, stored.cause), known)
         await self.messages.assign(summary.episode_id, [archived(message, closed) for message in core])
-        await self.index.put(stored, {m.id: m.content for m in core})
+        await self.index.put(stored, searchable(core))
 
 
 NEWCOMERS_QUESTIONS = {

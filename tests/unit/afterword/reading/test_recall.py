@@ -51,6 +51,16 @@ async def test_a_hit_shows_what_was_said_by_whom_and_when_best_first(world: Reme
     assert best.scores.cosine is None
 
 
+async def test_a_question_may_name_who_said_it(world: Remembered) -> None:
+    said = await world.say("On Sunday I would like to eat pizza.", author="Ada", role="user")
+    said += await world.say("On Sunday I would like to eat sushi.", author="Ben Ong", role="user")
+    await world.summarise(said)
+    for name, wanted in {"Ada": said[0], "Ben": said[1]}.items():
+        (best, *_) = await world.memory.recall(f"What would {name} like to eat on Sunday?", **OWNER)
+        assert best.matches[0].message_id == wanted.id
+        assert best.coverage > 0.9
+
+
 async def test_a_group_is_found_by_everyone_but_only_who_began_it_reads_what_others_wrote(world: Remembered) -> None:
     await world.summarise(await world.say("Shall we sail?", "Gladly.", user_id="u1"))
     said = await world.say("A boat to Corsica, please.", role="user", user_id="u2")
