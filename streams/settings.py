@@ -765,9 +765,6 @@ class WebhookEndpoint(Section):
     url: str = Field(pattern=r"^https?://[^/@?#\s]+(/[^#\s]*)?(\?[^#\s]*)?$", max_length=2000)
     secret: SecretStr
     """`whsec_` and 24 to 64 bytes in base64. To rotate secrets, give two, separated by a comma; both of them sign."""
-    types: tuple[Literal["summary.created", "summary.deleted"], ...] = Field(
-        ("summary.created", "summary.deleted"), min_length=1
-    )
     since: AwareDatetime | None = None
     """Events announced before this time are not sent; None sends everything that the topics have."""
 
