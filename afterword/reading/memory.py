@@ -301,26 +301,6 @@ class Memory:
         next_before = page[-1].offset if has_more else None
         return MessagePage(messages=tuple(archived.message for archived in page), next_before=next_before)
 
-    async def find_messages(
-        self,
-        conversation_id: str,
-        message_ids: Sequence[str],
-        *,
-        user_id: str | Anyone = ANYONE,
-        tenant_id: str | Anyone | None = ANYONE,
-    ) -> list[MessageCreated]:
-        """Return archived messages of a conversation by their ids, in the given order. Missing ones are skipped.
-
-        `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no messages. Raises:
-        OwnerMissing.
-        """
-        known = await self._owned(conversation_id, None, _owner(user_id, tenant_id))
-        if known is None:
-            return []
-        keys = [message_key(conversation_id, message_id, known.tenant_id) for message_id in message_ids]
-        found = await self._messages.get_many(keys)
-        return [found[key].message for key in keys if key in found]
-
     async def message(
         self,
         conversation_id: str,

@@ -156,31 +156,19 @@ class StreamFilter:
         return is_theirs or self.conversation_id is not None
 
 
-class Unread:
-    """The events that a client has yet to look at."""
+Unread = asyncio.Queue[Published]
+"""The events that a client has yet to look at."""
 
-    def __init__(self) -> None:
-        self._events: list[Published] = []
-        self._news = asyncio.Event()
-        self.has_overflowed = False
 
-    def add(self, events: Sequence[Published]) -> None:
-        self._events.extend(events)
-        if len(self._events) > MOST_UNREAD:
-            self.has_overflowed = True
-            self._events.clear()
-        self._news.set()
-
-    def take(self) -> Sequence[Published]:
-        taken, self._events = self._events, []
-        self._news.clear()
-        return taken
-
-    async def wait(self) -> None:
-        """Wait for events, at most for TICK_SECONDS."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TICK_SECONDS):
-                await self._news.wait()
+async def take_unread(unread: Unread) -> list[Published]:
+    """Take all unread events; if there are none, wait for one, at most for TICK_SECONDS."""
+    taken: list[Published] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(TICK_SECONDS):
+            taken.append(await unread.get())
+    while not unread.empty():
+        taken.append(unread.get_nowait())
+    return taken
 
 
 class Feed:
@@ -231,16 +219,16 @@ class Feed:
         This ends if the client is too far behind. `since` holds the offsets before which the client has everything.
         Raises: BrokerUnavailable, StoreUnavailable, KafkaError, TopicStalled.
         """
-        here, unread = self.offsets, Unread()
+        here, unread = self.offsets, Unread(MOST_UNREAD)
         self._clients.add(unread)
         self._metrics.event_clients.set(len(self._clients))
         try:
             at = self._beginning(wanted, since, here)
             while _behind(at, here):
                 yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
-            while not unread.has_overflowed:
-                yield Batch(await self._filtered(unread.take(), wanted, since))
-                await unread.wait()
+            yield Batch(())
+            while unread in self._clients:
+                yield Batch(await self._filtered(await take_unread(unread), wanted, since))
         finally:
             self._clients.discard(unread)
             self._metrics.event_clients.set(len(self._clients))
@@ -291,9 +279,12 @@ class Feed:
         at, last = self.offsets, records[-1]
         events = await self.still_there(await self._published(records, at)) if self._clients else []
         at[TopicPartition(last.topic, last.partition)] = last.offset + 1
-        if events:
-            for unread in self._clients:
-                unread.add(events)
+        for unread in list(self._clients):
+            try:
+                for event in events:
+                    unread.put_nowait(event)
+            except asyncio.QueueFull:
+                self._clients.discard(unread)
         self._offsets = at
 
     async def _published(

@@ -260,8 +260,8 @@ async def show_message(
 async def seen_message(request: Request, principal: Principal, wanted: ShownMessageQuery) -> MessageCreated:
     """Find a message that the visitor may see. Raises: NotFound."""
     memory = services_of(request).memory
-    found = await memory.find_messages(wanted.id, [wanted.message_id], **principal.owner._asdict())
-    return existing("message", next(iter(found), None))
+    found = await memory.message(wanted.id, wanted.message_id, 0, **principal.owner._asdict())
+    return existing("message", found).message
 
 
 async def seen_conversation(

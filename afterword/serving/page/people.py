@@ -118,11 +118,10 @@ async def show_sources(
     facts = (fact for fact in (*profile.facts, *profile.superseded) if digest_of(fact) == wanted.fact)
     fact = existing("fact", next(facts, None))
     owner = principal.owner._asdict()
-    found = await asyncio.gather(
-        *[memory.find_messages(source.conversation_id, source.message_ids, **owner) for source in fact.sources]
-    )
-    messages = [message for some in found for message in some]
-    hidden = sum(len(source.message_ids) for source in fact.sources) - len(messages)
+    named = [(source.conversation_id, message_id) for source in fact.sources for message_id in source.message_ids]
+    found = await asyncio.gather(*[memory.message(*one, 0, **owner) for one in named])
+    messages = [one.message for one in found if one]
+    hidden = len(named) - len(messages)
     given: dict[str, Any] = {"fact": fact, "profile": profile, "messages": messages, "hidden": hidden}
     return html_page(
         request,

@@ -1,5 +1,4 @@
-// Additions to htmx: a notice when the server is unavailable, marks on what a revision changed, and on the live
-// screen a pause button and a bounded list.
+// Additions to htmx: a notice when the server is unavailable, and on the live screen a pause button and a bounded list.
 (function () {
   "use strict";
   const MOST_ENTRIES = 120;
@@ -57,7 +56,7 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
     if (target && target.id === "thread" && event.detail.shouldSwap) {
-      keep = { opened: opened(target), focus: place(target, document.activeElement), cards: readCards(target) };
+      keep = { opened: opened(target), focus: place(target, document.activeElement) };
     }
   });
   let keep = null;
@@ -75,75 +74,9 @@
       }
       document.title = part.dataset.title;
       htmx.trigger(document.body, "renewed");
-      part.querySelectorAll(CARD).forEach((card) => markNew(card, keep.cards.get(card.dataset.episode)));
     }
     keep = null;
   });
-
-  // When a revision arrives on an open page, its new words are marked. Removed words are neither shown nor kept,
-  // because somebody may just have deleted them.
-  const CARD = ".episode-card[data-episode]";
-  const WORD = /[\p{L}\p{M}\p{N}]+/gu;
-
-  function textsOf(element) {
-    const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
-    const found = [];
-    while (walker.nextNode()) found.push(walker.currentNode);
-    return found;
-  }
-  const wordsOf = (element) => textsOf(element).flatMap((text) => text.data.match(WORD) || []);
-
-  function readCards(part) {
-    const found = new Map();
-    part.querySelectorAll(CARD).forEach((card) => {
-      const words = {};
-      card.querySelectorAll("[data-part]").forEach((one) => (words[one.dataset.part] = wordsOf(one)));
-      found.set(card.dataset.episode, { revision: Number(card.dataset.revision), words: words, isNew: card.isNew });
-    });
-    return found;
-  }
-
-  function markNew(card, before) {
-    if (!before) return;
-    const renewed = Number(card.dataset.revision) > before.revision;
-    if (!renewed && !before.isNew) return;
-    card.isNew = {};  // which words are new, but not the old words; kept while the revision is shown
-    card.querySelectorAll("[data-part]").forEach((one) => {
-      const name = one.dataset.part;
-      const words = wordsOf(one);
-      const known = new Set(before.words[name]);
-      card.isNew[name] = renewed ? words.map((word) => !known.has(word)) : before.isNew[name];
-      mark(one, card.isNew[name]);
-    });
-    const note = document.createElement("p");
-    note.className = "muted";
-    note.setAttribute("role", "status");
-    const any = Object.values(card.isNew).some((flags) => flags.includes(true));
-    note.textContent = "Changed just now: " + (any ? "new words are marked." : "no words are new.");
-    card.append(note);
-  }
-
-  function mark(element, isNew) {
-    let at = 0;
-    textsOf(element).forEach((text) => {
-      const runs = [];
-      let inRun = false;
-      for (const word of text.data.matchAll(WORD)) {
-        const to = word.index + word[0].length;
-        if (isNew[at] && inRun) runs[runs.length - 1].to = to;
-        else if (isNew[at]) runs.push({ from: word.index, to: to });
-        inRun = isNew[at++];
-      }
-      // from the end, so that earlier positions stay valid
-      runs.reverse().forEach((run) => {
-        const fresh = text.splitText(run.from);
-        fresh.splitText(run.to - run.from);
-        const ins = document.createElement("ins");
-        fresh.replaceWith(ins);
-        ins.append(fresh);
-      });
-    });
-  }
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("#pause");
