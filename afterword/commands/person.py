@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from afterword.commands.common import (
-    Conversation,
     DryRun,
     Json,
     NoTenant,
@@ -51,7 +50,6 @@ def erase(
     user: User = None,
     tenant: Tenant = None,
     no_tenant: NoTenant = False,
-    conversation: Conversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     by: By = None,
@@ -69,7 +67,7 @@ def erase(
         return
     if user is None:
         raise typer.BadParameter("name the user with --user")
-    whose = user, tenant_of(tenant, no_tenant), conversation
+    whose = user, tenant_of(tenant, no_tenant)
     if receipt and receipt.exists() and not dry_run:
         raise typer.BadParameter("the file already exists", param_hint="--receipt")
     if dry_run or not yes:

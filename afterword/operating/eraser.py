@@ -129,13 +129,13 @@ class Eraser:
         """Open an eraser with the settings of the environment and the file it names. Raises: ConfigurationError."""
         return cls.from_settings(load_settings())
 
-    async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> dict[str, int]:
+    async def plan(self, user_id: str, tenant_id: str | None) -> dict[str, int]:
         """Count what an erasure would delete now, without changing anything.
 
         These are the counts of a receipt, and `shared_conversations`, in which others wrote too. Messages that are not
         archived yet are not counted.
         """
-        person = person_of(user_id, tenant_id, conversation_id)
+        person = person_of(user_id, tenant_id)
         found = {one.conversation_id: one async for page in self._pages(person) for one in page}
         with broker_errors(self._settings.kafka.bootstrap_servers):
             theirs = await self._dead_letters(person, found)
@@ -147,7 +147,6 @@ class Eraser:
         self,
         user_id: str,
         tenant_id: str | None,
-        conversation_id: str | None = None,
         *,
         asked_by: str | None = None,
         timeout_seconds: float = WAIT_SECONDS,
@@ -155,13 +154,12 @@ class Eraser:
     ) -> Receipt:
         """Delete every message of the user, wait until nothing is left, and return the receipt.
 
-        `tenant_id`: None means messages without a tenant, not those of all tenants. `conversation_id` limits the
-        erasure to one conversation. The receipt is also stored. An interrupted request keeps its id when it is
-        repeated.
+        `tenant_id`: None means messages without a tenant, not those of all tenants. The receipt is also stored. An
+        interrupted request keeps its id when it is repeated.
 
         Raises: NotErased if the time is up; UserNotArchived.
         """
-        person = person_of(user_id, tenant_id, conversation_id)
+        person = person_of(user_id, tenant_id)
         await self._stores.prepare_database()
         erasure = await self._stores.erasures.begin(new_erasure(person, asked_by))
         run = Run(person, erasure, timeout_seconds, progress)
@@ -183,7 +181,6 @@ class Eraser:
                 asked_at=erasure.asked_at,
                 finished_at=now,
                 person=person.digest(erasure.erasure_id),
-                conversation_id=person.conversation_id,
                 deleted_conversations=tuple(sorted(theirs.alone)),
                 shared_conversations=tuple(sorted(theirs.shared)),
                 counts=_counts(run.found, discarded),
@@ -384,7 +381,7 @@ class ErasureRunner:
         if known is None or known.receipt is not None:  # another server finished it first
             return
         assert erasure.user_id is not None  # noqa: S101 – it is in progress
-        person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
+        person = Person(erasure.user_id, erasure.tenant_id)
 
         async def report(stage: str, left: int) -> None:
             await self.erasures.report(replace(erasure, stage=stage, left=left, problem=None, detail=""))

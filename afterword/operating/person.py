@@ -25,12 +25,11 @@ FRAME_BYTES = 5
 
 
 class Person(NamedTuple):
-    """The user to erase, matched exactly, in one tenant, in one conversation or in all."""
+    """The user to erase, matched exactly, in one tenant."""
 
     user_id: str
     tenant_id: str | None
     """None for messages without a tenant."""
-    conversation_id: str | None = None
 
     def digest(self, salt: str) -> str:
         """Return a hexadecimal SHA-256 that lets anyone who knows user and tenant check that a receipt is theirs."""
@@ -40,16 +39,16 @@ class Person(NamedTuple):
         return episode.summary.tenant_id == self.tenant_id and self.user_id in episode.participants
 
 
-def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> Person:
+def person_of(user_id: str, tenant_id: str | None) -> Person:
     """Build a person.
 
     Raises: TypeError; ValueError for an empty user id, which producers send when they know no user.
     """
-    if not isinstance(user_id, str) or not all(isinstance(one, str | None) for one in (tenant_id, conversation_id)):
-        raise TypeError("user_id must be str, tenant_id and conversation_id str or None")
+    if not isinstance(user_id, str) or not isinstance(tenant_id, str | None):
+        raise TypeError("user_id must be str, tenant_id str or None")
     if not user_id:
         raise ValueError("user_id is empty, so it names nobody")
-    return Person(user_id, tenant_id, conversation_id)
+    return Person(user_id, tenant_id)
 
 
 def holds(value: bytes | None, person: Person) -> bool:
@@ -112,17 +111,12 @@ def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) 
         text = orjson.dumps([about["key"], value, about["headers"]]).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         parts = b"\n".join([letter.key or b"", data, *(said for _, said in letter.headers)])
-        return all(one.encode() in parts for one in (person.user_id, person.conversation_id or ""))
-    found = {name: _found(getattr(source.map, name), about) for name in Person._fields} if source else {}
-    if source and found["tenant_id"] != person.tenant_id:
+        return person.user_id.encode() in parts
+    if source and _found(source.map.tenant_id, about) != person.tenant_id:
         return False
-    return all(
-        found.get(name) == wanted
-        if found.get(name) is not None
-        else bool(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text))
-        for name, wanted in (("user_id", person.user_id), ("conversation_id", person.conversation_id))
-        if wanted is not None
-    )
+    if source and (user := _found(source.map.user_id, about)) is not None:
+        return user == person.user_id
+    return bool(re.search(rf"(?<!\w){re.escape(person.user_id)}(?!\w)", text))
 
 
 def _found(expression: Expression | None, about: Mapping[str, Any]) -> str | None:
@@ -154,8 +148,6 @@ class TheirDeadLetters:
     def __call__(self, dead_letter: DeadLetter) -> bool:
         if dead_letter.stage == INGEST:
             return is_of_source(dead_letter, self.sources, self.person)
-        if self.person.conversation_id not in (None, dead_letter.conversation_id):
-            return False
         # `tenant_mismatch` means that the record is another tenant's
         is_of_theirs = dead_letter.conversation_id in self.alone and dead_letter.error_type != "tenant_mismatch"
         is_shared = dead_letter.conversation_id in self.shared
@@ -173,9 +165,6 @@ async def conversation_pages(
     episodes: EpisodeQueries, messages: MessageArchive, person: Person
 ) -> AsyncIterator[list[str]]:
     """Yield pages of the conversations in which the person may have taken part, by id. Raises: StoreUnavailable."""
-    if person.conversation_id is not None:
-        yield [person.conversation_id]
-        return
     page = [""]
     while page:
         wanted = person.user_id, person.tenant_id, page[-1] or None, PAGE

@@ -84,8 +84,6 @@ class Receipt(Frozen):
     finished_at: Time
     person: str
     """SHA-256 of `["RECEIPT_ID","USER","TENANT"]`, with which user and tenant can be checked."""
-    conversation_id: str | None
-    """The conversation that the erasure was limited to; null for all."""
     deleted_conversations: tuple[str, ...]
     """Conversations in which nobody else had written."""
     shared_conversations: tuple[str, ...]
@@ -190,7 +188,7 @@ async def verify(
 
     Raises: NotTheirs if the receipt is for somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
     """
-    person = person_of(user_id, tenant_id, receipt.conversation_id)
+    person = person_of(user_id, tenant_id)
     if not receipt.is_of(person):
         raise NotTheirs(setting="--user")
     now, kafka = now or datetime.now(UTC), settings.kafka
@@ -252,8 +250,6 @@ class Records:
         if not value or event_type == EPISODE_REDO or (event_type == EPISODE_AMENDED and b'"fields":{}' in value):
             return False  # such a record has only ids
         conversation = self._conversation_of(record)
-        if self._person.conversation_id not in (None, conversation):
-            return False
         if conversation in self._receipt.shared_conversations and record.topic != kafka.episodes_topic:
             return True  # a summary of a shared conversation may contain their words
         return conversation in self._receipt.deleted_conversations or holds(value, self._person)

@@ -312,8 +312,6 @@ class ErasureBody(Model):
     """The user, matched exactly. Defaults to the key's user if it is bound to one."""
     tenant_id: PartyId | None = None
     """The tenant. Defaults to the key's tenant if it is bound to one; otherwise null means data without a tenant."""
-    conversation_id: Id | None = None
-    """Erase only in this conversation; null for all of them."""
     asked_by: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Name of the person who requests the erasure, recorded in the receipt."""
 
@@ -367,7 +365,7 @@ async def request_erasure(
     Repeating the request while it is in progress returns the same erasure. After it is done, another request starts a
     new erasure of what the user has written since.
     """
-    person = Person(principal.user(given.user_id), principal.tenant(given.tenant_id), given.conversation_id)
+    person = Person(principal.user(given.user_id), principal.tenant(given.tenant_id))
     asked = await services_of(request).erasures.ask(person, given.asked_by)
     response.headers["Location"] = f"/v1/erasures/{asked.erasure_id}"
     return shown_erasure(asked)

@@ -58,8 +58,6 @@ class Erasure:
     user_id: str | None
     """None once the erasure is done."""
     tenant_id: str | None
-    conversation_id: str | None
-    """The only conversation to erase from; None means all."""
     asked_at: datetime
     asked_by: str | None = None
     stage: str | None = None
@@ -74,10 +72,9 @@ class Erasure:
 
     def done(self, receipt: str) -> "Erasure":
         """Return what is kept of it: the receipt and the tenant."""
-        return Erasure(self.erasure_id, None, self.tenant_id, None, self.asked_at, receipt=receipt)
+        return Erasure(self.erasure_id, None, self.tenant_id, self.asked_at, receipt=receipt)
 
 
-PERSON = ("user_id", "tenant_id", "conversation_id")
 ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
 CONVERSATIONS: TypeAdapter[Sequence[ErasedConversation]] = TypeAdapter(Sequence[ErasedConversation])
 
@@ -98,7 +95,7 @@ class Erasures:
         Two requests at the same time may both be stored; then both are carried out.
         """
         for known in await self.under_way():
-            if all(getattr(known, name) == getattr(erasure, name) for name in PERSON):
+            if (known.user_id, known.tenant_id) == (erasure.user_id, erasure.tenant_id):
                 return known
         await self._records.replace("erasures", erasure.erasure_id, None, ERASURE.dump_json(erasure).decode())
         return erasure

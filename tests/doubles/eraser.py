@@ -3,23 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from afterword.operating.eraser import Report, new_erasure
-from afterword.operating.person import person_of
+from afterword.operating.person import Person, person_of
 from afterword.operating.receipt import Receipt
 from afterword.schemas.base import utc_milliseconds
 from tests.doubles.stores import MemoryErasures
-
-
-@dataclass(frozen=True)
-class ErasedCall:
-    """One call of `erase`."""
-
-    user_id: str
-    tenant_id: str | None
-    conversation_id: str | None
 
 
 class ScriptedEraser:
@@ -27,7 +17,7 @@ class ScriptedEraser:
 
     def __init__(self) -> None:
         self.erasures = MemoryErasures()
-        self.calls: list[ErasedCall] = []
+        self.calls: list[Person] = []
         self.errors: list[Exception] = []
         self.go = asyncio.Event()
         self.go.set()
@@ -43,14 +33,13 @@ class ScriptedEraser:
         self,
         user_id: str,
         tenant_id: str | None,
-        conversation_id: str | None = None,
         *,
         asked_by: str | None = None,
         timeout_seconds: float = 0,
         progress: Report,
     ) -> Receipt:
-        self.calls.append(ErasedCall(user_id, tenant_id, conversation_id))
-        person = person_of(user_id, tenant_id, conversation_id)
+        person = person_of(user_id, tenant_id)
+        self.calls.append(person)
         erasure = await self.erasures.begin(new_erasure(person, asked_by))
         await progress("records that the archiver has not processed", 7)
         if self.errors:
@@ -62,7 +51,6 @@ class ScriptedEraser:
             asked_at=erasure.asked_at,
             finished_at=utc_milliseconds(datetime.now(UTC)),
             person=person.digest(erasure.erasure_id),
-            conversation_id=conversation_id,
             deleted_conversations=(),
             shared_conversations=(),
             counts={"messages": 3},

@@ -8,7 +8,7 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures, RecordKind
 from tests.samples import NOON
 
-ERASURE = Erasure("e1", "ann", "acme", None, NOON, "the officer")
+ERASURE = Erasure("e1", "ann", "acme", NOON, "the officer")
 FOUND = ErasedConversation("c.1", alone=True, messages=3, episodes=1)
 
 
@@ -17,7 +17,7 @@ async def test_a_request_that_comes_again_goes_on_as_the_first(erasures: Erasure
     assert await erasures.begin(replace(ERASURE, erasure_id="e2", asked_by=None)) == ERASURE
     for other in (
         replace(ERASURE, erasure_id="e3", tenant_id=None),
-        replace(ERASURE, erasure_id="e4", conversation_id="c1"),
+        replace(ERASURE, erasure_id="e4", user_id="bob"),
     ):
         assert await erasures.begin(other) == other
     assert {one.erasure_id for one in await erasures.under_way()} == {"e1", "e3", "e4"}
@@ -46,7 +46,7 @@ async def test_only_the_receipt_is_left_of_one_that_has_ended(erasures: Erasures
         await erasures.add(one, [FOUND])
     for receipt in ("first", "again"):
         await erasures.end(ERASURE, receipt)
-    assert await erasures.find("e1") == Erasure("e1", None, "acme", None, NOON, receipt="first")
+    assert await erasures.find("e1") == Erasure("e1", None, "acme", NOON, receipt="first")
     assert [one.erasure_id for one in await erasures.under_way()] == ["e2"]
     assert (await erasures.conversations(ERASURE), await erasures.conversations(other)) == ([], [FOUND])
     assert await erasures.find("e9") is None

@@ -60,7 +60,6 @@ def a_receipt(**fields: object) -> Receipt:
         "asked_at": NOW,
         "finished_at": NOW,
         "person": Person("ann", "acme").digest("r1"),
-        "conversation_id": None,
         "deleted_conversations": ("c1",),
         "shared_conversations": (),
         "counts": {"messages": 1200, "conversations": 1, "dead_letters": 0},
