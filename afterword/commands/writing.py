@@ -20,9 +20,9 @@ from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
-    from afterword.writing.importing.records import ImportOptions, Rejected
+    from afterword.writing.importing.formats import ImportOptions, Rejected
     from afterword.writing.importing.run import ImportCounts
-    from afterword.writing.produce import InvalidLine, Produced
+    from afterword.writing.produce import Produced
     from afterword.writing.sources import Preview, Proposal
 
 Result = TypeVar("Result")
@@ -32,7 +32,6 @@ Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per
 FlushAtEnd = Annotated[
     bool, typer.Option("--flush", help="Close the pending messages of each conversation at the end.")
 ]
-SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Skip invalid lines.")]
 STANDARD_INPUT = "-"
 INTERRUPTED = 130
 """Exit code of a program ended by SIGINT, following the shells' convention."""
@@ -49,59 +48,35 @@ def produce(
     file: File,
     rate: Rate = None,
     flush: FlushAtEnd = False,
-    skip_invalid: SkipInvalid = False,
-    as_json: Json = False,
 ) -> None:
     """Send messages to the topic `messages`, one JSON object per line.
 
     A line is a message, an edit, a deletion or a flush. A file is checked before anything is sent. Standard input is
     sent up to the first invalid line.
     """
-    from afterword.writing.produce import LinesInvalid
-
-    try:
-        produced = _produce(file, show_progress=not as_json, rate=rate, flush=flush, skip_invalid=skip_invalid)
-    except LinesInvalid as error:
-        _print_invalid(error.first, error.found)
-        sent = "the lines before it were sent" if file == STANDARD_INPUT else "nothing was sent"
-        typer.echo(f"{sent}; --skip-invalid leaves out invalid lines", err=True)
-        raise typer.Exit(1) from None
-    except OSError as error:
-        typer.echo(f"afterword: {file}: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
-    if as_json:
-        print_json(produced.as_dict())
-    else:
-        parts = []
-        if produced.messages:
-            conversations = many(len(produced.conversation_ids), "conversation", "conversations")
-            parts.append(f"{many(produced.messages, 'message', 'messages')} of {conversations}")
-        if produced.amendments:
-            parts.append(many(produced.amendments, "edit or deletion", "edits and deletions"))
-        if produced.flushes:
-            parts.append(many(produced.flushes, "flush", "flushes"))
-        typer.echo(f"{', '.join(parts) or 'nothing'} sent in {produced.seconds:.1f} s")
-    _print_invalid(produced.first_invalid, produced.invalid)
-
-
-def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool, skip_invalid: bool) -> "Produced":
     from afterword.writing import produce as writing
 
     settings, total = start_command(), None
     with _opened(file) as lines:
         if writing.is_regular(lines):
-            found = writing.check_lines(writing.bounded_lines(lines, writing.MOST_LINE_BYTES))
+            total = writing.check_lines(writing.bounded_lines(lines, writing.MOST_LINE_BYTES)).messages
             lines.seek(0)
-            if found.invalid and not skip_invalid:
-                raise writing.LinesInvalid(first=found.first_invalid, found=found.invalid)
-            total = found.messages
-        with counting(show_progress and total is not None) as show:
+        with counting(total is not None) as show:
 
             def progress(so_far: "Produced") -> None:
                 show("messages", so_far.messages, total)
 
-            sending = partial(writing.produce, rate=rate, flush=flush, skip_invalid=skip_invalid)
-            return asyncio.run(_traced("produce", partial(sending, settings, writing.read_lines(lines), progress)))
+            sending = partial(writing.produce, settings, writing.read_lines(lines), progress, rate=rate, flush=flush)
+            produced = asyncio.run(_traced("produce", sending))
+    parts = []
+    if produced.messages:
+        conversations = many(len(produced.conversation_ids), "conversation", "conversations")
+        parts.append(f"{many(produced.messages, 'message', 'messages')} of {conversations}")
+    if produced.amendments:
+        parts.append(many(produced.amendments, "edit or deletion", "edits and deletions"))
+    if produced.flushes:
+        parts.append(many(produced.flushes, "flush", "flushes"))
+    typer.echo(f"{', '.join(parts) or 'nothing'} sent in {produced.seconds:.1f} s")
 
 
 async def _traced(role: str, send: Callable[..., Awaitable[Result]]) -> Result:
@@ -116,13 +91,6 @@ def _opened(file: str) -> AbstractContextManager[BufferedReader]:
     if file == STANDARD_INPUT:
         return nullcontext(cast("BufferedReader", sys.stdin.buffer))
     return Path(file).open("rb")
-
-
-def _print_invalid(first: list["InvalidLine"], found: int) -> None:
-    for line in first:
-        typer.echo(shown(str(line)), err=True)
-    if found > len(first):
-        typer.echo(f"… {found - len(first):,} more invalid lines", err=True)
 
 
 Format = Literal["chatgpt", "claude", "messages", "jsonl"]
@@ -161,7 +129,7 @@ def import_history(
 
     Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
     """
-    from afterword.writing.importing.records import ImportOptions
+    from afterword.writing.importing.formats import ImportOptions
 
     started = time.monotonic()
     try:
@@ -171,9 +139,6 @@ def import_history(
                 show("messages", counts.read, None)
 
             counts = _import(format_, files, ImportOptions(user, tenant, prefix), progress, flush, rate, dry_run)
-    except OSError as error:
-        typer.echo(f"afterword: {shown(str(error.filename or 'input'))}: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.echo("afterword: interrupted; run the same command again to send the rest", err=True)
         raise typer.Exit(INTERRUPTED) from None

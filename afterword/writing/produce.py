@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from opentelemetry.trace import Tracer
 
@@ -22,72 +22,53 @@ from afterword.writing.producer import Producer
 
 SOURCE = "afterword/produce"
 CHUNK_BYTES = 256 * 1024
-INVALID_LINES_NAMED = 10
+INVALID_LINES_NAMED = 3
 MOST_LINE_BYTES = 16 * 2**20
 """A message has at most 700,000 bytes, but white space and escapes may make its line much longer."""
 
 
-class InvalidLine(NamedTuple):
-    """An invalid line. `number` counts from 1, and `problem` never repeats the line's content."""
-
-    number: int
-    problem: str
-
-    def __str__(self) -> str:
-        return f"line {self.number}: {self.problem}"
+class InvalidLine(AfterwordError):
+    """line {number}: {problem}"""
 
 
 class LinesInvalid(AfterwordError):
-    """{found} invalid lines"""
-
-    first: list[InvalidLine]
-    found: int
+    """nothing was sent, because lines are invalid ({found}): {first}"""
 
 
 @dataclass
 class Produced:
-    """Counts of what was sent and acknowledged, and the first invalid lines."""
+    """Counts of what was sent and acknowledged."""
 
     messages: int = 0
     flushes: int = 0
     amendments: int = 0
     """Number of edits and deletions."""
-    invalid: int = 0
     seconds: float = 0.0
-    first_invalid: list[InvalidLine] = field(default_factory=list)
     conversation_ids: dict[str, str | None] = field(default_factory=dict)
     """Conversations, with the tenant of their first message."""
 
-    def count(self, line: ProducerRecord | InvalidLine) -> None:
-        if isinstance(line, InvalidLine):
-            self.invalid += 1
-            if len(self.first_invalid) < INVALID_LINES_NAMED:
-                self.first_invalid.append(line)
-        elif line.event_type == MESSAGE_CREATED:
+    def count(self, record: ProducerRecord) -> None:
+        if record.event_type == MESSAGE_CREATED:
             self.messages += 1
-            self.conversation_ids.setdefault(line.conversation_id, line.tenant_id)
-        elif line.event_type == CONVERSATION_FLUSH:
+            self.conversation_ids.setdefault(record.conversation_id, record.tenant_id)
+        elif record.event_type == CONVERSATION_FLUSH:
             self.flushes += 1
         else:
             self.amendments += 1
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "conversations": len(self.conversation_ids),
-            "messages": self.messages,
-            "flushes": self.flushes,
-            "amendments": self.amendments,
-            "invalid": self.invalid,
-            "seconds": round(self.seconds, 3),
-        }
-
 
 def check_lines(lines: Iterable[bytes]) -> Produced:
-    """Count what sending these lines would send, without sending anything."""
+    """Count what sending these lines would send, without sending anything. Raises: LinesInvalid."""
     found, now = Produced(), datetime.now(UTC)
+    invalid: list[InvalidLine] = []
     for number, line in enumerate(lines, start=1):
-        if parsed := parse_numbered(number, line, now):
-            found.count(parsed)
+        try:
+            if record := parse_numbered(number, line, now):
+                found.count(record)
+        except InvalidLine as error:
+            invalid.append(error)
+    if invalid:
+        raise LinesInvalid(found=len(invalid), first="; ".join(map(str, invalid[:INVALID_LINES_NAMED])))
     return found
 
 
@@ -98,14 +79,13 @@ async def produce(
     *,
     rate: float | None = None,
     flush: bool = False,
-    skip_invalid: bool = False,
     tracer: Tracer | None = None,
 ) -> Produced:
     """Send all lines, and return once the broker has acknowledged every record.
 
     `rate` limits the records per second, and `flush` closes each conversation's pending messages at the end. With a
-    tracer, each record begins a trace. Raises: LinesInvalid at the first invalid line, unless invalid lines are
-    skipped (earlier lines are then already sent); TopicMissing; BrokerUnavailable.
+    tracer, each record begins a trace. Raises: InvalidLine, with the lines before it sent; TopicMissing;
+    BrokerUnavailable.
     """
     produced = Produced()
 
@@ -113,15 +93,10 @@ async def produce(
         number = 0
         async for line in _each(lines):
             number += 1
-            parsed = parse_numbered(number, line, datetime.now(UTC))
-            if parsed is None:
-                continue
-            produced.count(parsed)
-            if isinstance(parsed, ProducerRecord):
-                yield parsed
+            if record := parse_numbered(number, line, datetime.now(UTC)):
+                produced.count(record)
+                yield record
                 progress(produced)
-            elif not skip_invalid:
-                raise LinesInvalid(first=produced.first_invalid, found=produced.invalid)
         for conversation_id, tenant_id in produced.conversation_ids.items() if flush else ():
             produced.flushes += 1
             yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="end of the lines")
@@ -161,14 +136,14 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
             yield line
 
 
-def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | InvalidLine | None:
-    """Parse one line: return its record, None if it is blank, or why it is invalid."""
+def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | None:
+    """Parse one line; None if it is blank. Raises: InvalidLine, which never repeats the line's content."""
     if len(line) > MOST_LINE_BYTES:
-        return InvalidLine(number, f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
+        raise InvalidLine(number=number, problem=f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
     try:
         return parse(line, now) if line.strip() else None
     except InvalidRecord as error:
-        return InvalidLine(number, str(error))
+        raise InvalidLine(number=number, problem=error) from None
 
 
 def parse(line: bytes, now: datetime) -> ProducerRecord:

@@ -20,7 +20,7 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.writing.importing.records import Found, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.formats import Found, ImportOutcome, LeftOut, Rejected
 from afterword.writing.produce import send_at_rate
 from afterword.writing.producer import Producer
 

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from afterword.schemas import MessageCreated
-from afterword.writing.importing.formats import read_history
-from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected, read_history
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),

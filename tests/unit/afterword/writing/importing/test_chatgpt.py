@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 from tests.unit.afterword.writing.importing.histories import json_values, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from afterword.writing.importing.records import ImportOptions
+from afterword.writing.importing.formats import ImportOptions
 from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
 
 CONVERTERS = Path(__file__).parents[5] / "examples" / "convert"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing.records import ImportOptions, Refused, conversation_of, user_of
+from afterword.writing.importing.formats import ImportOptions, Refused, conversation_of, user_of
 from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
 
 SAID = [{"role": "user", "content": "My salary will be cut."}]

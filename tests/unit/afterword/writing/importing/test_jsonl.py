@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from afterword.writing.importing.records import ImportOptions, ImportOutcome
+from afterword.writing.importing.formats import ImportOptions, ImportOutcome
 from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
 
 MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}

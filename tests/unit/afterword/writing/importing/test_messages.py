@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 from tests.unit.afterword.writing.importing.histories import lines, messages_of, read_all, reasons
 
 ANN = ImportOptions("ann")
@@ -44,6 +44,9 @@ def test_bare_messages_that_would_fill_the_memory_are_rejected_and_the_others_re
     outcomes = read([*HELLO * 2, {"id": "c", "messages": HELLO}])
     assert contents(outcomes) == ["Hello", "Good morning"]
     assert reasons(outcomes) == ["history.json:1: too_large: more than 128 MiB (4 messages)"]
+
+
+def test_a_bare_message_that_is_nested_too_deeply_is_rejected():
     deep = b'{"role": "user", "content": ' + b"[" * 1_000 + b"]" * 1_000 + b"}"
     assert reasons(read(deep)) == ["history.json:1: it is nested too deeply, or has an integer of more than 64 bits"]
 

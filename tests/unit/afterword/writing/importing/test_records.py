@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.writing.importing import records
-from afterword.writing.importing.records import TOO_LARGE, UNREADABLE, Malformed
+from afterword.writing.importing import formats
+from afterword.writing.importing.formats import TOO_LARGE, UNREADABLE, Malformed
 
 json_values = st.recursive(
     st.none()
@@ -48,11 +48,11 @@ class Endless(io.RawIOBase):
 
 
 def read(data: bytes, is_lines: bool = False) -> list[object]:
-    return [record for _, record in records.records(io.BufferedReader(io.BytesIO(data)), is_lines)]
+    return [record for _, record in formats.records(io.BufferedReader(io.BytesIO(data)), is_lines)]
 
 
 def read_file(file: io.RawIOBase) -> Iterator[object]:
-    return (record for _, record in records.records(io.BufferedReader(file)))
+    return (record for _, record in formats.records(io.BufferedReader(file)))
 
 
 @given(st.lists(json_values, max_size=5), st.sampled_from([None, 1]))
@@ -82,7 +82,7 @@ def test_any_bytes_are_read_or_malformed(data, is_lines):
 @given(st.lists(json_values, max_size=4), st.integers(1, 9))
 def test_records_do_not_depend_on_how_the_bytes_arrive(values, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "CHUNK_BYTES", size)
+        patch.setattr(formats, "CHUNK_BYTES", size)
         assert read(json.dumps([-1.5e-300, *values], indent=1).encode()) == [-1.5e-300, *values]
 
 
@@ -120,7 +120,7 @@ def test_nan_and_large_numbers_cost_no_record():
 
 @pytest.fixture
 def smaller(monkeypatch):
-    monkeypatch.setattr(records, "MOST_CHARACTERS", 2**20)
+    monkeypatch.setattr(formats, "MOST_CHARACTERS", 2**20)
 
 
 def test_a_text_that_does_not_end_ends_the_file_within_bounds(smaller):
@@ -156,7 +156,7 @@ def test_memory_does_not_grow_with_the_number_of_records():
 def test_each_line_is_a_record_and_blank_ones_count(values):
     data = b"\n".join(b" " if v == "blank" else json.dumps(v).encode() for v in values)
     file = io.BufferedReader(io.BytesIO(data + b"\n" if values else b""))
-    assert [*records.records(file, is_lines=True)] == [(n, v) for n, v in enumerate(values, 1) if v != "blank"]
+    assert [*formats.records(file, is_lines=True)] == [(n, v) for n, v in enumerate(values, 1) if v != "blank"]
 
 
 def test_a_line_with_only_a_byte_order_mark_is_blank():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.writing.importing.records import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.formats import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
 from afterword.writing.importing.run import Import, ImportCounts
 from afterword.writing.produce import send_at_rate
 from tests.doubles.stores import MemoryMessages
