@@ -63,10 +63,7 @@ USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "second
 
 @topics.command("create")
 def create_topics(as_json: Json = False) -> None:
-    """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong.
-
-    Warns if the max.message.bytes of the messages topic is too small or too large.
-    """
+    """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong."""
     from afterword.operating.topics import ensure_topics
 
     reports = asyncio.run(ensure_topics(start_command()))

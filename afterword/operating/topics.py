@@ -19,7 +19,6 @@ from aiokafka.errors import (
     for_code,
 )
 
-from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
 from afterword.streams.ingest.sources import Source, load_sources, our_topics, source_topics
 from afterword.streams.kafka.clients import admin_client, broker_errors, require_topics
@@ -36,13 +35,6 @@ AWAIT_REQUEST_SECONDS = 5.0
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
 """An episode, a row of state or a dead letter may be larger than the record it came from, which may have the broker's
 default limit of 1 MiB."""
-
-SMALLEST_MESSAGES_BYTES = MAX_INPUT_BYTES + 64 * 1024
-"""Room for the largest accepted message, with its own headers and those of its batch."""
-LARGEST_MESSAGES_BYTES = LARGE_RECORD_BYTES
-"""Workers hold whole batches of this size. Of larger records, a dead letter keeps only the beginning."""
-
-MAX_BYTES = "max.message.bytes"
 
 HANDED_ON_DAYS = 7
 """Retention of closed episodes in days: the longest that a summarizer may be down."""
@@ -74,8 +66,6 @@ class Topic:
     configs: Mapping[str, str] = field(default_factory=dict)
     any_count: bool = False
     """Whether it may have any number of partitions if it exists."""
-    record_bytes: tuple[int, int] | None = None
-    """Lowest and highest `max.message.bytes` without a warning."""
     lifetime: Mapping[str, int] = field(default_factory=dict)
     """Limits in milliseconds, by configuration, after which erased data is gone. A higher value causes a warning."""
 
@@ -116,7 +106,7 @@ def wanted_topics(
         "compression.type": "producer",
         "min.insync.replicas": str(kafka.min_insync_replicas),
     }
-    large = {**log, MAX_BYTES: str(LARGE_RECORD_BYTES)}
+    large = {**log, "max.message.bytes": str(LARGE_RECORD_BYTES)}
     compacted = {**large, "cleanup.policy": "compact"}
 
     def topic(name: str, configs: Mapping[str, str], days: int) -> Topic:
@@ -128,12 +118,11 @@ def wanted_topics(
         partitions, any_count = count or kafka.partitions, count is None
         return Topic(name, partitions, kafka.replication_factor, compacted, any_count, lifetime=kept)
 
-    taken = (SMALLEST_MESSAGES_BYTES, LARGEST_MESSAGES_BYTES)
     announced = (kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic)
     rejected = [*map(kafka.dead_letters, (kafka.messages_topic, kafka.episodes_topic)), kafka.undelivered_topic]
     count = message_partitions or kafka.partitions
     return [
-        Topic(kafka.messages_topic, kafka.partitions, kafka.replication_factor, log, record_bytes=taken),
+        Topic(kafka.messages_topic, kafka.partitions, kafka.replication_factor, log),
         topic(kafka.episodes_topic, large, HANDED_ON_DAYS),
         *(topic(name, log, ANNOUNCED_DAYS) for name in announced),
         *(topic(name, large, ANNOUNCED_DAYS) for name in (*rejected, *map(kafka.dead_letters, sources))),
@@ -156,13 +145,6 @@ def compare_topic(wanted: Topic, found: Topic) -> TopicReport:
         if (value := found.configs.get(name)) is not None and (int(value) in UNBOUNDED or int(value) > most)
     ]
     warning = f"{'; '.join(long)}: until then it keeps what was erased" if long else ""
-    if wanted.record_bytes and (limit := found.configs.get(MAX_BYTES)) is not None:
-        least, most = wanted.record_bytes
-        if not least <= int(limit) <= most:
-            warning = (
-                f"{MAX_BYTES} is {limit}, should be {least} to {most}: messages may have {MAX_INPUT_BYTES} bytes, and "
-                "dead letters keep only the beginning of the largest records"
-            )
     return TopicReport(wanted.name, status, "; ".join(differing), warning)
 
 

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.embedded.claims import free_ports
-from afterword.operating.checks import Advice, CheckFailed, check_wanted_topics
+from afterword.operating.checks import CheckFailed, check_wanted_topics
 from afterword.operating.topics import TopicReport, await_topics, check_topics, ensure_topics
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.kafka.clients import client_options
@@ -127,21 +127,6 @@ async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_
         assert all(report.fine for report in reports if report is not found)
     with pytest.raises(CheckFailed, match=problem):
         await check_wanted_topics(more)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("limit", ["10000", "10000000"])
-async def test_messages_with_a_limit_that_does_not_fit_are_told_of_by_both_commands(
-    settings: Settings, admin: AIOKafkaAdminClient, limit: str
-) -> None:
-    topic = settings.kafka.messages_topic
-    await create(admin, NewTopic(topic, 3, 1, topic_configs={"max.message.bytes": limit}))
-    created = by_name(await ensure_topics(settings))[topic]
-    assert created.fine
-    assert f"max.message.bytes is {limit}" in created.warning
-    checked = await check_wanted_topics(settings)
-    assert isinstance(checked, Advice)
-    assert f"{topic}: {created.warning}" == checked
 
 
 async def test_no_broker_is_one_clear_error(make_settings: MakeSettings) -> None:

@@ -5,13 +5,10 @@ from dataclasses import replace
 import pytest
 
 from afterword.operating.topics import (
-    LARGEST_MESSAGES_BYTES,
-    SMALLEST_MESSAGES_BYTES,
     Topic,
     compare_topic,
     wanted_topics,
 )
-from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.settings import DAY_MS, Settings
 from faust_eos.options import Options
 
@@ -96,32 +93,6 @@ def test_every_difference_is_named(episodes: Topic) -> None:
         "max.message.bytes is 1000, should be 2097152",
         "replication factor is 1, should be 3",
     ]
-
-
-@pytest.mark.parametrize(
-    ("limit", "said"),
-    [
-        ("1000", "should be 765536 to 2097152"),
-        ("765535", "should be 765536 to 2097152"),
-        ("765536", ""),
-        ("1048588", ""),
-        ("2097152", ""),
-        ("2097153", "should be 765536 to 2097152"),
-        ("104857600", "should be 765536 to 2097152"),
-    ],
-)
-def test_a_limit_of_messages_that_is_too_small_or_too_large_is_warned_of(
-    messages: Topic, limit: str, said: str
-) -> None:
-    found = as_wanted(messages)
-    report = compare_topic(messages, replace(found, configs={**found.configs, "max.message.bytes": limit}))
-    assert report.fine
-    assert bool(report.warning) == bool(said)
-    assert said in report.warning
-
-
-def test_the_limit_for_messages_without_a_warning_is_enough_for_every_message_that_is_taken() -> None:
-    assert MAX_INPUT_BYTES < SMALLEST_MESSAGES_BYTES < LARGEST_MESSAGES_BYTES
 
 
 def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_gone(wanted: dict[str, Topic]) -> None:
