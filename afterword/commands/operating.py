@@ -290,7 +290,7 @@ def try_prompt(
     with counting() as progress:
         found = asyncio.run(compare(settings, file, model, size, lambda done: progress("summaries", done, size)))
     if as_json:
-        print_json({"worse": found.is_worse, "measures": found.measures, **asdict(found)})
+        print_json({"worse": found.is_worse, "measures": found.measures})
     else:
         rows = [(name, f"{before:.3f}", f"{after:.3f}") for name, (before, after) in found.measures.items()]
         print_table((f"mean of {len(found.trials):,}", "stored", "candidate"), rows)

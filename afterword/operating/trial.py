@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from afterword.installed import running_version
 from afterword.operating.redo import today_of
+from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.settings import Budget, Settings, SummarizerSettings
@@ -54,14 +55,12 @@ class TrialSummary:
     """A summary and the quality gate's verdict."""
 
     model: str
-    prompt_version: str | None
+    usage: Usage
     short_summary: str = ""
     long_summary: str = ""
-    prompt_tokens: int = 0
-    answer_tokens: int = 0
     grounding: float = 0.0
-    unsupported: tuple[str, ...] = ()
-    """Names, numbers and dates that are not in the messages."""
+    unsupported: int = 0
+    """Count of names, numbers and dates that are not in the messages."""
     refused: str | None = None
     """Why the gate refuses it, or why there is none; None if it is good."""
 
@@ -69,11 +68,11 @@ class TrialSummary:
 MEASURES: Final[Mapping[str, Callable[[TrialSummary], float | None]]] = {
     "refused": lambda made: made.refused is not None,
     "grounding": lambda made: made.grounding if made.long_summary else None,
-    "unsupported": lambda made: len(made.unsupported) if made.long_summary else None,
+    "unsupported": lambda made: made.unsupported if made.long_summary else None,
     "tokens of long summaries": lambda made: count_tokens(made.long_summary) or None,
     "tokens of short summaries": lambda made: count_tokens(made.short_summary) or None,
-    "tokens of prompts": lambda made: made.prompt_tokens or None,
-    "tokens of answers": lambda made: made.answer_tokens if made.prompt_tokens else None,
+    "tokens of prompts": lambda made: made.usage.prompt_tokens or None,
+    "tokens of answers": lambda made: made.usage.completion_tokens if made.usage.prompt_tokens else None,
 }
 """What is compared: each is a mean over the summaries for which it is not None."""
 
@@ -138,19 +137,9 @@ async def summarize_again(
     trials: list[Trial] = []
 
     async def judged(request: SummaryRequest, made: Summary) -> TrialSummary:
-        source = source_of(request, everything_asked)
-        found = await asyncio.to_thread(assess, source, made, settings.quality)
-        return TrialSummary(
-            made.model,
-            made.prompt_version,
-            made.short_summary,
-            made.long_summary,
-            made.usage.prompt_tokens,
-            made.usage.completion_tokens,
-            found.grounding,
-            tuple(found.unsupported),
-            found.problems[0].reason if found.problems else None,
-        )
+        found = await asyncio.to_thread(assess, source_of(request, everything_asked), made, settings.quality)
+        verdict = found.grounding, len(found.unsupported), found.problems[0].reason if found.problems else None
+        return TrialSummary(made.model, made.usage, made.short_summary, made.long_summary, *verdict)
 
     async def candidate(request: SummaryRequest) -> TrialSummary:
         try:
@@ -158,13 +147,7 @@ async def summarize_again(
         except TRANSIENT:
             raise
         except ProviderError as error:
-            used, maker = usage_of(error), maker_of(settings)
-            return TrialSummary(
-                *maker,
-                prompt_tokens=used.prompt_tokens,
-                answer_tokens=used.completion_tokens,
-                refused=error.error_type,
-            )
+            return TrialSummary(maker_of(settings).model, usage_of(error), refused=error.error_type)
 
     async def add(stored: StoredEpisode) -> None:
         async with slots:

