@@ -115,6 +115,7 @@ def test_the_engine_is_a_distribution_of_its_own(built: Built) -> None:
     assert {name for name in files_of(built.engine_wheel) if ".dist-info/" not in name} == files
 
 
+@pytest.mark.nightly
 def test_two_builds_are_equal_byte_for_byte(built: Built, tmp_path: Path) -> None:
     elsewhere = copied(tmp_path)  # another directory, other times of files
     later = time.time() - 86_400
