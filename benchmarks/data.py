@@ -130,8 +130,10 @@ def _spoken(turn: dict[str, str]) -> str:
     return f"{turn['speaker']}: {text}"
 
 
-def message_of(message_id: str, role: Any, content: str, sent_at: datetime, user_id: str = USER) -> EpisodeMessage:
-    return EpisodeMessage(id=message_id, role=role, content=content, sent_at=sent_at, user_id=user_id)
+def message_of(
+    message_id: str, role: Any, content: str, sent_at: datetime, user_id: str = USER, author: str | None = None
+) -> EpisodeMessage:
+    return EpisodeMessage(id=message_id, role=role, content=content, sent_at=sent_at, user_id=user_id, author=author)
 
 
 def episode_of(conversation: str, turns: Iterable[tuple[str, str]], user_id: str = USER) -> EpisodeClosed:

@@ -1,4 +1,4 @@
-"""Measures what recall finds: python -m benchmarks.recall [--seed 15] [--beam FOLDER]
+"""Measures what recall finds: python -m benchmarks.recall [--seed 15] [--beam FOLDER | --realtalk FOLDER]
 
 It calls `Memory.recall` itself, with an index in a directory, the other stores in memory, and episodes that were
 summarized without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets its own rows.
@@ -15,6 +15,8 @@ The questions have known answers:
   plan and not the month in which it was mentioned; and updates, where only the latest is an answer.
 - beam: with --beam, chats of BEAM (mohammadtavakoli78/BEAM on GitHub, a folder such as `chats/100K`). Each chat is a
   user, and its questions name the messages that answer them.
+- realtalk: with --realtalk, the same for REALTALK's chats of two people (danny911kr/REALTALK on GitHub, the folder
+  `data`), who are the authors of their messages.
 
 R@1 and R@5 are shares of the episodes that answer. `known` is the share of the questions that have hits by default.
 `elsewhere` is the same share when another user of the corpus, who never talked about this, is asked. `AUROC` says how
@@ -31,7 +33,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count, takewhile
 from pathlib import Path
 from random import Random
 from statistics import mean, median
@@ -74,7 +76,10 @@ PAUSE = timedelta(seconds=300)
 SESSION_DIALOGUES, USER_SESSIONS = 3, 27
 SEED = 15
 WARM_UP = "What was said on 1 May 2024?"
-AIMS = {"beam": "aim: R@1 .317, R@5 .656 with vectors, .280 and .635 with words alone"}
+AIMS = {
+    "beam": "aim: R@1 .317, R@5 .656 with vectors, .280 and .635 with words alone",
+    "realtalk": "aim: R@5 .620, AUROC .810 with vectors",
+}
 SEVERAL = "several"
 """The category of questions that ask for several things at once."""
 
@@ -178,7 +183,7 @@ def beam_corpus(folder: Path) -> Corpus:
             for day, batch in enumerate(turns)
             for at, one in enumerate(chain.from_iterable(batch["turns"]))
         ]
-        made = [closed_episode(name, n, part, name) for n, part in enumerate(_cut(messages), 1)]
+        made = _episodes_of_chat(name, messages)
         episodes += made
         probing = chat / "probing_questions" / "probing_questions.json"
         for category, asked in json.loads(probing.read_text(encoding="utf-8")).items():
@@ -187,6 +192,34 @@ def beam_corpus(folder: Path) -> Corpus:
                 if answers:
                     questions.append(Question(one["question"], answers, category, name))
     return Corpus("beam", episodes, questions)
+
+
+def realtalk_corpus(folder: Path) -> Corpus:
+    """Read REALTALK's chats from a folder, cut into episodes by the default settings."""
+    episodes, questions = [], []
+    for path in sorted(folder.glob("Chat_*.json")):
+        chat, name = json.loads(path.read_text(encoding="utf-8")), path.stem
+        sessions = takewhile(bool, (chat.get(f"session_{n}") for n in count(1)))
+        messages = [
+            message_of(one["dia_id"], "user", one["clean_text"], _sent_at(one["date_time"]), name, one["speaker"])
+            for one in chain.from_iterable(sessions)
+            if one["clean_text"].strip()
+        ]
+        made = _episodes_of_chat(name, messages)
+        episodes += made
+        for one in chat["qa"]:
+            if answers := _answers(made, set(one["evidence"])):
+                category = f"category {one['category']}"
+                questions.append(Question(one["question"], answers, category, name, messages[-1].sent_at))
+    return Corpus("realtalk", episodes, questions)
+
+
+def _sent_at(text: str) -> datetime:
+    return datetime.strptime(text, "%d.%m.%Y, %H:%M:%S").replace(tzinfo=UTC)
+
+
+def _episodes_of_chat(name: str, messages: Sequence[EpisodeMessage]) -> list[EpisodeClosed]:
+    return [closed_episode(name, n, part, name) for n, part in enumerate(_cut(messages), 1)]
 
 
 def _answers(episodes: Sequence[EpisodeClosed], message_ids: set[str]) -> frozenset[str]:
@@ -455,12 +488,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description="What recall finds.")
     parser.add_argument("--seed", type=int, default=SEED, help="of the histories; the docs have those of 15")
     parser.add_argument("--beam", type=Path, help="a folder of BEAM's chats, such as chats/100K")
+    parser.add_argument("--realtalk", type=Path, help="the folder of REALTALK's chats, data")
     given = parser.parse_args()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx would log a line for each request to a reranker
-    corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
-    if not given.beam:
+    if given.beam or given.realtalk:
+        corpora = [beam_corpus(given.beam) if given.beam else realtalk_corpus(given.realtalk)]
+    else:
         show("everyday conversations: which hits show the answer", asyncio.run(everyday_rows()))
-    for corpus in [beam_corpus(given.beam)] if given.beam else corpora:
+        corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
+    for corpus in corpora:
         rows = asyncio.run(measured(corpus))
         users = len({question.user_id for question in corpus.questions})
         counts = f"{len(corpus.questions)} questions, {len(corpus.episodes):,} episodes of {users} users"
