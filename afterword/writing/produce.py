@@ -60,15 +60,17 @@ class Produced:
 def check_lines(lines: Iterable[bytes]) -> Produced:
     """Count what sending these lines would send, without sending anything. Raises: LinesInvalid."""
     found, now = Produced(), datetime.now(UTC)
-    invalid: list[InvalidLine] = []
+    invalid, first = 0, list[str]()
     for number, line in enumerate(lines, start=1):
         try:
             if record := parse_numbered(number, line, now):
                 found.count(record)
         except InvalidLine as error:
-            invalid.append(error)
+            invalid += 1
+            if invalid <= INVALID_LINES_NAMED:
+                first.append(str(error))
     if invalid:
-        raise LinesInvalid(found=len(invalid), first="; ".join(map(str, invalid[:INVALID_LINES_NAMED])))
+        raise LinesInvalid(found=invalid, first="; ".join(first))
     return found
 
 
