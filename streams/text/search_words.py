@@ -23,7 +23,7 @@ LIKELY_LANGUAGES = 8
 """Maximum number of languages in which a query's words are stemmed. A single word is plausible in dozens, each of which
 has a list of stop words to load."""
 MOST_PARTS = 4
-"""Maximum number of parts of a word that are joined by hyphens, points or underscores."""
+"""Maximum number of parts of a word that are joined by hyphens, points, underscores, apostrophes or ampersands."""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hangul}"
 _LETTERS = rf"[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}]]+"
@@ -31,20 +31,21 @@ _TOKEN = regex.compile(
     rf"(?V1)(?P<number>\p{{Nd}}+(?:\)?[ .,'’·٫٬\u00a0\u202f_/-]\(?\p{{Nd}}+){{0,{MOST_GROUPS - 1}}})(?!\p{{Nd}})"
     rf"|(?P<unspaced>[{_UNSPACED}][{_UNSPACED}\p{{M}}]*)"
     rf"|(?P<word>[[\p{{L}}\p{{M}}]--[{_UNSPACED}]]+(?=\p{{Nd}}{{2,}}(?![\p{{L}}\p{{N}}]))"
-    rf"|{_LETTERS}(?:[-‐‑._]{_LETTERS}){{0,{MOST_PARTS - 1}}})"
+    rf"|{_LETTERS}(?:[-‐‑._'’&]{_LETTERS}){{0,{MOST_PARTS - 1}}})"
     r"|(?P<symbol>\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|\p{So}|\p{Sc})"
 )
 _ASCII_TOKEN = re.compile(
     rf"(?P<number>\d+(?:\)?[ .,'_/-]\(?\d+){{0,{MOST_GROUPS - 1}}})(?!\d)"
-    rf"|(?P<word>[a-z]+(?=\d{{2,}}(?![a-z\d]))|[a-z\d]+(?:[-._][a-z\d]+){{0,{MOST_PARTS - 1}}})"
+    rf"|(?P<word>[a-z]+(?=\d{{2,}}(?![a-z\d]))|[a-z\d]+(?:[-._'&][a-z\d]+){{0,{MOST_PARTS - 1}}})"
     r"|(?P<symbol>\$)"
 )
 """Equivalent to the general pattern for case-folded ASCII, and ten times as fast."""
 _GROUPED = regex.compile(r"\d{1,3}(?:(?P<mark>[ .,'’٬\u00a0\u202f_])\d{2,3})(?:(?P=mark)\d{2,3})*(?:[.,٫]\d{1,2})?")
 """A number with digits in groups of three, or of two as in India."""
 _DIGITS = regex.compile(r"\d+")
-_JOINTS = regex.compile(r"[-‐‑._]|(?<=\p{L})(?=\p{Nd}{2,}(?![\p{L}\p{N}]))")
-"""Where words are split: "covid-19", "node.js", "BA2490". "h1" and "v2" stay whole: their digit alone says nothing."""
+_JOINTS = regex.compile(r"[-‐‑._'’&]|(?<=\p{L})(?=\p{Nd}{2,}(?![\p{L}\p{N}]))")
+"""Where words are split: "covid-19", "node.js", "O'Neill", "BA2490". "h1" and "v2" stay whole: their digit alone says
+nothing."""
 _NAMED_OTHERWISE = {"ð": "d", "þ": "th"}
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 """How names with these letters are written on keyboards that lack them."""
@@ -129,6 +130,8 @@ def _word_forms(said: str, languages: tuple[str, ...], is_query: bool) -> tuple[
         if any(stems):
             found.append(Word(tuple(dict.fromkeys(chain(*stems, whole))), not all(stems)))
             whole = whole if is_query else []
+    if not found and "&" in said:  # "AT&T" consists of stop words
+        found = [Word((form,)) for form in whole[:1]]
     return tuple(found)
 
 

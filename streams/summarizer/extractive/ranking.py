@@ -199,7 +199,9 @@ def is_politeness(text: str, terms: int) -> bool:
     if greeting is None or terms > POLITE_TERMS or _NUMBER.search(text):
         return False
     rest = text[greeting.end() :]
-    return "," not in rest or not (is_question(text) or any(says.search(rest) for says in _WEIGHTY))
+    return "," not in rest or not (
+        terms >= FEW_TERMS or is_question(text) or any(says.search(rest) for says in _WEIGHTY)
+    )
 
 
 def weight(exchange: Exchange, terms: Collection[str]) -> float:

@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, Turn
 from afterword.streams.summarizer.summary import TITLE_CHARACTERS
 from afterword.streams.text.language import VOCABULARY, pattern, stem, word_set, words
-from afterword.streams.text.sentences import cut_at_word
 
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*[#%]?")
 _CLAUSE_END = re.compile(r",(?!\w)|(?<!\w),|[，、]")
@@ -44,8 +42,8 @@ _ADVERB = re.compile(r"(?!fami|supp|rep|assemb|anoma|butterf)[a-z]{3,40}ly")
 def title_of(turns: Sequence[Turn], language: str) -> str:
     """Return the first noun phrase of the first request, in at most 60 characters.
 
-    A single word says little, so then its whole sentence is the title. The title is empty if nobody names anything. In
-    a language without lists in `vocabulary.toml`, a phrase is a run of words between stop words.
+    A single word says little, so its whole sentence is the title if that is short enough. The title is empty if nobody
+    names anything. In a language without lists in `vocabulary.toml`, a phrase is a run of words between stop words.
     """
     for turn in [turn for turn in turns if turn.speaker[0] == "user"] or turns:
         for said in turn.said:
@@ -56,7 +54,7 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
             phrases = next(filter(None, (_phrases(part, language) for part in parts)), None)
             if phrases and len(words(sentence)) > 1:
                 enough = [phrase for phrase in phrases if not _WORD.fullmatch(phrase)]
-                title = cut_at_word([*enough, sentence][0], TITLE_CHARACTERS)
+                title = next(one for one in (*enough, sentence, *phrases) if len(one) <= TITLE_CHARACTERS)
                 return title[:1].upper() + title[1:]
     return ""
 
@@ -93,7 +91,7 @@ def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
                 run = run[: linked[-1]] if linked else []
                 while run and run[-1][0].lower() in _VAGUE:
                     run.pop()
-            another = [n for n, pair in enumerate(pairwise(run)) if pair[0][0] == "and" and pair[1][0] in determiners]
+            another = [n for n in range(1, len(run) - 1) if run[n][0] == "and" and run[n + 1][0] in determiners]
             yield run[: another[-1]] if another else run  # "… and the bank says": a clause of its own
             run = []
         else:

@@ -133,8 +133,16 @@ def test_who_returns_a_greeting_chooses_nothing(greeting: str, answer: str) -> N
     assert answer.rstrip("!") not in summary.long_summary
 
 
-@pytest.mark.parametrize("told", ["Guten Tag, die Nummer ist 4711", "Great, cancel it", "Hi, order 4711 is late"])
-def test_a_greeting_with_a_number_or_a_decision_is_kept(told: str) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Guten Tag, die Nummer ist 4711",
+        "Great, cancel it",
+        "Hi, order 4711 is late",
+        "great, send it to the Graz office please",
+    ],
+)
+def test_a_greeting_with_a_number_a_decision_or_a_request_is_kept(told: str) -> None:
     assert told in summary_of(("assistant", "Which flight is it about, please?"), ("user", told)).short_summary
 
 

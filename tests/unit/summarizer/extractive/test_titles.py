@@ -53,20 +53,16 @@ def title(*said: str) -> str:
         ("Je voudrais déplacer mon rendez-vous du 12 au 19 mars.", "Rendez-vous du 12 au 19 mars"),
         (
             "Ich möchte meiner Mutter zum 70. Geburtstag eine Reise schenken, sie kann nicht mehr so gut laufen.",
-            "Ich möchte meiner Mutter zum 70. Geburtstag eine Reise…",
+            "Mutter",
         ),
         ("We need to order the team shirts by end of week.", "Team shirts"),
         ("Hi, this is Ben Carver, my Skoda Octavia is with you for the MOT.", "Skoda Octavia"),
         ("Where is my order 5520?", "Order 5520"),
         ("Can I use my US passport as proof?", "US passport"),
-        (
-            "I completely forgot our anniversary last year so this time I want to do it properly.",
-            "I completely forgot our anniversary last year so this time…",
-        ),
-        (
-            "Ma commande n'est toujours pas arrivée, elle devait être livrée lundi",
-            "Ma commande n'est toujours pas arrivée, elle devait être…",
-        ),
+        ("I completely forgot our anniversary last year so this time I want to do it properly.", "Anniversary"),
+        ("Ma commande n'est toujours pas arrivée, elle devait être livrée lundi", "Commande"),
+        ("I don't like the blue for the living room any more.", "Blue for the living room"),
+        ("and my blood type is 0 negative", "Blood type"),
         ("Quiero un viaje de cinco días a Ciudad de México", "Viaje de cinco días a Ciudad de México"),
         ("Ho bisogno di aiuto per tradurre una lettera di tre pagine", "Lettera di tre pagine"),
         ("Marketing: I think a rubber case would be good.", "Rubber case"),
@@ -104,10 +100,7 @@ def test_a_title_is_the_noun_phrase_of_its_sentence(sentence: str, expected: str
             "Apologies for the long message, but I ordered a standing desk and it arrived with the wrong legs.",
             "Standing desk",
         ),
-        (
-            "ok so launch: marketing wants the 14th, eng says the 21st earliest, and legal says nothing",
-            "Ok so launch: marketing wants the 14th, eng says the 21st…",
-        ),
+        ("ok so launch: marketing wants the 14th, eng says the 21st earliest, and legal says nothing", "Launch"),
         (
             "I'm getting `TypeError: cannot read properties of undefined`.",
             "I'm getting TypeError: cannot read properties of undefined",
