@@ -66,6 +66,8 @@ LOOKED_BACK = 12
 
 _URL = re.compile(r"://[^\s<>\"'`]++")
 _USERINFO = re.compile(r"://([^/?#@:]{0,256}+:[^/?#@]{1,256}+)@")
+_LOGIN = re.compile(r"(?<!\S)(?:-u|--user)[ =]?[\"']?(?!\d+:\d)([^\s:\"']{1,256}+:[^\s\"']{1,256}+)")
+"""The login of a command: `curl -u name:password`. Two numbers are a user and a group."""
 _PAIR = re.compile(r"[?&#;]([A-Za-z0-9_.-]{1,64})=([^&#;]++)")
 _SECRET_NAME = re.compile(
     r".*(?:token|secret|passw(?:or)?d|pwd|api_?key|apikey|access_?key|signature|credential|jwt|hmac|otp|auth(?:orization)?)"
@@ -230,7 +232,8 @@ def _is_somebodys(address: str) -> bool:
 
 
 def url_secrets(text: str) -> Spans:
-    """Find passwords, tokens and signatures inside URLs; the rest of the URL stays."""
+    """Find passwords, tokens and signatures inside URLs, whose rest stays, and logins of commands such as `curl`."""
+    yield from (found.span(1) for found in _LOGIN.finditer(text))
     for url in _URL.finditer(text):
         at, end = url.span()
         userinfo = _USERINFO.match(text, at, end)

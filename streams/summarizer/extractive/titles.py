@@ -60,10 +60,8 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
 
 
 def _phrases(part: str, language: str) -> list[str]:
-    clauses = _CLAUSE_END.split(part)
-    return list(
-        filter(None, (_trimmed(run, clause, language) for clause in clauses for run in _runs(clause, language)))
-    )
+    runs = ((run, clause) for clause in _CLAUSE_END.split(part) for run in _runs(clause, language))
+    return [phrase for run, clause in runs if (phrase := _trimmed(run, clause, language))]
 
 
 def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:

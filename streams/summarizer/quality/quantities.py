@@ -166,14 +166,17 @@ _BETWEEN_PARTS = re.compile(r"\s?(?:[^\W\d_]{1,12}\.?\s?)?(?:(?:and|und|et|y|e|e
 
 
 def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
-    """Yield the sums of a source's numbers that are parts of one: "3 lakh 20 thousand", "1 h 30 min"."""
+    """Yield the sums of a source's numbers that are parts of one: "3 lakh 20 thousand", "1 h 30 min", "12 Euro 50"."""
     for one, other in pairwise(figures):
         between = text[one.end : other.start]
         if not _BETWEEN_PARTS.fullmatch(between):
             continue
         # it ends with a magnitude, which may be written in digits
         is_number = not between.strip() and not text[one.start : one.end].isdigit()
+        cents = text[other.start : other.end] if BARE in dict(other.in_source) else ""
         for kind, value in one.in_source:
+            if kind in _NUMBERS["currencies"] and re.fullmatch(r"\d\d", cents):
+                yield from _keys({value + Decimal(cents) / 100}, kind, NUMBER)
             for part in (part for same, part in other.in_source if same == kind and 0 < part < value < LARGEST_SUM):
                 if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
                     yield from _keys({value + part}, NUMBER, BARE)
