@@ -199,9 +199,8 @@ def is_politeness(text: str, terms: int) -> bool:
     if greeting is None or terms > POLITE_TERMS or _NUMBER.search(text):
         return False
     rest = text[greeting.end() :]
-    return "," not in rest or not (
-        terms >= FEW_TERMS or is_question(text) or any(says.search(rest) for says in _WEIGHTY)
-    )
+    says_more = terms >= FEW_TERMS or is_question(text) or any(says.search(rest) for says in _WEIGHTY)
+    return "," not in rest or not says_more
 
 
 def weight(exchange: Exchange, terms: Collection[str]) -> float:
