@@ -218,9 +218,6 @@ class Kafka(ServerSection):
         pattern=r"^[A-Za-z0-9._-]{0,100}$",
         description="beginning of the names of all other topics, of the consumer groups and of the transactions",
     )
-    current_state: bool = Field(
-        True, description="keep the last summary of each episode, and each conversation, in two compacted topics"
-    )
     partitions: int = Field(8, ge=1, description="partitions of each topic that `afterword topics create` creates")
     replication_factor: int = Field(1, ge=1, description="replicas of each of these topics; 3 in production")
     min_insync_replicas: int = Field(
@@ -302,9 +299,9 @@ class Kafka(ServerSection):
         return f"{self.prefix}afterword.conversations"
 
     @property
-    def current_topics(self) -> tuple[str, ...]:
-        """The compacted topics of episodes and conversations; none if they are turned off."""
-        return (self.current_episodes_topic, self.current_conversations_topic) if self.current_state else ()
+    def current_topics(self) -> tuple[str, str]:
+        """The compacted topics of episodes and conversations."""
+        return self.current_episodes_topic, self.current_conversations_topic
 
     @property
     def undelivered_topic(self) -> str:

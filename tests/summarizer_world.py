@@ -172,6 +172,7 @@ class World:
             "summarizer": summarizer if provider else faults.around(summarizer),
             "embedder": faults.around(FixedEmbedder()),
             "publish": faults.around_call(self.topic.publish),
+            "keep": Topic().publish,
             "steps": a_step_runner(),
             "rules": SummaryRules(rolling_max_tokens=20),
             "retry": Retry(),

@@ -384,7 +384,7 @@ SELECT * FROM (
 -- not_current: announced, but missing or outdated in the compacted topic of episodes
 SELECT a.episode_id || ' revision ' || MAX(a.revision) FROM announced AS a
 LEFT JOIN current AS c ON c.kind = 'episode' AND c.name = a.episode_id
-WHERE :has_current AND a.episode_id NOT IN (SELECT episode_id FROM deleted_episode)
+WHERE a.episode_id NOT IN (SELECT episode_id FROM deleted_episode)
 GROUP BY a.episode_id HAVING COALESCE(MAX(c.revision), 0) < MAX(a.revision)
 
 -- resurrected: deleted, but stored, indexed, current or in a stored episode

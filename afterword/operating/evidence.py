@@ -178,8 +178,6 @@ class Circumstances:
     """Whether the oldest records of the topic were deleted."""
     episodes_truncated: bool = False
     summaries_truncated: bool = False
-    has_current: bool = False
-    """Whether there are compacted topics."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -315,7 +313,6 @@ async def read_deployment(
         messages_truncated=kafka.messages_topic in truncated,
         episodes_truncated=kafka.episodes_topic in truncated,
         summaries_truncated=kafka.summaries_topic in truncated,
-        has_current=kafka.current_state,
         notes=[f"the oldest records of {one} were deleted, so what depends on them is not judged" for one in truncated],
     )
     return missing
@@ -379,14 +376,14 @@ class TopicReader:
         events they were written with.
         """
         kafka = self._kafka
-        currents = zip(kafka.current_topics, (self._current_episode, self._current_conversation), strict=False)
         return {
             kafka.dead_letters(kafka.messages_topic): partial(self._dead_letter, "message", kafka.messages_topic),
             kafka.episodes_topic: partial(self._event, "episode", self._episode),
             kafka.dead_letters(kafka.episodes_topic): partial(self._dead_letter, "episode", kafka.episodes_topic),
             kafka.summaries_topic: partial(self._event, "summary", self._summary),
             kafka.deletions_topic: partial(self._event, "summary", self._deletion),
-            **{topic: partial(self._event, "summary", take) for topic, take in currents},
+            kafka.current_episodes_topic: partial(self._event, "summary", self._current_episode),
+            kafka.current_conversations_topic: partial(self._event, "summary", self._current_conversation),
             kafka.messages_topic: partial(self._event, "message", self._message),
         }
 

@@ -138,7 +138,7 @@ class Reconciler:
         summarizer: Summarizer,
         embedder: Embedder | None,
         publish: Publish,
-        keep: Publish | None = None,
+        keep: Publish,
         steps: StepRunner,
         rules: SummaryRules,
         retry: Retry,
@@ -236,12 +236,11 @@ class Reconciler:
             events.append(event_of(scope, conversation, changed, task.cause))
         for event in events:
             await self._retry_until_success(PUBLISH, lambda: self._publish(event))  # noqa: B023 – awaited here
-        if self._keep is not None:
-            if conversation:
-                whole = await self._conversations.whole(scope, conversation, rows, task.cause)
-                events = [*events[: len(mine)], whole]
-            for event in events:
-                await self._keep(event)
+        if conversation:
+            whole = await self._conversations.whole(scope, conversation, rows, task.cause)
+            events = [*events[: len(mine)], whole]
+        for event in events:
+            await self._keep(event)
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
         """Remove texts that were made from deleted messages, before anything waits for an LLM."""

@@ -170,6 +170,7 @@ def a_reconciler(
         summarizer=Summarizer(llm),
         embedder=None,
         publish=Topic().publish,
+        keep=Topic().publish,
         steps=a_step_runner(),
         rules=SummaryRules(200),
         retry=Retry(),

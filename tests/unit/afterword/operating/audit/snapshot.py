@@ -167,7 +167,8 @@ class Snapshot(Circumstances):
     amended: list[AmendmentRecord] = field(default_factory=list)
     announced: list[Announced] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
-    current: list[Current] = field(default_factory=list)
+    current: list[Current] | None = None
+    """The compacted topics; None stands for what was announced."""
     stored: dict[str, Stored] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
@@ -195,7 +196,8 @@ class Snapshot(Circumstances):
         yield from (("amended", *one.position, *one[1:3], *one.change) for one in self.amended)
         yield from (announced.row() for announced in self.announced)
         yield from (("announced_deletion", *ended) for ended in self.ended.items())
-        for kind, name, is_gone, revision, partition in self.current:
+        announced = (Current("episode", one.episode_id, False, one.revision) for one in self.announced)
+        for kind, name, is_gone, revision, partition in announced if self.current is None else self.current:
             yield "compacted", kind, name, partition, is_gone, revision
         for name, stored in self.stored.items():
             yield from stored.rows(name)

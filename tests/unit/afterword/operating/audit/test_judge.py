@@ -315,17 +315,17 @@ def summarise_an_old_content(snapshot: Snapshot) -> None:
     snapshot.stored[f"{CONVERSATION}:1"] = known._replace(changes=())
 
 
-def keep_current(snapshot: Snapshot) -> None:
-    snapshot.has_current = True
-    snapshot.current = [
+def keep_current(snapshot: Snapshot) -> list[Current]:
+    current = [
         *(Current("episode", one.episode_id, False, one.revision) for one in snapshot.closed),
         Current("conversation", CONVERSATION, False),
     ]
+    snapshot.current = current
+    return current
 
 
 def forget_what_is_current(snapshot: Snapshot) -> None:
-    keep_current(snapshot)
-    del snapshot.current[0]
+    del keep_current(snapshot)[0]
 
 
 def keep_an_old_revision_current(snapshot: Snapshot) -> None:
@@ -334,24 +334,23 @@ def keep_an_old_revision_current(snapshot: Snapshot) -> None:
     snapshot.announced.append(last._replace(event_id="c:2:2", revision=2))
 
 
-def delete_all_that_is_current(snapshot: Snapshot) -> None:
-    keep_current(snapshot)
+def delete_all_that_is_current(snapshot: Snapshot) -> list[Current]:
+    current = keep_current(snapshot)
     snapshot.stored, snapshot.indexed = {}, set()
     for one in snapshot.closed:
         snapshot.ended[f"{one.episode_id}:2"] = one.episode_id
         snapshot.gone.add(one.episode_id)
-        snapshot.current.append(Current("episode", one.episode_id, True, 2))
-    snapshot.current.append(Current("conversation", CONVERSATION, True))
+        current.append(Current("episode", one.episode_id, True, 2))
+    current.append(Current("conversation", CONVERSATION, True))
+    return current
 
 
 def keep_a_deleted_episode_current(snapshot: Snapshot) -> None:
-    delete_all_that_is_current(snapshot)
-    snapshot.current.append(Current("episode", "c:2", False, 1))
+    delete_all_that_is_current(snapshot).append(Current("episode", "c:2", False, 1))
 
 
 def keep_a_deleted_conversation_current(snapshot: Snapshot) -> None:
-    delete_all_that_is_current(snapshot)
-    snapshot.current.append(Current("conversation", CONVERSATION, False))
+    delete_all_that_is_current(snapshot).append(Current("conversation", CONVERSATION, False))
 
 
 def keep_a_fact_of_a_deleted_message(snapshot: Snapshot) -> None:
