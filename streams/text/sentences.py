@@ -50,7 +50,7 @@ _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*|__)(?P<text>[^*_#\n|]{1,200}?):
 _ITEM = re.compile(r"\s{0,40}(?:[-*+•·–]|(?P<number>\d{1,3})[.)])\s+(?:\[[ xX]\]\s+)?(?=\S)")
 _QUOTED = re.compile(r"\s{0,3}(?:>\s?)+")
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,1000}\)")
-_EMPHASIS = re.compile(r"(\*{1,3}|__|~~|`{1,2})(?=[^\s*_~`])([^*~`\n]{0,300}?[^\s*_~`]|[^\s*_~`])\1(?!\w)")
+_EMPHASIS = re.compile(r"(\*{1,3}|__|~~|`{1,2})(?=[^\s*_~`])((?:(?!\1)[^\n]){0,300}?[^\s*_~`]|[^\s*_~`])\1(?!\w)")
 
 MARKER_CHARACTERS = 40
 """Length of the note that replaces an omitted middle; omitting less than this would make the text longer."""

@@ -237,6 +237,10 @@ def test_an_item_that_introduces_code_does_not_end_with_a_colon() -> None:
     assert sentences_of(answer) == ("You could: Read chunksize rows; Use Polars.",)
 
 
+def test_code_loses_its_marks_even_if_it_contains_others() -> None:
+    assert sentences_of("Use `git reset HEAD~1`.") == ("Use git reset HEAD~1.",)
+
+
 def test_a_line_that_ends_with_a_quotation_is_a_sentence() -> None:
     assert sentences_of('It says "no entry"\nWhat now?') == ('It says "no entry".', "What now?")
     assert sentences_of('It says "No entry."') == ('It says "No entry."',)
