@@ -3,7 +3,6 @@
 Importing from an extra that is not installed gives a one-line error that names the extra.
 """
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,7 +11,6 @@ from pathlib import Path
 
 from afterword.streams.errors import AfterwordError
 
-UNKNOWN = "unknown"
 PACKAGE = Path(__file__).parent
 OURS = "afterword"
 EMBEDDED = "afterword.embedded"
@@ -33,22 +31,9 @@ def version_line() -> str:
 
 
 def revision(package: Path = PACKAGE) -> str:
-    """Return the commit: recorded in a distribution when it was built, or git's in a checkout, else `unknown`."""
-    try:
-        return (package / "REVISION").read_text().strip()
-    except FileNotFoundError:
-        return _checked_out(package.parent)
-
-
-def _checked_out(root: Path) -> str:
-    if not (root / ".git").exists():  # the folder might be inside another repository
-        return UNKNOWN
-    command = ["git", "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)  # noqa: S603 – a constant command
-    except (OSError, subprocess.CalledProcessError):
-        return UNKNOWN
-    return done.stdout.strip()
+    """Return the commit that a distribution was built from, or `unknown` in a checkout."""
+    file = package / "REVISION"
+    return file.read_text().strip() if file.exists() else "unknown"
 
 
 class ExtraMissing(AfterwordError, ImportError):
