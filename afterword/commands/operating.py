@@ -62,20 +62,17 @@ USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "second
 
 
 @topics.command("create")
-def create_topics(as_json: Json = False) -> None:
+def create_topics() -> None:
     """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong."""
     from afterword.operating.topics import ensure_topics
 
     reports = asyncio.run(ensure_topics(start_command()))
-    if as_json:
-        print_json([asdict(report) for report in reports])
-    else:
-        width = max(len(report.name) for report in reports)
-        for report in reports:
-            detail = f": {report.detail}" if report.detail else ""
-            typer.echo(shown(f"{report.name:<{width}}  {report.status}{detail}"))
-            if report.warning:
-                typer.echo(shown(f"{'':<{width}}  warning: {report.warning}"))
+    width = max(len(report.name) for report in reports)
+    for report in reports:
+        detail = f": {report.detail}" if report.detail else ""
+        typer.echo(shown(f"{report.name:<{width}}  {report.status}{detail}"))
+        if report.warning:
+            typer.echo(shown(f"{'':<{width}}  warning: {report.warning}"))
     if not all(report.fine for report in reports):
         raise typer.Exit(1)
 
@@ -145,17 +142,14 @@ def check(as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
+def smoke(timeout: Timeout = 120) -> None:
     """Send a short conversation and wait for its summary; both stay in topics and stores. Exit 1 on timeout."""
     from afterword.operating.checks import smoke as run
 
     began = time.monotonic()
     event = asyncio.run(run(start_command(), timeout))
-    seconds = round(time.monotonic() - began, 1)
-    if as_json:
-        print_json({"event_id": event.event_id, "source": event.quality.source, "seconds": seconds})
-    else:
-        typer.echo(shown(f"{event.event_id} after {seconds} s, by {event.quality.source}: {event.short_summary}"))
+    seconds = time.monotonic() - began
+    typer.echo(shown(f"{event.event_id} after {seconds:.1f} s, by {event.quality.source}: {event.short_summary}"))
 
 
 def audit(wait: Wait = 0, as_json: Json = False) -> None:

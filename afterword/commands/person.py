@@ -113,7 +113,6 @@ def verify(
     user: RequiredUser,
     tenant: Tenant = None,
     no_tenant: NoTenant = False,
-    as_json: Json = False,
 ) -> None:
     """Search stores and topics again for what a receipt says is gone. Exit 1 if anything is left that should be gone.
 
@@ -121,15 +120,10 @@ def verify(
     """
     from afterword.operating.receipt import Receipt
     from afterword.operating.receipt import verify as look_again
-    from afterword.schemas.base import rfc3339
 
     whose = user, tenant_of(tenant, no_tenant)
     found = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))
-    if as_json:
-        dates = [rfc3339(one.gone_by) if isinstance(one.gone_by, datetime) else one.gone_by for one in found]
-        print_json([one._asdict() | {"gone_by": date} for one, date in zip(found, dates, strict=True)])
-    else:
-        typer.echo("\n".join(shown(one.line()) for one in found) or "nothing is left")
+    typer.echo("\n".join(shown(one.line()) for one in found) or "nothing is left")
     if any(one.late for one in found):
         raise typer.Exit(1)
 

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -30,7 +29,7 @@ from afterword.commands.common import (
     tenant_of,
 )
 from afterword.installed import extra_required
-from afterword.streams.errors import ConfigurationError, WorkerFailed
+from afterword.streams.errors import WorkerFailed
 from afterword.streams.text.visible import shown_json
 from afterword.terminal import Screen, print_json, print_table
 
@@ -49,13 +48,8 @@ Directory = Annotated[Path, typer.Option("--data-dir", help="Directory for the d
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
 Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin. Repeatable.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `afterword keys list` shows it.")]
-AgentsUser = Annotated[
-    str | None,
-    typer.Option("--user", callback=not_empty, help="User whose memory it is; default: AFTERWORD_SERVE__MCP_USER."),
-]
-AgentsTenant = Annotated[
-    str | None, typer.Option("--tenant", help="Tenant of the user; default: AFTERWORD_SERVE__MCP_TENANT, or none.")
-]
+AgentsUser = Annotated[str, typer.Option("--user", callback=not_empty, help="User whose memory it is.")]
+AgentsTenant = Annotated[str | None, typer.Option("--tenant", help="Tenant of the user; default: none.")]
 Write = Annotated[bool, typer.Option("--write", help="Also offer the tools that write.")]
 Configuration = Annotated[
     bool, typer.Option("--json", help="Print what to paste into Claude Desktop and Cursor, and exit.")
@@ -230,15 +224,11 @@ def create(
 
 
 @keys_app.command("list")
-def list_keys(as_json: Json = False) -> None:
+def list_keys() -> None:
     """List the keys, without their secrets."""
     from afterword.schemas.base import rfc3339
 
     found = asyncio.run(_with_keys(lambda keys: keys.list()))
-    if as_json:
-        created = [{**asdict(key), "created_at": rfc3339(key.created_at)} for key in found]
-        print_json([{name: value for name, value in key.items() if name != "digest"} for key in created])
-        return
     rows = [
         (
             key.key_id,
@@ -269,13 +259,12 @@ async def _with_keys(work: "Callable[[ApiKeys], Awaitable[Result]]") -> Result:
 
 
 def mcp(
-    user: AgentsUser = None, tenant: AgentsTenant = None, write: Write = False, configuration: Configuration = False
+    user: AgentsUser, tenant: AgentsTenant = None, write: Write = False, configuration: Configuration = False
 ) -> None:
     """Serve one user's memory to an agent over the Model Context Protocol, on standard input and output.
 
     The agent's program starts this command. `afterword serve` offers the same over HTTP at /mcp.
     """
-    from afterword.reading.context import ANYONE
     from afterword.streams.settings import CONFIG_FILE_VARIABLE
 
     with extra_required("serve", "afterword mcp"):
@@ -283,12 +272,8 @@ def mcp(
         from afterword.serving.principal import Principal
     find_config()
     settings = start()
-    named = user or settings.serve.mcp_user or ANYONE
-    if named is ANYONE:
-        raise ConfigurationError(setting="AFTERWORD_SERVE__MCP_USER", problem="it names no user; give one with --user")
     if configuration:
-        named_by = (("--user", user), ("--tenant", tenant))
-        arguments = ["-m", "afterword", "mcp", *(part for name, value in named_by if value for part in (name, value))]
+        arguments = ["-m", "afterword", "mcp", "--user", user, *(["--tenant", tenant] if tenant else [])]
         file = os.environ.get(CONFIG_FILE_VARIABLE)
         environment = {CONFIG_FILE_VARIABLE: str(Path(file).absolute())} if file else {}
         command = {"command": sys.executable, "args": [*arguments, *["--write"] * write], "env": environment}
@@ -298,5 +283,5 @@ def mcp(
             typer.echo(f"afterword: also add these variables, which are set here, to `env`: {names}", err=True)
         return
     scopes = frozenset({"read", "write"} if write else {"read"})
-    principal = Principal("stdio", scopes, tenant or settings.serve.mcp_tenant or None, named)
+    principal = Principal("stdio", scopes, tenant or None, user)
     asyncio.run(run_over_stdio(settings, principal))

@@ -101,9 +101,8 @@ async def test_three_containers_summarise_a_conversation_and_stop_when_they_are_
         for role in ROLES:
             containers.until_healthy(role)
         # in a thread: the server that stands in for Qdrant runs on this loop
-        told = await asyncio.to_thread(containers.run, "smoke", "--timeout", "120", "--json")
-        announced = json.loads(told)
-        assert announced["event_id"].startswith("afterword-smoke-")
+        told = await asyncio.to_thread(containers.run, "smoke", "--timeout", "120")
+        assert told.startswith("afterword-smoke-")
         began = time.monotonic()
         ended = {role: containers.stop(role) for role in ROLES}
         assert {role: state["ExitCode"] for role, state in ended.items()} == dict.fromkeys(ROLES, 0)
