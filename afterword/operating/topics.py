@@ -15,7 +15,6 @@ from aiokafka.errors import (
     KafkaError,
     NotCoordinatorForGroupError,
     TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
     for_code,
 )
 
@@ -27,7 +26,6 @@ from afterword.streams.settings import DAY_MS, Settings
 from faust_eos.kafka import committed_offsets, least_partitions
 
 POLL_SECONDS = 0.05
-CONFIGS_SECONDS = 20.0
 AWAIT_SECONDS = 1.0
 """Pause between two attempts while waiting for Kafka."""
 AWAIT_REQUEST_SECONDS = 5.0
@@ -157,10 +155,10 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         before = await _existing(admin)
         seconds = settings.kafka.request_timeout_seconds
         existing, refused = await _create_missing(admin, before, _wanted(settings, before), seconds)
-        reports = await _compare_all(admin, settings, existing)
+        reports = await _compare_all(admin, settings, before)
     return [
         replace(report, status="created")
-        if report.status == "ok" and report.name not in before
+        if report.status == "missing" and report.name in existing
         else replace(report, detail=refused.get(report.name, report.detail))
         for report in reports
     ]
@@ -306,19 +304,10 @@ async def read_configs(settings: Settings, names: Sequence[str]) -> dict[str, di
 
 
 async def _topic_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    deadline = time.monotonic() + CONFIGS_SECONDS
+    responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
     found: dict[str, dict[str, str]] = {}
-    while missing := [name for name in names if name not in found]:
-        if time.monotonic() > deadline:
-            raise StoreUnavailable(store="Kafka", problem=f"no configuration is visible yet of {', '.join(missing)}")
-        responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in missing])
-        for code, message, _kind, name, entries in [
-            resource for response in responses for resource in response.resources
-        ]:
-            if code == 0:
-                found[name] = {entry[0]: entry[1] for entry in entries}
-            elif code != UnknownTopicOrPartitionError.errno:
-                raise StoreUnavailable(store="Kafka", problem=f"{name}: {message or for_code(code).description}")
-        if len(found) < len(names):
-            await asyncio.sleep(POLL_SECONDS)
+    for code, message, _kind, name, entries in [one for response in responses for one in response.resources]:
+        if code != 0:
+            raise StoreUnavailable(store="Kafka", problem=f"{name}: {message or for_code(code).description}")
+        found[name] = {entry[0]: entry[1] for entry in entries}
     return found
