@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -25,7 +24,6 @@ from afterword.terminal import print_json
 
 if TYPE_CHECKING:
     from afterword.operating.eraser import Eraser
-    from afterword.operating.receipt import Receipt
 
 Result = TypeVar("Result")
 
@@ -85,7 +83,7 @@ def erase(
     if as_json:
         print_json(made.model_dump(mode="json"))
     else:
-        _print_receipt(made)
+        typer.echo(shown(made.line()))
 
 
 def _plan_line(plan: dict[str, int]) -> str:
@@ -94,17 +92,6 @@ def _plan_line(plan: dict[str, int]) -> str:
     letters = many(plan["dead_letters"], "dead letter", "dead letters")
     shared = f"others wrote in {plan['shared_conversations'] or 'none'} of them"
     return f"{messages} in {conversations}, {shared}; {episodes}, {letters}"
-
-
-def _print_receipt(made: "Receipt") -> None:
-    from afterword.schemas.base import rfc3339
-
-    typer.echo(shown(made.line()))
-    for topic in made.topics:
-        if not topic.ours:
-            when = rfc3339(topic.gone_by) if isinstance(topic.gone_by, datetime) else topic.gone_by
-            note = f"{topic.topic} is your own topic and was not touched; its records will be gone by: {when}"
-            typer.echo(shown(note), err=True)
 
 
 @app.command("verify")

@@ -4,8 +4,10 @@
 until their dates. Whatever came after the receipt does not count.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from errno import EEXIST
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -51,10 +53,6 @@ class ReceiptUnreadable(AfterwordError):
     """{path} is not a receipt: {problem}"""
 
 
-class ReceiptNotWritten(AfterwordError):
-    """the receipt cannot be written to {path}: {problem}"""
-
-
 class NotTheirs(ConfigurationError):
     """{setting}: the receipt is not for this user in this tenant"""
 
@@ -95,12 +93,15 @@ class Receipt(Frozen):
     def line(self) -> str:
         """Format the receipt as one line for people."""
         dates = {topic.topic: topic.gone_by for topic in self.topics if topic.ours}
+        yours = {topic.topic: topic.gone_by for topic in self.topics if not topic.ours}
         last = max((rfc3339(date) for date in dates.values() if isinstance(date, datetime)), default="–")
         endless = ", ".join(name for name, date in dates.items() if date == NEVER)
         gone = f"from our topics by {last}" + (f", but never from {endless}; see: afterword check" if endless else "")
         named = {name.replace("_", " "): number for name, number in self.counts.items()}
         counts = ", ".join(many(number, name.removesuffix("s"), name) for name, number in named.items())
-        return f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, {gone}"
+        ends = {name: f"until {rfc3339(date)}" if date != NEVER else "for ever" for name, date in yours.items()}
+        kept = "".join(f"; your topic {name} keeps its records {end}" for name, end in ends.items())
+        return f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, {gone}{kept}"
 
     def is_of(self, person: Person) -> bool:
         """Return whether the receipt is for this user in this tenant."""
@@ -112,24 +113,19 @@ class Receipt(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a receipt from a file. Raises: ReceiptUnreadable."""
+        """Read a receipt from a file. Raises: ReceiptUnreadable, OSError."""
         try:
             return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise ReceiptUnreadable(path=path, problem=error.strerror or type(error).__name__) from None
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise ReceiptUnreadable(path=path, problem=problem) from None
 
     def write(self, path: Path) -> None:
-        """Write a new private file atomically. Raises: ReceiptNotWritten, also if the file exists."""
+        """Write a new private file atomically. Raises: OSError, also if the file exists."""
         if path.exists():
-            raise ReceiptNotWritten(path=path, problem="the file already exists")
-        try:
-            write_private(path, self.model_dump_json(indent=2).encode() + b"\n")
-        except OSError as error:
-            raise ReceiptNotWritten(path=path, problem=error.strerror or type(error).__name__) from None
+            raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path))
+        write_private(path, self.model_dump_json(indent=2).encode() + b"\n")
 
 
 def gone_by(configs: Mapping[str, str], now: datetime) -> datetime | Never:
