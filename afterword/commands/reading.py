@@ -11,7 +11,6 @@ import typer
 from afterword.commands.common import (
     Conversation,
     Json,
-    NoTenant,
     RequiredUser,
     Tenant,
     User,
@@ -68,11 +67,10 @@ def context(
     agent: Agent = None,
     user: User = None,
     tenant: Tenant = None,
-    no_tenant: NoTenant = False,
     as_json: Json = False,
 ) -> None:
     """Print what an agent loads: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
-    owner = _owner(user, tenant, no_tenant)
+    owner = _owner(user, tenant)
     found = asyncio.run(
         from_memory(lambda memory: memory.context(conversation, messages, max_tokens, agent, **owner._asdict()))
     )
@@ -92,12 +90,10 @@ def context(
             print_wrapped(console, printable(line), "" if number else "bold")
 
 
-def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
+def _owner(user: str | None, tenant: str | None) -> "Owner":
     from afterword.reading.context import ANYONE, Owner
 
-    if tenant is not None and no_tenant:
-        raise typer.BadParameter("give either --tenant or --no-tenant")
-    return Owner(ANYONE if user is None else user, ANYONE if tenant is None and not no_tenant else tenant)
+    return Owner(ANYONE if user is None else user, ANYONE if tenant is None else tenant)
 
 
 def episodes(
@@ -107,11 +103,10 @@ def episodes(
     agent: Agent = None,
     user: User = None,
     tenant: Tenant = None,
-    no_tenant: NoTenant = False,
     as_json: Json = False,
 ) -> None:
     """Show a conversation's episodes, newest first, page by page."""
-    owner = _owner(user, tenant, no_tenant)
+    owner = _owner(user, tenant)
     page = asyncio.run(
         from_memory(lambda memory: memory.episodes(conversation, limit, before, agent, **owner._asdict()))
     )
@@ -154,7 +149,6 @@ def recall(
     query: QueryText,
     user: RequiredUser,
     tenant: Tenant = None,
-    no_tenant: NoTenant = False,
     k: Hits = 5,
     agent: Agent = None,
     conversation: Conversation = None,
@@ -165,7 +159,8 @@ def recall(
 ) -> None:
     """Search the episodes of one user, best first. Without --tenant, only episodes without a tenant are searched."""
     filters: dict[str, Any] = {
-        **_owner(user, tenant, no_tenant or tenant is None)._asdict(),
+        "user_id": user,
+        "tenant_id": tenant,
         "k": k,
         "agent_id": agent,
         "conversation_id": conversation,
@@ -203,14 +198,12 @@ def _hit_row(hit: "Recalled") -> tuple[str, ...]:
 def profile(
     user: Person,
     tenant: Tenant = None,
-    no_tenant: NoTenant = False,
     max_tokens: MaxProfileTokens = 1000,
     as_json: Json = False,
 ) -> None:
     """Show what is known about a user, and what was known before. Without --tenant, only data without a tenant is
     used."""
-    owner = _owner(user, tenant, no_tenant or tenant is None)
-    found = asyncio.run(from_memory(lambda memory: memory.profile(**owner._asdict(), max_tokens=max_tokens)))
+    found = asyncio.run(from_memory(lambda memory: memory.profile(user, tenant, max_tokens=max_tokens)))
     if as_json:
         print_json(found.model_dump(mode="json"))
         return

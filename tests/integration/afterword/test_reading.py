@@ -126,7 +126,7 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     assert out.splitlines()[-1].endswith(f"11 of {MESSAGES} events")
 
 
-def test_recall_searches_a_tenant_or_none(run: Callable[..., tuple[int, str, str]]) -> None:
-    code, out, err = run("recall", "topic328x", "--user", "u1", "--tenant", "t1", "--no-tenant")
-    assert (code, out) == (2, "")
-    assert "--no-tenant" in err
+def test_recall_without_a_tenant_searches_no_tenants_data_and_says_so(run: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = run("recall", "topic328x", "--user", "u1")
+    assert (code, out) == (0, "")
+    assert "see --tenant" in err

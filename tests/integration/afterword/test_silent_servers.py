@@ -92,7 +92,7 @@ async def test_a_search_says_which_server_is_silent_and_where_its_address_is_fro
     (tmp_path / "afterword.toml").write_text(
         f'[mongo]\nuri = "mongodb://{HOST}:{silent_port}"\n[qdrant]\nurl = "http://{HOST}:{silent_port}"\n'
     )
-    command = [sys.executable, "-m", "afterword", "recall", "pin", "--user", "u", "--no-tenant"]
+    command = [sys.executable, "-m", "afterword", "recall", "pin", "--user", "u"]
     running = await asyncio.create_subprocess_exec(
         *command, cwd=tmp_path, env={"AFTERWORD_CONFIG": "afterword.toml"}, stderr=subprocess.PIPE
     )

@@ -115,7 +115,7 @@ def test_a_full_disk_ends_in_one_line() -> None:
     assert (done.returncode, done.stderr) == (1, "afterword: No space left on device\n")
 
 
-@pytest.mark.parametrize("command", [("recall", "pin", "--no-tenant"), ("context", "c1"), ("episodes", "c1")])
+@pytest.mark.parametrize("command", [("recall", "pin"), ("context", "c1"), ("episodes", "c1")])
 def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*command, "--user", ""])

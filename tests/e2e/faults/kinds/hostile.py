@@ -405,7 +405,7 @@ class Commands(Hostile):
             ("dlq", "replay", "--yes", "--conversation", name),
             ("episodes", "--limit", "5", "--", strange),
             ("context", "--", strange),
-            ("recall", "--user", "mallory", "--no-tenant", "--", query),
+            ("recall", "--user", "mallory", "--", query),
             ("watch", "--from-beginning", "--limit", "20"),
         ):
             done = await command(world, *arguments)
