@@ -111,6 +111,7 @@ class Fields(Table):
     sent_at: Annotated[TimeOf, BeforeValidator(_table)] | None = None
     tenant_id: Found | None = None
     agent_id: Found | None = None
+    author: Found | None = None
     is_continuation: Found | None = None
     sentiment: Found | None = None
     flows: Found | None = None
@@ -246,6 +247,7 @@ MOST_MESSAGES = 100
 SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 YEARS = range(1990, 2100)
 """A time outside these years must be in a different unit."""
+PARTIES = ("agent_id", "author")
 AS_THEY_ARE = ("is_continuation", "sentiment", "flows", "metadata")
 """Fields whose values only the schema checks."""
 UNENCODABLE = "a field is bytes, is nested too deeply, or has an integer of more than 64 bits"
@@ -295,8 +297,10 @@ def context(record: KafkaRecord, value: Any) -> dict[str, Any]:
 def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) -> list[dict[str, Any]]:
     fields = source.map
     shared = {**ids, "user_id": _id(fields.user_id, about, "user_id"), "sent_at": _time(fields.sent_at, about)}
-    if fields.agent_id is not None and fields.agent_id.find(about) is not None:
-        shared["agent_id"] = _id(fields.agent_id, about, "agent_id")
+    for name in PARTIES:
+        party: Expression | None = getattr(fields, name)
+        if party is not None and party.find(about) is not None:
+            shared[name] = _id(party, about, name)
     for name in AS_THEY_ARE:
         expression: Expression | None = getattr(fields, name)
         if expression is not None and (found := expression.find(about)) is not None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord, MessageCreated, MessageDeleted, MessageEdited, decode_input
 from afterword.schemas.headers import header
-from afterword.streams.ingest.sources import map_record
+from afterword.streams.ingest.sources import Fields, map_record
 from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, events, source
 
 
@@ -31,6 +31,14 @@ def test_a_flat_record_is_a_message_under_its_conversation() -> None:
     assert (found.id, found.conversation_id, found.user_id, found.role) == ("m1", "c1", "u1", "user")
     assert found.content == "Where is my order?"
     assert found.sent_at == datetime.fromtimestamp(1_790_000_000, UTC)  # the record's
+
+
+def test_every_field_of_a_message_can_be_mapped() -> None:
+    assert Fields.model_fields.keys() == MessageCreated.model_fields.keys()
+    found = message(
+        source(FIELDS + 'author = "value.name"\nagent_id = "value.bot"'), {**VALUE, "name": "Dana", "bot": 7}
+    )
+    assert (found.author, found.agent_id) == ("Dana", "7")
 
 
 def test_whole_numbers_are_ids_and_key_headers_and_place_can_be_mapped() -> None:
