@@ -65,6 +65,12 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
+    "conversations": lambda db: MongoEpisodes(db).conversations("u1", None, 1),
+    "facts_of": lambda db: MongoEpisodes(db).facts_of("u1", None, 1),
+    "usage": lambda db: MongoEpisodes(db).usage("day"),
+    "users": lambda db: MongoEpisodes(db).users(None, "", None, 1),
+    "states": lambda db: MongoMessages(db).states(["c1:m1"]),
+    "expire": lambda db: MongoMessages(db).expire(NOON, 1),
 }
 
 
