@@ -240,7 +240,7 @@ class Memory:
         before = None if after is None else _from_cursor(after)
         found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
         last = found[limit - 1] if len(found) > limit else None
-        next_after = _cursor(last.updated_at, last.conversation_id) if last else None
+        next_after = f"{milliseconds(last.updated_at)} {last.conversation_id}" if last else None
         return ConversationPage(conversations=tuple(map(_entry, found[:limit])), next_after=next_after)
 
     async def conversation(
@@ -589,10 +589,6 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
     if tenant_id is not ANYONE:
         _check_tenant(tenant_id)
     return Owner(user_id, tenant_id)
-
-
-def _cursor(moment: datetime, conversation_id: str) -> str:
-    return f"{milliseconds(moment)} {conversation_id}"
 
 
 def _from_cursor(cursor: str) -> tuple[datetime, str]:

@@ -156,19 +156,31 @@ class StreamFilter:
         return is_theirs or self.conversation_id is not None
 
 
-Unread = asyncio.Queue[Published]
-"""The events that a client has yet to look at."""
+class Unread:
+    """The events that a client has yet to look at."""
 
+    def __init__(self) -> None:
+        self._events: list[Published] = []
+        self._news = asyncio.Event()
+        self.has_overflowed = False
 
-async def take_unread(unread: Unread) -> list[Published]:
-    """Take all unread events; if there are none, wait for one, at most for TICK_SECONDS."""
-    taken: list[Published] = []
-    with suppress(TimeoutError):
-        async with asyncio.timeout(TICK_SECONDS):
-            taken.append(await unread.get())
-    while not unread.empty():
-        taken.append(unread.get_nowait())
-    return taken
+    def add(self, events: Sequence[Published]) -> None:
+        self._events.extend(events)
+        if len(self._events) > MOST_UNREAD:
+            self.has_overflowed = True
+            self._events.clear()
+        self._news.set()
+
+    def take(self) -> Sequence[Published]:
+        taken, self._events = self._events, []
+        self._news.clear()
+        return taken
+
+    async def wait(self) -> None:
+        """Wait for events, at most for TICK_SECONDS."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TICK_SECONDS):
+                await self._news.wait()
 
 
 class Feed:
@@ -219,16 +231,17 @@ class Feed:
         This ends if the client is too far behind. `since` holds the offsets before which the client has everything.
         Raises: BrokerUnavailable, StoreUnavailable, KafkaError, TopicStalled.
         """
-        here, unread = self.offsets, Unread(MOST_UNREAD)
+        here, unread = self.offsets, Unread()
         self._clients.add(unread)
         self._metrics.event_clients.set(len(self._clients))
         try:
-            at = self._beginning(wanted, since, here)
+            # a client is at the end of the topics from which it wants nothing
+            at = {tp: since.get(tp, 0) if self._kinds[tp.topic] in wanted.kinds else end for tp, end in here.items()}
             while _behind(at, here):
                 yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))
-            yield Batch(())
-            while unread in self._clients:
-                yield Batch(await self._filtered(await take_unread(unread), wanted, since))
+            while not unread.has_overflowed:
+                yield Batch(await self._filtered(unread.take(), wanted, since))
+                await unread.wait()
         finally:
             self._clients.discard(unread)
             self._metrics.event_clients.set(len(self._clients))
@@ -279,12 +292,9 @@ class Feed:
         at, last = self.offsets, records[-1]
         events = await self.still_there(await self._published(records, at)) if self._clients else []
         at[TopicPartition(last.topic, last.partition)] = last.offset + 1
-        for unread in list(self._clients):
-            try:
-                for event in events:
-                    unread.put_nowait(event)
-            except asyncio.QueueFull:
-                self._clients.discard(unread)
+        if events:
+            for unread in self._clients:
+                unread.add(events)
         self._offsets = at
 
     async def _published(
@@ -344,12 +354,6 @@ class Feed:
         # a deletion names no user
         user_id = self._users.get(event.conversation_id, "") if isinstance(event, SummaryDeleted) else event.user_id
         return wanted.may_have(published.kind, event.conversation_id, EventOwner(event.tenant_id, user_id))
-
-    def _beginning(
-        self, wanted: StreamFilter, since: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Return where a client starts: at the end for topics it wants nothing from."""
-        return {tp: since.get(tp, 0) if self._kinds[tp.topic] in wanted.kinds else end for tp, end in here.items()}
 
     async def _missed(
         self, wanted: StreamFilter, at: dict[TopicPartition, int], here: Mapping[TopicPartition, int]

@@ -83,9 +83,6 @@ WORD = re.compile(r"\w{1,100}")
 FindWords = Callable[[str], list[tuple[int, int]]]
 """Finds words in a text. Returns the start and end of each."""
 
-_Span = tuple[int, int, str, str]
-"""Start and end, and the HTML before and after."""
-
 
 def visible_text(value: object) -> object:
     """Make control characters, and characters that hide or reverse text, visible in what a template shows."""
@@ -274,7 +271,7 @@ def with_unsupported(text: str, unsupported: Sequence[str]) -> Markup:
     """Underline the names and figures that occur in no message of the episode."""
     either = "|".join(map(re.escape, sorted({*unsupported} - {""}, key=len, reverse=True)))
     found = re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text) if either else ()
-    return _with(text, [(*one.span(), UNSUPPORTED, "</mark>") for one in found])
+    return _marked(text, [one.span() for one in found], UNSUPPORTED)
 
 
 UNSUPPORTED = '<mark class="unsupported" title="This does not occur in any message of the episode">'
@@ -308,16 +305,14 @@ def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator
 def with_words(text: str, find: FindWords) -> Markup:
     """Mark the words that were searched for."""
     text = cut_off(text)
-    return _with(text, [(start, end, "<mark>", "</mark>") for start, end in find(text)])
+    return _marked(text, find(text), "<mark>")
 
 
-def _with(text: str, spans: Iterable[_Span]) -> Markup:
+def _marked(text: str, spans: Iterable[tuple[int, int]], opening: str) -> Markup:
     shown: list[Markup] = []
     last = 0
-    for start, end, before, after in sorted(spans):
-        if start < last:
-            continue
-        shown += [_escaped(text[last:start]), Markup(before), _escaped(text[start:end]), Markup(after)]  # noqa: S704 – our own tags
+    for start, end in spans:
+        shown += [_escaped(text[last:start]), Markup(opening), _escaped(text[start:end]), Markup("</mark>")]  # noqa: S704 – our own tags
         last = end
     return Markup("").join([*shown, _escaped(text[last:])])
 
