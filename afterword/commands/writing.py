@@ -20,7 +20,7 @@ from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
-    from afterword.writing.importing.formats import ImportOptions, Rejected
+    from afterword.writing.importing.formats import Rejected
     from afterword.writing.importing.run import ImportCounts
     from afterword.writing.produce import Produced
     from afterword.writing.sources import Preview, Proposal
@@ -129,16 +129,27 @@ def import_history(
 
     Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
     """
-    from afterword.writing.importing.formats import ImportOptions
+    from afterword.writing.importing.formats import ImportOptions, read_history
+    from afterword.writing.importing.run import import_history as run
 
-    started = time.monotonic()
+    if format_ == "chatgpt" and user is None:
+        problem = "chatgpt exports name no user: give your application's id for this person"
+        raise typer.BadParameter(problem, param_hint="--user")
+
+    def report(rejected: "Rejected") -> None:
+        sys.stderr.write(f"{shown(str(rejected))}\n")
+
+    settings, started = start_command(), time.monotonic()
     try:
-        with counting(not as_json) as show:
+        with counting(not as_json) as show, ExitStack() as running:
 
             def progress(counts: "ImportCounts") -> None:
                 show("messages", counts.read, None)
 
-            counts = _import(format_, files, ImportOptions(user, tenant, prefix), progress, flush, rate, dry_run)
+            opened = [(name, running.enter_context(_opened(name))) for name in files]
+            outcomes = read_history(format_, ImportOptions(user, tenant, prefix), opened)
+            sending = partial(run, settings, outcomes, progress, report, flush=flush, rate=rate, dry_run=dry_run)
+            counts = asyncio.run(_traced("import", sending))
     except KeyboardInterrupt:
         typer.echo("afterword: interrupted; run the same command again to send the rest", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -148,43 +159,19 @@ def import_history(
             {"read": counts.read, **vars(counts), "left_out": dict(counts.left_out), "seconds": round(seconds, 3)}
         )
     else:
-        for reason, number in counts.left_out.most_common():
-            typer.echo(f"{number:,} left out: {reason}")
-        would_be = "would be " if dry_run else ""
-        duplicates = many(counts.duplicates, "duplicate", "duplicates")
-        if counts.flushes:
-            typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} {would_be}flushed")
-        sums = f"{counts.sent:,} {would_be}sent, {duplicates}, {counts.rejected:,} rejected"
-        typer.echo(f"{many(counts.read, 'message', 'messages')} read in {seconds:.1f} s: {sums}")
+        _print_counts(counts, seconds, "would be " if dry_run else "")
     if counts.rejected:
         raise typer.Exit(1)
 
 
-def _import(
-    form: str,
-    names: list[str],
-    options: "ImportOptions",
-    progress: "Callable[[ImportCounts], None]",
-    flush: bool,
-    rate: float | None,
-    dry_run: bool,
-) -> "ImportCounts":
-    from afterword.writing.importing.formats import read_history
-    from afterword.writing.importing.run import import_history
-
-    if form == "chatgpt" and options.user_id is None:
-        raise typer.BadParameter(
-            "chatgpt exports name no user: give your application's id for this person", param_hint="--user"
-        )
-
-    def report(rejected: "Rejected") -> None:
-        sys.stderr.write(f"{shown(str(rejected))}\n")
-
-    settings = start_command()
-    with ExitStack() as running:
-        outcomes = read_history(form, options, [(name, running.enter_context(_opened(name))) for name in names])
-        sending = partial(import_history, settings, outcomes, progress, report)
-        return asyncio.run(_traced("import", partial(sending, flush=flush, rate=rate, dry_run=dry_run)))
+def _print_counts(counts: "ImportCounts", seconds: float, would_be: str) -> None:
+    for reason, number in counts.left_out.most_common():
+        typer.echo(f"{number:,} left out: {reason}")
+    if counts.flushes:
+        typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} {would_be}flushed")
+    duplicates = many(counts.duplicates, "duplicate", "duplicates")
+    sums = f"{counts.sent:,} {would_be}sent, {duplicates}, {counts.rejected:,} rejected"
+    typer.echo(f"{many(counts.read, 'message', 'messages')} read in {seconds:.1f} s: {sums}")
 
 
 Number = Annotated[int, typer.Option("--source", min=1, help="Number of the source in its file.")]

@@ -182,7 +182,11 @@ class NotReady(Exception):
 async def until_ready(process: Process, probe: Probe, seconds: float = READY_SECONDS) -> None:
     """Wait until the probe succeeds. Raises: ProcessExited, StartTimeout."""
     deadline = time.monotonic() + seconds
-    while (problem := await _problem(probe)) is not None:
+    while True:
+        try:
+            return await probe()
+        except (OSError, KafkaError, NotReady) as error:
+            problem = str(error) or type(error).__name__
         process.check()
         if time.monotonic() > deadline:
             raise StartTimeout(
@@ -196,11 +200,3 @@ async def accepts(host: str, port: int) -> None:
     _, writer = await asyncio.open_connection(host, port)
     writer.close()
     await writer.wait_closed()
-
-
-async def _problem(probe: Probe) -> str | None:
-    try:
-        await probe()
-    except (OSError, KafkaError, NotReady) as error:
-        return str(error) or type(error).__name__
-    return None
