@@ -108,9 +108,11 @@ def show_config(as_json: Json = False) -> None:
 def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
     """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the configured topics."""
     from afterword.streams.settings import load_settings
-    from afterword.writing.contract import export
+    from afterword.writing.contract import documents
 
-    for name in export(directory, load_settings().kafka):
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in documents(load_settings().kafka).items():
+        (directory / name).write_bytes(content)
         typer.echo(str(directory / name))
 
 

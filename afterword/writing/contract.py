@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -288,12 +287,3 @@ def documents(kafka: Kafka) -> dict[str, bytes]:
     found = {**schemas, "asyncapi.json": document(kafka)}
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
     return {name: orjson.dumps(content, option=options) for name, content in found.items()}
-
-
-def export(directory: Path, kafka: Kafka) -> list[str]:
-    """Write all files, and return their names."""
-    directory.mkdir(parents=True, exist_ok=True)
-    found = documents(kafka)
-    for name, content in found.items():
-        (directory / name).write_bytes(content)
-    return list(found)
