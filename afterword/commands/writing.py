@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 import typer
 
 from afterword.commands.common import DryRun, Json, start_command
+from afterword.streams.errors import ConfigurationError
 from afterword.streams.text.visible import many, printable, shown
 from afterword.terminal import counting, print_json, print_table
 
@@ -183,7 +184,6 @@ Encoding = Annotated[
     typer.Option("--format", help="Encoding of the values; default: guess."),
 ]
 """Names of the formats in `streams.ingest.sources`, which is only imported when a command runs."""
-Out = Annotated[Path | None, typer.Option(help="File to write; default: AFTERWORD_INGEST__FILE.")]
 
 
 @source_app.command("try")
@@ -208,12 +208,11 @@ def init(
     topic: Topic = None,
     form: Encoding = None,
     last: Last = 200,
-    out: Out = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Read a topic, guess how its records become messages, and write the mapping to afterword.toml.
 
-    It prints what it found, with conversations cut into episodes. Exit 1 if records do not fit the mapping.
+    It prints what it found, with conversations cut into episodes. Exit 1 if records do not fit the mapping. The file is
+    that of AFTERWORD_INGEST__FILE, and must not exist.
     """
     from afterword.writing.sources import propose
 
@@ -223,9 +222,9 @@ def init(
     if brokers is not None:
         kafka = settings.kafka.model_copy(update={"bootstrap_servers": brokers})
         settings = settings.model_copy(update={"kafka": kafka})
-    file = out or settings.ingest.file
-    if file.exists() and not force:
-        raise typer.BadParameter(f"{file} exists; give another --out, or --force to replace it", param_hint="--out")
+    file = settings.ingest.file
+    if file.exists():
+        raise ConfigurationError(setting="AFTERWORD_INGEST__FILE", problem=f"{file} exists; remove it or name another")
     if topic is None:
         if not sys.stdin.isatty():
             raise typer.BadParameter("is required without a terminal", param_hint="--topic")

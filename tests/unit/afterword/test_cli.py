@@ -94,6 +94,13 @@ def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Pat
     assert "; line 3: " in err
 
 
+def test_init_replaces_no_file(tmp_path: Path) -> None:
+    (tmp_path / "afterword.toml").write_text("mine")
+    code, _, err = run("init", "--topic", "chat", directory=tmp_path)
+    assert (code, err) == (2, "afterword: AFTERWORD_INGEST__FILE: afterword.toml exists; remove it or name another\n")
+    assert (tmp_path / "afterword.toml").read_text() == "mine"
+
+
 def test_a_dry_run_of_an_import_needs_no_server_and_only_says_what_would_be_sent(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text(MESSAGE * 2)
     code, out, _ = run("import", "jsonl", str(tmp_path / "m.jsonl"), "--dry-run", **ALL_AWAY)
