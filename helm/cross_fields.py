@@ -15,7 +15,7 @@ def rules() -> list[dict[str, Any]]:
 def _declared() -> Iterator[tuple[str, Rule | Bound]]:
     for section, field in Settings.model_fields.items():
         for rule in getattr(field.annotation, "rules", ()):
-            if not getattr(rule, "given", ()):  # the chart's template cannot evaluate it
+            if not getattr(rule, "given", ()):  # the chart's template cannot evaluate such a rule
                 yield section, rule
 
 

@@ -40,7 +40,7 @@ def prepared(path: Path) -> Arrays:
 def shortest_strings(moves: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Return the shortest string that leads to each state of an automaton, as a big-endian number.
 
-    `moves` has the next state by row and byte, and `rows` the row of each state. Raises: ValueError if a string is
+    `moves[row, byte]` is the next state, and `rows[state]` is the row of a state. Raises: ValueError if a string is
     longer than an n-gram.
     """
     strings, seen = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)

@@ -674,7 +674,7 @@ def _where_found(evidence: Evidence, events: Iterable[Event], everyones: str) ->
 def _by_agent(
     evidence: Evidence, events: Iterable[Event], conversation: str, max_agents: int
 ) -> Iterator[tuple[Event, str]]:
-    """Yield messages, each with a scope that it belongs to: that of its agent, or of each agent that was active."""
+    """Yield each message once for each agent that receives it, with that agent's scope."""
     everyones = scope_name(conversation)
     stays_nobodys = "SELECT EXISTS (SELECT 1 FROM place WHERE id = :id AND scope = :everyones AND NOT handed_over)"
     active: list[str] = []

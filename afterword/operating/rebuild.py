@@ -209,7 +209,7 @@ async def _rebuilt(
 ) -> RebuiltPartition:
     """Write a partition's rows in one transaction, as the segmenter does, to continue with the record at `start`."""
     left = RebuiltPartition(source.partition, 0, start, left=True)
-    if await _has_state(log, kafka, source.partition):  # so its segmenter is not fenced needlessly
+    if await _has_state(log, kafka, source.partition):  # a producer would fence its segmenter needlessly
         return left
     changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
     first: list[RowChange] = [(scope_key(scope), encode_state(state)) for scope, state in states.items()]

@@ -205,7 +205,7 @@ class Memory:
         return cls(
             stores.episodes,
             stores.messages,
-            lambda query, dense: stores.index.search(query, dense),  # opens the index for the first search
+            lambda query, dense: stores.index.search(query, dense),  # so the first search opens the index
             embed=embed,
             keep_recent=settings.episodes.preset.keep_recent,
             reranking=reranking,

@@ -46,7 +46,7 @@ class _Ranking(BaseModel):
 
 
 def places_in(answer: Mapping[str, Any], count: int) -> list[int]:
-    """Read the places of `count` documents from an answer, most relevant first. Raises: AnswerInvalid."""
+    """Read the indices of `count` documents from an answer, most relevant first. Raises: AnswerInvalid."""
     try:
         found = _Ranking.model_validate(answer).results
     except ValidationError:  # the original error quotes the answer
@@ -102,7 +102,7 @@ class Reranking:
         return order
 
     async def ask(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Return the places of the texts, most relevant first. Some may be missing, but none is repeated.
+        """Return the indices of the texts, most relevant first. Some may be missing, but none is repeated.
 
         Raises: ProviderError.
         """

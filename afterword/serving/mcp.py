@@ -99,7 +99,7 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
     async def call(_: RequestContext, params: CallToolRequestParams) -> CallToolResult:
         try:
             answer = await call_tool(toolbox, params.name, params.arguments or {})
-        except AfterwordError as error:  # for the model to read
+        except AfterwordError as error:  # returned, so that the model reads it
             detail = explained(error)[1]
             if isinstance(error, RequestInvalid):
                 detail = "; ".join(f"{name}: {problem}" for name, problem in error.problems)

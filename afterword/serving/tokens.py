@@ -108,7 +108,7 @@ class TokenHolders:
                 raise Unauthenticated
             claims: dict[str, Any] = jwt.decode(
                 token,
-                key,  # it names its algorithm, and PyJWT refuses any other
+                key,  # the key names its algorithm, and PyJWT refuses any other
                 audience=self._settings.jwt_audience,
                 issuer=self._settings.jwt_issuer,
                 leeway=LEEWAY_SECONDS,

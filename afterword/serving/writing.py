@@ -219,7 +219,7 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
 async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[Id], new: bool = False) -> None:
     """Check that conversations belong to the owner. Raises: NotFound for somebody else's, and StoreUnavailable.
 
-    An unknown conversation passes with `new`, or if the owner is any user, because it may be about to start.
+    A conversation that does not exist yet is accepted with `new`, or if the principal may act for any user.
     """
     if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
         return

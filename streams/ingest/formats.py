@@ -156,10 +156,10 @@ class ProtobufSchema:
     """
 
     def __init__(self, schema: str, references: Mapping[str, str]) -> None:
-        """`schema` is a serialized descriptor in Base64; `references` are those of the files that it imports, by name.
+        """`schema` is a serialized descriptor in Base64. `references` has the descriptors of imported files by name,
+        each after those that it imports itself.
 
-        Each comes after those that it imports itself. Raises: SchemaRefused; ConfigurationError if the registry cannot
-        serialize descriptors.
+        Raises: SchemaRefused if a descriptor is invalid; ConfigurationError if the registry cannot serialize them.
         """
         self._pool = DescriptorPool()
         known: set[str] = set()

@@ -185,7 +185,7 @@ def _source(table: object, where: str) -> Source:
 
 
 def require_sources(settings: Settings) -> tuple[Source, ...]:
-    """Read the sources. Raises: ConfigurationError, also if there are none."""
+    """Read the sources. Raises: ConfigurationError if they are invalid or there are none."""
     sources = load_sources(settings)
     if not sources:
         problem = f"{settings.ingest.file} has no [[sources]]; make one with: afterword init"

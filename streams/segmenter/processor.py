@@ -100,7 +100,7 @@ class Outgoing(NamedTuple):
 
 
 class ByteBudget(NamedTuple):
-    """Bytes that a call may read and write before it stops taking more."""
+    """A call stops taking records once it has read or written this many bytes."""
 
     read: int
     write: int

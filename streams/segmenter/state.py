@@ -437,7 +437,7 @@ class StagedRows:
             written += RECORD_BYTES + len(key) + len(row or b"")
             if row is not None:
                 self._table[key] = row
-            elif self._table.get(key) is not None:  # the same record may create and delete a row
+            elif self._table.get(key) is not None:  # the row may be new, and deleted by the same record
                 del self._table[key]
         self._changes.clear()
         return written

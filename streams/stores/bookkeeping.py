@@ -30,7 +30,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class ErasedConversation:
-    """A conversation in which the person wrote. Once it is deleted, this is the only trace of it."""
+    """A conversation in which the person wrote. Once the conversation is deleted, this is its only trace."""
 
     conversation_id: str
     alone: bool
@@ -71,7 +71,7 @@ class Erasure:
     """The receipt as JSON."""
 
     def done(self, receipt: str) -> "Erasure":
-        """Return what is kept of it: the receipt and the tenant."""
+        """Return the finished erasure, which no longer names the person."""
         return Erasure(self.erasure_id, None, self.tenant_id, self.asked_at, receipt=receipt)
 
 

@@ -405,7 +405,7 @@ async def find_episode(episodes: EpisodeStore, episode_id: str) -> StoredEpisode
 
 
 async def find_conversation(episodes: EpisodeStore, scope: str) -> Conversation | None:
-    """Find a conversation, unless nothing is left of it. Raises: StoreUnavailable."""
+    """Find a conversation that has any episodes left. Raises: StoreUnavailable."""
     known = await episodes.conversation(scope)
     return known if known is not None and known.episode_count else None
 

@@ -231,8 +231,8 @@ class MessageArchive(Protocol):
 
 
 def when_archived(known: Kept | None, given: ArchivedMessage) -> Kept:
-    """Decide what to keep when the archiver brings a message. If two messages have one id, the one archived first
-    stays.
+    """Decide what to keep when the archiver brings a message. If two messages share an id, the one that was
+    archived first is kept.
     """
     if known is None:
         return Kept(given)

@@ -255,7 +255,7 @@ class Reconciler:
     async def _episode(self, scope: Scope, ordinal: int, task: Task, *, asks: bool = True) -> Reconciled | None:
         """Store the next revision of an episode if one is needed; return None if there is no such episode.
 
-        If it may not ask for new texts, outdated ones are only removed.
+        Unless `asks`, outdated texts are only removed and no new ones are asked for.
         """
         while True:
             stored, read, history = await self._read(scope, ordinal, task)

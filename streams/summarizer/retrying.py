@@ -29,7 +29,7 @@ TIME_IS_UP = "it took longer than a summary may take"
 
 
 class Deadline:
-    """The time for all questions of one summary. It stands still while they only wait for calls of other summaries."""
+    """The time for all questions of one summary. It is stopped while they only wait for calls of other summaries."""
 
     def __init__(self, seconds: float = inf) -> None:
         self._left = seconds
@@ -43,7 +43,7 @@ class Deadline:
 
     @contextmanager
     def running(self, questions: int = 1) -> Iterator[None]:
-        """Let the time run while this many more questions are being asked."""
+        """Count these questions as being asked during the block. The time runs while any question is."""
         self._change(questions)
         try:
             yield

@@ -125,9 +125,9 @@ class TokenBudget:
         self._clock = clock
 
     async def take(self, request: SummaryRequest) -> Estimate:
-        """Take a summary's estimate. Raises: BudgetExhausted if nothing is left."""
+        """Take a summary's estimate from the budgets. Raises: BudgetExhausted if one of them has too few left."""
         amount, now, taken = estimate(request), self._clock(), list[str]()
-        # the tenant's first: a tenant that has used up its own budget then takes nothing from the common one
+        # the tenant's budget comes first, so that a tenant that has used it up takes nothing from the common one
         counters = (
             (tenant_counter(request.episode.tenant_id), self._budget.tenant_tokens_per_hour, "a tenant"),
             (ALL_TENANTS, self._budget.tokens_per_hour, "all tenants"),
@@ -316,7 +316,7 @@ class Summarizer:
             summary = await self._ask_in_parts(combined, plan.parts, calls)
         else:
             raise ProviderError(problem="llm.context_tokens has no room for what is asked")
-        # the parts' facts, because the last call read summaries, not messages
+        # keep the facts of the parts, because the last call read summaries, not messages
         return replace(summary, facts=tuple(fact for part in summaries for fact in part.facts))
 
 
@@ -349,8 +349,9 @@ def instructions(settings: Settings) -> str:
 
 
 def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
-    """Return the errors on which an episode waits. They do not include refused requests, because waiting would not
-    help."""
+    """Return the errors after which an episode waits for the LLM instead of being summarized without it. A refused
+    request is not among them, because waiting would not help.
+    """
     return (ProviderUnavailable, BudgetExhausted) if settings.summarizer.on_llm_outage == "wait" else ()
 
 

@@ -53,14 +53,14 @@ def transactional_id(app_id: str, source: TopicPartition) -> str:
 
 
 class Slices:
-    """The sizes of one partition's transactions; it outlives the partition's sessions.
+    """Adapts the sizes of one partition's transactions. It outlives the partition's sessions.
 
     A slice on which the agent fails is halved until the failing record is alone. A slice whose commit timed out is
     retried at half its size, in records and in bytes, and later slices grow again step by step.
 
-    `most` limits the records, or the due keys. `most_bytes` limits the bytes of the records or, where records finish
-    before they are committed (at least once), of what they send. `most_written` limits what the agent writes, through
-    `Batch.most_bytes`.
+    `most` limits the number of records, or of due keys. `most_bytes` limits the bytes of the records or, where records
+    finish before they are committed (at least once), of what they send. `most_written` limits what the agent writes,
+    through `Batch.most_bytes`.
     """
 
     def __init__(self, most: int, most_bytes: int, most_written: int) -> None:
@@ -136,7 +136,8 @@ async def in_time(
 class TransactionalProducer:
     """The only writer for one source partition; opening it fences earlier owners.
 
-    It never aborts a transaction. After a failure it is closed, and opening the next one ends the transaction.
+    It never aborts a transaction. After a failure it is closed, and Kafka ends the transaction when the next producer
+    with the same id opens.
     """
 
     def __init__(self, transactional_id: str, clients: Clients, options: Options) -> None:

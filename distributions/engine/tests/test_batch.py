@@ -149,7 +149,7 @@ async def test_an_agent_that_is_cancelled_has_not_done_its_batch(agent: Agent) -
 
 @pytest.mark.parametrize("why", ["generation", "flow"])
 async def test_a_batch_that_faust_skipped_is_never_done(agent: Agent, why: str) -> None:
-    """Faust's Cython code does not acknowledge it; its Python code does."""
+    """Faust's Cython code does not acknowledge such a batch; its Python code does."""
     skipped, taken = agent.batch(), agent.batch()
     await agent.give(skipped, generation=99 if why == "generation" else None)
     if why == "flow":

@@ -319,7 +319,7 @@ async def test_databases_that_share_memory_keep_no_more_rows_out_of_files_than_h
         memory = StateMemory(2 * half)
         databases = [opened(Path(directory) / str(number), memory=memory) for number in range(8)]
         most = 0
-        for n in range(170):  # 3.4 MB each: alone, none of them would make a file
+        for n in range(170):  # 3.4 MB per database: alone, none would write a file
             for database in databases:
                 database.write({"plain": [(f"{n}".encode(), bytes(20_000))]}, database.position)
             most = max(most, memory.buffers.get_usage())

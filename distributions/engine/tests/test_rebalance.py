@@ -135,7 +135,7 @@ async def a_member(
 
 
 class Worker:
-    """The engine's consumer, as a listener uses it. `partitions` maps each partition to whether it is open."""
+    """Stands in for the engine's consumer in a listener. `partitions` maps each partition to whether it is open."""
 
     def __init__(self, partitions: dict[TopicPartition, bool], *, flowing: bool = False) -> None:
         self.partitions = {source: SimpleNamespace(ready=ready) for source, ready in partitions.items()}
@@ -183,7 +183,7 @@ class Worker:
 
 
 class App:
-    """Faust's app, as a listener uses it."""
+    """Stands in for Faust's app in a listener."""
 
     def __init__(self, worker: Worker, flowing: bool) -> None:
         self.engine = SimpleNamespace(revoke_drain_seconds=DRAIN_SECONDS)

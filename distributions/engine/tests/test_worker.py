@@ -31,7 +31,7 @@ async def fail() -> None:
 async def test_a_watcher_that_fails_crashes_its_app() -> None:
     app = Crashing()
     endless = asyncio.create_task(asyncio.Event().wait())
-    await crash_with(app, (endless, asyncio.create_task(fail())))  # type: ignore[arg-type]  # a task of any result will do
+    await crash_with(app, (endless, asyncio.create_task(fail())))  # type: ignore[arg-type]  # the type of the result does not matter
     assert [type(reason) for reason in app.reasons] == [LookupError]
     endless.cancel()
 
@@ -40,7 +40,7 @@ async def test_a_watcher_that_is_cancelled_crashes_nothing() -> None:
     app = Crashing()
     endless = asyncio.create_task(asyncio.Event().wait())
     endless.cancel()
-    await crash_with(app, (endless,))  # type: ignore[arg-type]  # a task of any result will do
+    await crash_with(app, (endless,))  # type: ignore[arg-type]  # the type of the result does not matter
     assert app.reasons == []
 
 

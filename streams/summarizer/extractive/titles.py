@@ -112,7 +112,7 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
         or (language != "en" and small in _VERBS_ELSEWHERE)
     ):
         return True
-    is_linked = before in _LINKS["en"] and before not in ("and", "or")  # "between mean and median": no verb follows
+    is_linked = before in _LINKS["en"] and before not in ("and", "or")  # no verb in "between mean and median"
     is_form = small in _IRREGULAR or (not is_linked and (small in _VERB_FORMS or small.endswith("ed")))
     is_verb = is_form or before in _BEFORE_VERBS
     is_plain = word.islower() or not before  # not a name, unless it begins a sentence

@@ -174,7 +174,7 @@ def _spells(text: str, language: str, number: int) -> bool:
     """Return whether a text, given as words between spaces, has a number in words that `readable` does not read."""
     # short texts in Russian and Ukrainian are easily confused
     languages = ("ru", "uk") if _CYRILLIC.search(text) else (language,)
-    # most numbers are not there, which is faster to see without a pattern
+    # most numbers do not occur in the text, and a search without a pattern shows that faster
     compact = text.replace(" ", "")
     spelled = {each.replace(" ", "") for code in languages for each in spellings(number, code)}
     spelled = {each for each in spelled if each in compact}

@@ -214,7 +214,7 @@ class _Read(NamedTuple):
 
 
 def _read(text: str, language: str) -> _Read:
-    """Read the figures of a summary or a source. `text` is what `readable` returned."""
+    """Read the dates, times and numbers of a summary or a source. `text` is what `readable` returned."""
     dates = [(match, _days(match, language)) for match in dates_in(language).finditer(text)]
     dates = [(match, days) for match, days in dates if any(days)]
     text = _without(text, [match.span() for match, _ in dates])
@@ -431,7 +431,7 @@ def names(text: str, language: str) -> Iterator[tuple[str, str]]:
 
 def _marked(text: str, capitals: Sequence[re.Match[str]], language: str) -> Iterator[re.Match[str]]:
     """Yield the words that a title or a neighbouring name marks as names. Nouns rarely follow each other; names do."""
-    # "39,5 Grad Fieber" names nobody
+    # a unit after a number is not a name, or the German "39,5 Grad Fieber" (a fever of 39.5 degrees) would be one
     capitals = [
         m
         for m in capitals

@@ -202,8 +202,9 @@ class Consumer:
         return log.stable if self._committed else log.end
 
     def _fetched(self, source: TopicPartition, position: int, most: int | None) -> tuple[list[Any], int, int]:
-        """Return the records, the position after them, and the high watermark. Markers are skipped if nothing else is
-        left."""
+        """Return the records, the position after them, and the high watermark. If all records fit, the
+        position is also after the transaction markers that follow them.
+        """
         log = self._broker.log(source)
         if not log.start <= position <= log.end:
             raise OffsetOutOfRangeError

@@ -22,7 +22,7 @@ class Files:
     open: bool = False
 
     def copy(self) -> "Files":
-        """Return what a backup holds, or what a process leaves behind when it dies."""
+        """Copy the files, as a backup does and as a process leaves them when it dies."""
         return Files(dict(self.rows), self.position)
 
 

@@ -25,7 +25,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.tasks: dict[asyncio.Task[Any], contextvars.Context] = {}
         """Tasks that have not ended, with their contexts."""
 
-    # -- for the code that drives it
+    # -- methods for the code that drives the loop
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -59,7 +59,7 @@ class Loop(asyncio.AbstractEventLoop):
         while (due := self.next_timer()) is not None and due <= self._now:
             self._ready.append(heapq.heappop(self._timers)[2])
 
-    # -- for asyncio
+    # -- methods that asyncio calls
 
     def time(self) -> float:
         return self._now
