@@ -39,7 +39,7 @@ class Turn:
         return time.thread_time() >= self._end
 
     def of(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items until working on them has used up the turn, at least one."""
+        """Yield items until the turn is used up, but at least one."""
         for item in items:
             yield item
             if self.is_over:

@@ -13,7 +13,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 # structlog would import rich to format tracebacks. Our logs have plain ones, and commands that print tables import rich
 # themselves.
 if "structlog" not in sys.modules and "rich" not in sys.modules:
-    sys.modules["rich"] = None  # type: ignore[assignment]  # what makes an import fail
+    sys.modules["rich"] = None  # type: ignore[assignment]  # None makes its import fail
     import structlog  # noqa: F401 – so that rich is not imported with it
 
     del sys.modules["rich"]

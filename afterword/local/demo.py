@@ -175,7 +175,7 @@ async def _tell(
     lines = [message.to_json() for message in said]
     await produce(settings, lines, show, rate=STORY_MESSAGES_PER_SECOND, flush=True)
     screen.doing("waiting for segmenter and summarizer")
-    while messages_in(summaries) < len(said):  # noqa: ASYNC110 – another task collects them
+    while messages_in(summaries) < len(said):  # noqa: ASYNC110 – another task collects the summaries
         await asyncio.sleep(LOOK_SECONDS)
     story.step("The segmenter closes episodes where the topic shifts")
     for episode in summaries:

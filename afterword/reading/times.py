@@ -260,7 +260,7 @@ class _Reader:
 
     @property
     def understood(self) -> tuple[int, int]:
-        """The number of words in dates, and of words that may join them, to tell which language the dates are in."""
+        """The number of words in dates, and of words that may join dates. They tell which language the dates are in."""
         return sum(one.end - one.begin for one in self.dates), sum(word in self._known.plain for word in self._words)
 
     def _dates(self) -> list[_Date]:
@@ -334,7 +334,7 @@ class _Reader:
     def _combined(self) -> Sequence[_Date]:
         """Read "in May last year" as one date, and weekdays beside a week as its days: "on Tuesday last week".
 
-        Beside another date, weekdays do not count.
+        A weekday beside any other date is ignored.
         """
         weekdays = [one for one in self.dates if one.kind == "weekday"]
         others = [one for one in self.dates if one.kind != "weekday"]

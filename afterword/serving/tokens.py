@@ -83,7 +83,7 @@ class IssuerKeys:
             self._keys = {
                 key.key_id: key
                 for key in usable
-                # a symmetric key would let a public text sign tokens
+                # a symmetric key that is published here would let anyone sign tokens
                 if key.key_type != "oct" and key.public_key_use in (None, "sig") and isinstance(key.key_id, str | None)
             }
             self._read_at = self._clock()

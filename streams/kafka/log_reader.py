@@ -62,7 +62,7 @@ class Extent(NamedTuple):
         return sum(end - self.first[where] for where, end in self.ends.items())
 
     def before(self, later: "Extent") -> "Extent":
-        """Return what was added to these topics since this extent."""
+        """Return the extent of what was added to the topics between this one and a later one."""
         return Extent({where: self.ends.get(where, 0) for where in later.ends}, later.ends)
 
     @property

@@ -439,10 +439,10 @@ def is_international(digits: str) -> bool:
 
 
 def is_national(of: Country, written: Written) -> bool:
-    """Check a number without a country code: in a form that people write, or after a word like "call"."""
+    """Check a number without a country code. It must look like a phone number or follow a word like "call"."""
     digits, parts = written.digits, written.parts
     if parts[0] == "0" and written.text[1:2] not in (" ", "("):
-        return False  # a decimal, or the ISBN of a book
+        return False  # a decimal fraction, or the ISBN of a book
     if of.region in NORTH_AMERICA:
         shape = [len(part) for part in parts]
         if len(digits) == LONG_DIGITS + 1 and digits[0] == "1":

@@ -127,7 +127,7 @@ def is_silent(state: State, message: Arrival, limits: Episodes) -> bool:
 def is_late(state: State, message: Arrival, limits: Episodes) -> bool:
     """Return whether more than `idle_seconds` lie between the message and all earlier ones.
 
-    It is compared with the latest of them, not the last, so that a wrong clock or a late message opens no gap.
+    Times are compared with the highest so far, not the last, so that a wrong clock or a late message opens no gap.
     """
     silence_ms = max(message.event_ms - state.latest_event_ms, message.record_ms - state.latest_record_ms)
     return silence_ms > limits.idle_seconds * 1000

@@ -221,7 +221,7 @@ def deadline_of(row: bytes) -> int | None:
         state = decode_state(row)
     except RowUnreadable:
         return None
-    except StateUnreadable:  # such a row must stop the worker, so it has to come due
+    except StateUnreadable:  # the worker must stop at such a row, so the row has to come due
         return (int.from_bytes(row[:DEADLINE_BYTES]) & ~SILENT) or None
     if state.pending_messages:
         return state.deadline_ms or None
@@ -355,7 +355,7 @@ def decode_seq(value: bytes) -> int:
 
 
 def parse_key(key: bytes) -> tuple[Scope, int | None]:
-    """Return the scope of a row of messages, and the number of its message; None for the row of an id that was seen.
+    """Return the scope of a row of messages and the number of its message, or None if the row only marks an id as seen.
 
     Raises: RowUnreadable.
     """

@@ -1,7 +1,7 @@
 """Reads an LLM's answer: texts that can be stored, or an error that says what was wrong with it.
 
-Models think aloud, wrap their answers, and write almost-JSON, each in its own way. So this goes by rules: a block with
-any name before the answer is a thought, and a JSON object is recognized by the requested fields.
+Models think aloud, wrap their answers, and write almost-JSON, each in its own way. So the rules are general: a block
+before the answer is a thought, whatever its name, and a JSON object is recognized by the requested fields.
 """
 
 import html
@@ -268,7 +268,7 @@ def without_thinking(text: str) -> str:
             own, at = _END_OF_TURN.split(text, maxsplit=1)[0], begun.start("open")
             is_token = _TOKEN.match(own, at) and not _OPENED_TURN.match(own)
             if is_token and (last := _LAST_TOKEN.match(own, at + 1)):
-                text = own[last.end() :]  # the tokens around a thought may have different names
+                text = own[last.end() :]  # a thought may begin and end with tokens of different names
             else:
                 text = "" if is_thought else text[begun.end() :] if _IS_ANSWER.fullmatch(begun["name"]) else text
             break

@@ -39,8 +39,8 @@ class Source(NamedTuple):
 def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
     """Return the facts that the messages state, in message order, each once.
 
-    A fact's figures, dates and names, and at least one more word, must be in the messages that it names. If a user's
-    own words state it, it has only that user's messages. Linear in the messages, for each fact.
+    A fact's figures, dates and names, and at least one more word, must be in the messages that it names. If the
+    messages of one user suffice, the fact names only those. Linear in the messages, for each fact.
     """
     language = detect_all(message.content for message in messages)
     places = {message.id: place for place, message in enumerate(messages)}

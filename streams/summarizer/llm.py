@@ -214,7 +214,7 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     prompt_tokens = token_count(usage.get("prompt_tokens"))
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    # the second name is Anthropic's
+    # Anthropic's servers use the second name
     cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))
     refused = bool(refusal) or finished == "content_filter"
     return Reply(

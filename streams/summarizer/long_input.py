@@ -87,7 +87,7 @@ def _short_outputs(messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, 
 
 def _cut(request: SummaryRequest, for_messages: int, for_overlap: int, at_least: int) -> Plan:
     messages = request.episode.messages
-    # only half of what all parts could hold, because some will be half empty
+    # half of what all parts can hold, because messages are not split and may leave parts half empty
     shown = fitted(messages, MOST_PARTS * for_messages // 2)
     most = max(1, for_messages // SMALLEST_TOKENS)
     # a group is only split if it is longer than a part may be

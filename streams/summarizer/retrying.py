@@ -43,7 +43,7 @@ class Deadline:
 
     @contextmanager
     def running(self, questions: int = 1) -> Iterator[None]:
-        """Count these questions as being asked during the block. The time runs while any question is."""
+        """Count these questions as open during the block. The time runs while any question is open."""
         self._change(questions)
         try:
             yield

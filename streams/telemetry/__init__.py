@@ -148,7 +148,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def watch_readiness(self, not_ready: Callable[[], Iterable[str]], assignment: str) -> None:
-        """Show readiness. `not_ready` lists failing conditions; those beginning with `assignment` are not stages."""
+        """Show readiness. `not_ready` lists the stages that wait, and reasons that begin with `assignment`."""
         self._not_ready, self._assignment = not_ready, assignment
 
     def watch_pending(self, idle_seconds: float, clock: Callable[[], int]) -> None:

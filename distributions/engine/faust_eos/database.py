@@ -102,8 +102,8 @@ class StateMemory:
     """Memory that all databases of a worker share: blocks that were read, and rows that are in no file yet.
 
     Its size does not depend on the number of partitions. When rows take more than half of it, the database that is
-    being written to flushes its rows in the background. Writes do not wait for that, because a database without rows of
-    its own would have to wait for the others.
+    being written to flushes its rows in the background. Writes do not wait for the flush, because a database without
+    rows of its own would have to wait for the others.
     """
 
     def __init__(self, size_bytes: int) -> None:

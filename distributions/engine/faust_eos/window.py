@@ -64,7 +64,7 @@ class Progress:
 
 
 def reach(characters: int) -> int:
-    """Return how far beyond the committed offset a finished one may be, given the length of the metadata."""
+    """Return how many offsets beyond the committed one fit into metadata of this length."""
     return (characters - len(PREFIX) - CHECKSUM_CHARACTERS) * 6 // 8 * 8
 
 

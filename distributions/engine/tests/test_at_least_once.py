@@ -45,7 +45,7 @@ def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_bet
     found = run_in_virtual_time(story())
     assert found is not None
     assert found[1] == "nothing is committed of in-0"
-    assert found[0] <= LIMIT + 2 * takes_seconds + 3 * LOOK  # a smaller transaction is progress
+    assert found[0] <= LIMIT + 2 * takes_seconds + 3 * LOOK  # halving a transaction counts as progress
 
 
 def test_an_output_that_the_broker_will_never_accept_stops_the_worker() -> None:

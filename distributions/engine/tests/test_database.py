@@ -58,7 +58,7 @@ def opened(path: Path, **fields: Any) -> Database:
 
 
 def memory() -> Open:
-    """Opens databases on a disk of its own."""
+    """Return a function that opens databases on one new disk."""
     disk: Disk = {}
     return lambda path, **fields: MemoryDatabase(path, DEADLINES, disk=disk, tidy_after_ms=TIDY_MS, **fields)
 
@@ -127,7 +127,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         following = self.database.next_deadline(), self.database.next_tidying()
         for (table, _), deadline in self.model.items():
             if table != "plain" and deadline is not None:
-                # an early entry of either kind leads to the row
+                # a row is found through either kind of index entry, if the entry is not late
                 early = following if isinstance(deadline, IdleSince) else following[:1]
                 assert min(moment for moment in early if moment is not None) <= due_at(deadline)
 

@@ -48,7 +48,7 @@ class Partition:
         self.take(self.window.finish(offset))
 
     def work_off(self, chooser: Any, finished: Iterable[int] = ()) -> None:
-        """Handle all records. Every commit on the way names what is finished, including what is not read yet."""
+        """Handle all records. All the while, the progress covers `finished`, even offsets that are not read yet."""
         while self.read() or self.running:
             assert all(map(self.window.progress().covers, finished))
             assert len(self.running) <= MOST
@@ -144,7 +144,7 @@ def test_what_another_owner_has_finished_meanwhile_is_not_done_again(committed: 
 def test_what_is_learned_between_fetching_and_taking_is_neither_done_nor_undone(
     log: list[int | None], others: list[int], fetched: int, chance: Any
 ) -> None:
-    """While fetched records are held back, another owner finishes everything before an offset, and more."""
+    """While fetched records are held back, another owner finishes everything before an offset and some after it."""
     partition, learned, committed = Partition(log), Progress(0), 0
     window = partition.window
     while window.next < len(log) or partition.running or others:

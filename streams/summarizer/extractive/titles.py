@@ -65,10 +65,8 @@ def _phrases(part: str, language: str) -> list[str]:
 
 
 def _runs(clause: str, language: str) -> Iterator[list[re.Match[str]]]:
-    """Cut a clause where no noun phrase continues.
-
-    These places are verbs, stop words, and articles without a preposition before them: in "Plan a trip to Rome", the
-    word right before the article is a verb.
+    """Cut a clause where no noun phrase continues: at verbs, at stop words, and at articles without a preposition
+    before them. In "Plan a trip to Rome", the word right before the article is a verb.
     """
     determiners, links = _DETERMINERS.get(language, NONE), _LINKS.get(language, NONE)
     run: list[re.Match[str]] = []
