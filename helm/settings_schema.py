@@ -58,7 +58,7 @@ def _settings() -> Schema:
 
 
 def _trigger() -> Schema:
-    """Return the schema of a trigger as a YAML value, because JSON in a string would be a text like any other."""
+    """Return the schema of a trigger as a YAML value. A schema could not check JSON in a string."""
     kinds = {"type": "integer", "minimum": CONDITIONS["messages"].least}, {"enum": list(TRIGGER_PRESETS)}
     return {"anyOf": [*kinds, reference("condition"), _conditions()]}
 

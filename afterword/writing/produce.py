@@ -86,8 +86,8 @@ async def produce(
     """Send all lines, and return once the broker has acknowledged every record.
 
     `rate` limits the records per second, and `flush` closes each conversation's pending messages at the end. With a
-    tracer, each record begins a trace. Raises: InvalidLine, with the lines before it sent; TopicMissing;
-    BrokerUnavailable.
+    tracer, each record begins a trace. Raises: InvalidLine, once the lines before it are sent;
+    TopicMissing; BrokerUnavailable.
     """
     produced = Produced()
 

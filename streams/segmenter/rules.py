@@ -37,7 +37,7 @@ class EpisodeRules(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The messages `first … end` leave the state, as one episode or, before `split`, as several."""
+    """Emits the messages `first … end` as one episode, or before `split` as several."""
 
     first: int
     end: int

@@ -343,7 +343,7 @@ class EpisodeStore(Protocol):
 
 
 class EpisodeQueries(EpisodeStore, Protocol):
-    """The further queries that readers need."""
+    """An episode store with the queries that readers need."""
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None

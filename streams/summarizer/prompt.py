@@ -21,7 +21,7 @@ from afterword.streams.text.fences import (
     problem_line,
 )
 
-if TYPE_CHECKING:  # which imports the names of the texts
+if TYPE_CHECKING:  # because it imports this module
     from afterword.streams.summarizer.summary import SummaryRequest
 
 TemplateName = Literal["episodic", "focus_points", "plain_3_5"]

@@ -340,7 +340,7 @@ class Reconciler:
         )
 
     def _emptied(self, stored: StoredEpisode, read: Current, task: Task) -> Episode:
-        """Return the next revision without texts, which is made from nothing."""
+        """Return the next revision, without texts."""
         quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
         nothing = Summary("", "", "", quality=quality, usage=Usage(), **made_by(stored.summary)._asdict())
         return self._stored(stored, of_stored(stored, read), nothing, (), task)

@@ -121,7 +121,7 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
         try:
             yield span
         except Exception as error:
-            # our errors and the engine's have a type
+            # errors of Afterword and of the engine have an `error_type`
             mark_failed(span, str(getattr(error, "error_type", type(error).__name__)))
             raise
 

@@ -164,7 +164,7 @@ def _spoken(text: str) -> Iterator[tuple[bool, str]]:
             continue
         line = line[found.end() :] if (found := _QUOTED.match(line)) else line
         item = _ITEM.match(line)
-        is_item = item is not None and (item["number"] is None or numbered > 1)  # "12. Mai" alone is a date
+        is_item = item is not None and (item["number"] is None or numbered > 1)  # a single "12. Mai" is a date
         if line.lstrip().startswith("|"):
             cells = line.strip("| ").split("|") if line.strip("|-: ") else ()  # a row of dashes separates the header
             line = ", ".join(cell.strip() for cell in cells)

@@ -53,7 +53,7 @@ MOST_MOVES = 10_000
 
 
 class IdleSince(int):
-    """Stands for the deadline of a row that only needs tidying up, `Options.tidy_after_ms` later or never.
+    """The deadline of a row that only needs tidying up: `Options.tidy_after_ms` after this time, or never if that is 0.
 
     Real deadlines come first, and such a row is not counted as scheduled.
     """

@@ -131,7 +131,7 @@ class Isolation:
 
 
 class Attempts:
-    """Retries each record of one worker several times before the record is blamed (at-least-once).
+    """Retries a record several times before it counts as the cause of the failure (at-least-once).
 
     `stops` lists errors for which no record is to blame, in addition to the engine's and Kafka's.
     """

@@ -209,7 +209,7 @@ class EngineMetrics:
         self._expired.labels(self._role).inc(count)
 
     def of_group(self, role: str) -> "EngineMetrics":
-        """Return the same families for another consumer group of this process, under this role."""
+        """Return the same metrics, labelled with `role`, for another consumer group of this process."""
         other = copy(self)
         vars(other).update(_role=role, _shown=set(), partition_statuses=())
         return other

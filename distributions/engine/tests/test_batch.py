@@ -74,7 +74,7 @@ async def ended(task: "asyncio.Task[None]") -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
-        while not condition():  # noqa: ASYNC110 – nobody sets an event for it
+        while not condition():  # noqa: ASYNC110 – no event is set when it holds
             await asyncio.sleep(0.001)
 
 

@@ -132,7 +132,7 @@ def test_a_partition_that_another_worker_had_in_between_goes_on_after_its_record
 
 
 def test_a_batch_that_is_not_begun_when_its_partition_is_given_away_is_skipped() -> None:
-    """The agent is busy with another partition, and would find this one's database closed."""
+    """The agent is busy with another partition, and would later find the database of this partition closed."""
     world = World()
     worker = world.take()
     world.go_on()

@@ -155,7 +155,7 @@ def test_deadlines_that_are_due_together_are_met_in_smaller_and_smaller_transact
     """Two keys take longer than a transaction may. Halving 512 keys to one takes longer than the watchdog waits."""
     with closing(
         World(lambda _: 0.0, tick_seconds=0.01)
-    ) as world:  # a check hardly ever finds it idle between two tries
+    ) as world:  # short enough that the watchdog hardly ever finds it idle
         world.produce(512)
         world.run(5)
         world.tried.clear()

@@ -1,4 +1,4 @@
-"""A source that goes back to its beginning is another source."""
+"""A source whose offsets went back, or that was recreated, is refused."""
 
 from contextlib import nullcontext
 

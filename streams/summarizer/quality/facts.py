@@ -267,7 +267,7 @@ def _url(match: re.Match[str]) -> list[Claim]:
 
 
 def _dotted(match: re.Match[str]) -> list[Claim]:
-    """Claim a version or a section number, but not an amount or a date. Longer ones are telephone numbers."""
+    """Claim a version or a section number, but not an amount, a date or a telephone number, which is longer."""
     is_longer = len(match[0].replace(".", "")) >= LEAST_LONG_DIGITS
     is_other = is_longer or re.fullmatch(DIGITS, match[0]) or _DATE_IN_DIGITS.search(match[0])
     return [] if is_other else [Claim(match[0], frozenset({("dotted", match[0])}))]

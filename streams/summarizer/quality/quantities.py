@@ -124,7 +124,7 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
     """
     end = 0
     for found in _NUMBER.finditer(text):
-        if found.start() < end:  # the magnitude of the previous number: "2 1000000"
+        if found.start() < end:  # it belongs to the previous number, as in "2 1000000"
             continue
         before = _BEFORE.search(text, max(0, found.start() - LOOKED_BACK), found.start())
         after = _AFTER.match(text, found.end())
