@@ -112,7 +112,6 @@ User = Annotated[
 ]
 Tenant = Annotated[str | None, typer.Option(metavar="ID", help="Tenant of all messages.")]
 Prefix = Annotated[str, typer.Option(help="Prefix for the conversation ids.")]
-Flush = Annotated[bool, typer.Option(help="Close the pending messages of each conversation at the end.")]
 
 
 def import_history(
@@ -121,12 +120,12 @@ def import_history(
     user: User = None,
     tenant: Tenant = None,
     prefix: Prefix = "",
-    flush: Flush = True,
     rate: Rate = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Send a history to the topic `messages` with its original times. Running it again sends only what is missing.
+    """Send a history to the topic `messages` with its original times, and close the last episodes. Running it again
+    sends only what is missing.
 
     Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
     """
@@ -149,7 +148,7 @@ def import_history(
 
             opened = [(name, running.enter_context(_opened(name))) for name in files]
             outcomes = read_history(format_, ImportOptions(user, tenant, prefix), opened)
-            sending = partial(run, settings, outcomes, progress, report, flush=flush, rate=rate, dry_run=dry_run)
+            sending = partial(run, settings, outcomes, progress, report, rate=rate, dry_run=dry_run)
             counts = asyncio.run(_traced("import", sending))
     except KeyboardInterrupt:
         typer.echo("afterword: interrupted; run the same command again to send the rest", err=True)

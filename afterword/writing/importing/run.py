@@ -62,7 +62,6 @@ async def import_history(
     progress: ShowCounts,
     report: ShowRejected,
     *,
-    flush: bool = True,
     rate: float | None = None,
     dry_run: bool = False,
     tracer: Tracer | None = None,
@@ -74,7 +73,7 @@ async def import_history(
     Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
     """
     if dry_run:
-        counting = Import(progress, report, flush=flush)
+        counting = Import(progress, report)
         async for _ in counting.events(outcomes):
             pass
         return counting.counts
@@ -84,7 +83,7 @@ async def import_history(
     ):
         await until_archived(settings.kafka)
         is_as_sent = settings.redaction.where != "everywhere"
-        importing = Import(progress, report, stores.messages, flush=flush, is_as_sent=is_as_sent)
+        importing = Import(progress, report, stores.messages, is_as_sent=is_as_sent)
         await send_at_rate(producer, importing.events(outcomes), rate)
     return importing.counts
 
@@ -115,7 +114,6 @@ class Import:
     report: ShowRejected
     archive: MessageArchive | None = None
     _: KW_ONLY
-    flush: bool = True
     is_as_sent: bool = True
     """Whether the archive stores contents as they were sent."""
     counts: ImportCounts = field(default_factory=ImportCounts, init=False)
@@ -142,7 +140,7 @@ class Import:
                     yield message
                 self.progress(self.counts)
             flushes = self._seen.execute("SELECT conversation_id, tenant_id FROM flushes ORDER BY rowid")
-            for conversation_id, tenant_id in flushes if self.flush else ():
+            for conversation_id, tenant_id in flushes:
                 self.counts.flushes += 1
                 yield ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="imported")
 

@@ -74,9 +74,8 @@ async def sent(
     outcomes: list[ImportOutcome],
     archived: MemoryMessages | None,
     rejected: list[Rejected],
-    flush: bool = True,
 ) -> ImportCounts:
-    importing = Import(lambda _: None, rejected.append, archived, flush=flush)
+    importing = Import(lambda _: None, rejected.append, archived)
     await send_at_rate(log, importing.events(iter(outcomes)))
     return importing.counts
 
@@ -86,9 +85,8 @@ def whole(
     outcomes: list[ImportOutcome],
     archived: MemoryMessages | None = None,
     rejected: list[Rejected] | None = None,
-    flush: bool = True,
 ) -> ImportCounts:
-    return asyncio.run(sent(log, outcomes, archived, rejected if rejected is not None else [], flush))
+    return asyncio.run(sent(log, outcomes, archived, rejected if rejected is not None else []))
 
 
 def kinds(log: Log) -> str:
@@ -98,13 +96,11 @@ def kinds(log: Log) -> str:
     )
 
 
-def test_each_conversation_is_flushed_once_at_the_end_with_its_tenant_unless_that_is_not_wanted():
-    log, unflushed = Log(), Log()
+def test_each_conversation_is_flushed_once_at_the_end_with_its_tenant():
+    log = Log()
     outcomes = [*messages("aaba"), message("b", 4, tenant_id="acme")]
     assert whole(log, outcomes) == ImportCounts(sent=5, flushes=2)
     assert (kinds(log), log.records[-1].tenant_id) == ("aababAB", "acme")
-    whole(unflushed, outcomes, flush=False)
-    assert kinds(unflushed) == "aabab"
 
 
 def test_what_is_left_out_and_rejected_is_counted():
