@@ -976,7 +976,7 @@ def address_source(address: str) -> str:
 
 
 def variable(location: Location) -> str:
-    """Return a setting's environment variable, by which it is named wherever it was set."""
+    """Return a setting's environment variable. Messages use it as the setting's name, even if a file has the value."""
     return PREFIX + "__".join(str(part).upper() for part in location)
 
 

@@ -216,7 +216,7 @@ async def read_context(
 ) -> Context:
     """Read the context of a conversation or of an agent's part of it.
 
-    `conversation` is its first message if nothing is summarized yet. `selection` selects all its messages.
+    If nothing is summarized yet, `conversation` is the first message. `selection` selects all messages.
     It makes a handful of queries. However long the conversation is, `max_tokens` and MOST_MESSAGES limit the number of
     messages loaded. Raises: StoreUnavailable.
     """

@@ -344,7 +344,7 @@ def _as_content(column: Column) -> float:
 
 
 def _text_of(value: Any) -> str:
-    """Return the text of a content as ingest would find it, or ""."""
+    """Return the text that ingest would find in a message's content, or ""."""
     if isinstance(value, str):
         return value
     if not (isinstance(value, list) and value and isinstance(value[0], dict | str)):

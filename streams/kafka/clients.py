@@ -131,7 +131,7 @@ class IdempotentProducer:
         await self._client.stop()
 
     async def send(self, topic: str, value: bytes | None = None, **record: Any) -> "asyncio.Future[Any]":
-        """Send a record, waiting only while the client's buffer is full. The future is done with the acknowledgement.
+        """Send a record, waiting only while the client's buffer is full. The future completes with the acknowledgement.
 
         Raises: KafkaError, BrokerUnavailable.
         """
@@ -227,7 +227,7 @@ async def send_copy(
     partition: int | None,
     timestamp_ms: int | None = None,
 ) -> "asyncio.Future[Any]":
-    """Send a copy of a record that any producer may have sent; the future is done with the acknowledgement.
+    """Send a copy of a record that any producer may have sent. The future completes with the acknowledgement.
 
     aiokafka's `send` refuses a record that has neither key nor value. Such a record is sent as a batch of one, to
     partition 0 unless a partition is named.

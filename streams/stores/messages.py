@@ -259,7 +259,7 @@ def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:
     if not isinstance(event, MessageEdited):
         return Kept(DeletedMessage(offset))
     state, fields = known.state, {name: value for name, value in event.changes.items() if name != "metadata"}
-    if fields and state.changed <= offset:  # also a repeated edit: the summarizer may have had a shortened text
+    if fields and state.changed <= offset:  # a repeated edit too, because the summarizer may have had a shortened text
         state = replace(state, message=state.message.model_copy(update=fields), changed=offset)
     if event.metadata is None or known.metadata_offset > offset:
         return replace(known, state=state)

@@ -206,8 +206,8 @@ def _local_vectors(texts: Sequence[str]) -> list[Vector | None]:
 def _local_model() -> tuple[Any, Any]:
     """Load token vectors and tokenizer from the wheel, without importing its package, which would configure logging.
 
-    The vectors are not read but mapped, so that all processes of a machine share them. They follow a header in JSON,
-    which has its size before it (safetensors' format).
+    The vectors are not read but mapped, so that all processes of a machine share them. In the file, they follow a
+    JSON header and its size (safetensors' format).
     """
     found = find_spec("wordllama")
     try:

@@ -39,7 +39,7 @@ COMBINED_AT_LEAST = 2
 
 @dataclass(frozen=True)
 class Plan:
-    """One request per part, each with its own messages; a single one covers the whole episode."""
+    """One request for each part of an episode, or a single request for all of it."""
 
     parts: tuple[SummaryRequest, ...]
     truncated: bool

@@ -149,7 +149,7 @@ class Endpoint:
             yield
 
     async def post(self, identity: str, body: bytes) -> None:
-        """Deliver a message once; the caller must have a turn. Raises: DeliveryFailed."""
+        """Deliver a message once; call it within `turn`. Raises: DeliveryFailed."""
         headers = signed_headers(identity, body, self._settings.signing_secrets, self._clock())
         posting = self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False)
         try:

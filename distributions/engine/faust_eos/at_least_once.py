@@ -388,7 +388,7 @@ def mark_idle(event: Any) -> None:
 
 @contextmanager
 def mark_working(event: Any) -> Iterator[None]:
-    """Mark one try of a record; before and after it, the record rests."""
+    """Mark one try of a record. A stop or a rebalance waits for the record only during the try."""
     event.message.rests = False
     try:
         yield

@@ -74,7 +74,7 @@ R = TypeVar("R")
 class Window(Generic[R]):
     """The unfinished records of one partition, at most `most` of them in memory.
 
-    A record may be handed over only up to `width` beyond the first unfinished one (see `reach`). So all
+    A record is only handed over if its offset is at most `width` beyond the first unfinished one (see `reach`). So all
     finished offsets always fit into a commit, and no finished record has to wait for its commit.
     """
 

@@ -98,7 +98,7 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
             if (is_choice := is_user and _takes_up(offered, text, terms(text)))
             or not is_politeness(text, len(terms(text)))
         ]
-        if not is_user:  # without greetings, because a user who returns one chooses nothing
+        if not is_user:  # without greetings: a user who greets back has chosen nothing
             offered.update(*(terms(text) for text, _ in sentences))
         if sentences:
             said.append((message, at, sentences))

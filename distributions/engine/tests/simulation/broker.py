@@ -1,8 +1,8 @@
 """A broker in memory, with transactional logs, fencing of producers, a group's offsets, and compaction.
 
 It behaves like Kafka wherever the engine could tell the difference. A commit is decided first, and becomes visible in
-each partition when that partition's marker is written. Opening a producer waits for the markers, but not for the group,
-which takes over the offsets some time after its own marker.
+each partition when that partition's marker is written. A producer that opens waits for the markers. It does not wait
+for the group, which takes over the offsets some time after its own marker.
 """
 
 from collections.abc import Callable, Iterable
