@@ -208,7 +208,7 @@ def retry_after_seconds(value: str | None, now: datetime) -> float | None:
 def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
     """Return the request's fields that an error mentions, as in `max_tokens`, `maxTokens` or "Max tokens".
 
-    An error that mentions a schema is about the field with an object.
+    If an error mentions a schema, it means any field whose value is an object.
     """
     said = _letters(_said(error))
     return frozenset(

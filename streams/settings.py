@@ -419,7 +419,7 @@ class Episodes(Section):
 
     @property
     def preset(self) -> TriggerPreset:
-        """The preset that `trigger` names, or the default one, which has values for what is not set."""
+        """The preset that `trigger` names, or else the default one. It has values for settings that are not set."""
         return TRIGGER_PRESETS.get(self.trigger, DEFAULT) if isinstance(self.trigger, str) else DEFAULT
 
 

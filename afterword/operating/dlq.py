@@ -192,7 +192,7 @@ class DeadLetterQueue:
                 async with producer.transaction():
                     for found in dead_letters:
                         if action == "replayed":
-                            assert found.origin is not None  # noqa: S101 – otherwise it was not counted as resolved
+                            assert found.origin is not None  # noqa: S101 – without an origin it would not be among these
                             topic, partition, _ = found.origin
                             # the original partition, because the original producer may have used another partitioner
                             target = partition if partition in await producer.partitions_for(topic) else None

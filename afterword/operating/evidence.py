@@ -226,7 +226,7 @@ class Evidence:
 
 @contextmanager
 def open_evidence() -> Iterator[Evidence]:
-    """Open empty tables. Raises: NoRoom, also inside the block."""
+    """Open empty tables. Raises: NoRoom, which the block may raise too."""
     database = sqlite3.connect("", isolation_level=None)
     try:
         yield Evidence(database)

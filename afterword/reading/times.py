@@ -86,7 +86,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     try:
         begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
         begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
-    except OverflowError:  # the date is the first or last that Python has
+    except OverflowError:  # the date is at the limit of what Python can represent
         return None
     rest = question
     if days.days <= LONGEST_LEFT_OUT:

@@ -326,7 +326,7 @@ class _Batch:
             return
         is_root = scope_log.scope.agent_id is None
         if not state.silent_ms or (is_root and self._conversation(scope_log).is_pending):
-            # it was rebuilt, so nobody knows since when it has been silent; or one of its agents is not silent
+            # a rebuilt scope does not say since when it is silent, and one of the agents may not be silent yet
             scope_log.state = state._replace(silent_ms=self._now_ms)
         else:
             scope_log.forget()

@@ -151,7 +151,7 @@ class MessageArchive(Protocol):
         await self._label(episode_id, list({*given, *keys}))
 
     async def copy(self, states: Mapping[str, ArchivedMessage | DeletedMessage]) -> None:
-        """Store messages and tombstones of another archive, by key. A message stays as it is, unless it was deleted."""
+        """Store messages and tombstones of another archive, by key. Only a tombstone replaces a stored message."""
 
         def decide(key: str, known: Kept | None) -> Kept:
             given = states[key]

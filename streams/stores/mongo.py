@@ -329,8 +329,8 @@ class MongoMessages(MessageArchive):
     """The MessageArchive of MongoDB, with one document per message, whose `_id` is its `message_key`.
 
     `offset` is the offset of the last change; it may be missing. `metadata` is JSON, so that its names cannot act as
-    operators or paths, and is missing until the archiver has written it. Every write but that of the episode replaces
-    one `version` by the next; a tombstone has none, because it stays.
+    operators or paths, and is missing until the archiver has written it. Every write except that of the episode
+    increments `version`. A tombstone has no version, because it never changes.
     """
 
     def __init__(self, database: MongoDatabase) -> None:

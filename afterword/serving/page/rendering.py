@@ -39,7 +39,7 @@ STATIC = Path(__file__).parent / "static"
 """Scripts and styles, which the server sends under `/static`."""
 SIGN_IN = "/sign-in"
 HEADERS = {
-    # `no-referrer` would strip the origin from our own forms, which are checked by it
+    # `no-referrer` would strip the `Origin` of our own forms, which the server checks
     "Referrer-Policy": "same-origin",
 }
 SHOWN_CHARACTERS = 4000
