@@ -507,7 +507,7 @@ async def test_an_erasure_ends_with_a_receipt_and_its_user_is_gone(world: World)
         assert answer.status == 404
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 async def test_every_screen_fits_is_accessible_and_has_both_schemes(world: World, scheme: str) -> None:
     for width in (400, 1600):
         async with world.page(width, color_scheme=scheme) as page:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from aiokafka import TopicPartition
 
 from afterword.embedded import Process
@@ -33,6 +34,7 @@ async def until_committed(settings: Settings, offset: int) -> None:
             await asyncio.sleep(POLL_SECONDS)
 
 
+@pytest.mark.nightly  # the unit tests show the same without servers
 async def test_an_episode_on_which_it_fails_is_a_dead_letter_and_its_neighbours_are_summarised(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
