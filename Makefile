@@ -61,7 +61,7 @@ unit: $(STAMP) ## run the tests that need no server
 
 test: lint ## run what every change has to pass
 	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
 	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit distributions/engine/tests && exit $$servers
 
 docs: $(STAMP) ## generate the reference pages, the schemas and the chart's files
