@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, Protocol
 from uuid import uuid4
 
 from pydantic import TypeAdapter
 
-RecordKind = Literal["api_keys", "budgets", "erasures", "erased_conversations", "erasure_receipts"]
+from afterword.schemas.ids import escape
+
+RecordKind = Literal["api_keys", "erasures", "erased_conversations", "erasure_receipts"]
+
+COUNTER_RETENTION = timedelta(days=7)
+"""A counter is kept this long for inspection."""
 
 
 class Records(Protocol):
@@ -151,51 +156,26 @@ class Erasures:
                 return
 
 
-ALL_TENANTS = "all"
+class Budgets(Protocol):
+    """Hourly counters of LLM tokens, shared by all workers, each starting at 0. All methods raise StoreUnavailable."""
 
-
-def tenant_counter(tenant_id: str | None) -> str:
-    """Return the key of a tenant's counter, or of the one for messages without a tenant."""
-    return f"tenant/{tenant_id or ''}"
-
-
-class Budgets:
-    """Counters of an hour's LLM tokens, shared by all workers. All methods raise StoreUnavailable.
-
-    A counter starts at 0 in each hour. Its record has the hour and the tokens, so nothing has to be removed later.
-    """
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
-
-    async def take(self, key: str, amount: int, limit: int, now: datetime) -> bool:
+    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
         """Add the amount unless the counter has reached the limit; in that case add nothing and return False.
 
         However many workers take at once, a counter exceeds its limit by less than the amount that made it reach the
         limit.
         """
-        while True:
-            stored = await self._records.read("budgets", key)
-            last_hour, tokens = _counter(stored)
-            hour = max(f"{now:%Y-%m-%dT%H}", last_hour)  # a worker whose clock is behind must not reset the counter
-            spent = tokens if hour == last_hour else 0
-            if spent >= limit:
-                return False
-            if await self._records.replace("budgets", key, stored, f"{hour} {spent + amount}"):
-                return True
+        ...
 
-    async def correct(self, key: str, amount: int, taken_at: datetime) -> None:
-        """Add the amount, which may be negative, to a counter unless its hour has ended."""
-        while stored := await self._records.read("budgets", key):
-            hour, tokens = _counter(stored)
-            is_over = hour != f"{taken_at:%Y-%m-%dT%H}"
-            if is_over or await self._records.replace("budgets", key, stored, f"{hour} {tokens + amount}"):
-                return
+    async def correct(self, key: str, amount: int) -> None:
+        """Add the amount, which may be negative, to a counter if it exists."""
+        ...
 
 
-def _counter(stored: str | None) -> tuple[str, int]:
-    hour, _, tokens = (stored or " 0").partition(" ")
-    return hour, int(tokens)
+def budget_key(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:
+    """Return the key of an hour's (UTC) counter: for all tenants, for one, or for messages without a tenant."""
+    name = f"{hour:%Y-%m-%dT%H}"
+    return f"{name}/{escape(tenant_id or '')}" if of_tenant else name
 
 
 @dataclass(frozen=True)

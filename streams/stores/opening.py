@@ -66,13 +66,12 @@ def _in_file(settings: Settings, path: Path) -> Stores:
         await file.ping()
         return str(path)
 
-    records = sqlite.SqliteRecords(file)
     stores = Stores(
         episodes=sqlite.SqliteEpisodes(file),
         messages=sqlite.SqliteMessages(file),
-        budgets=Budgets(records),
-        erasures=Erasures(records),
-        keys=ApiKeys(records),
+        budgets=sqlite.SqliteBudgets(file),
+        erasures=Erasures(sqlite.SqliteRecords(file)),
+        keys=ApiKeys(sqlite.SqliteRecords(file)),
         open_index=open_index,
         checks={sqlite.STORE: check},
         ping_database=file.ping,
@@ -97,13 +96,12 @@ def _on_servers(settings: Settings) -> Stores:
         qdrant = await asyncio.to_thread(import_module, "afterword.streams.stores.qdrant")
         return str(await qdrant.check(settings.qdrant))
 
-    records = mongo.MongoRecords(database)
     stores = Stores(
         episodes=mongo.MongoEpisodes(database),
         messages=mongo.MongoMessages(database),
-        budgets=Budgets(records),
-        erasures=Erasures(records),
-        keys=ApiKeys(records),
+        budgets=mongo.MongoBudgets(database),
+        erasures=Erasures(mongo.MongoRecords(database)),
+        keys=ApiKeys(mongo.MongoRecords(database)),
         open_index=open_index,
         checks={mongo.STORE: partial(mongo.check, database), "qdrant": check_index},
         ping_database=partial(mongo.ping, database),

@@ -26,7 +26,7 @@ from afterword.schemas.base import milliseconds, moment_at
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
-from afterword.streams.stores.bookkeeping import RecordKind
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind
 from afterword.streams.stores.episodes import (
     CONVERSATION,
     DELETED,
@@ -119,6 +119,7 @@ CREATE TABLE conversations (
     scope TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, tenant_id TEXT, user_id TEXT, episode_count INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, document TEXT NOT NULL);
 CREATE INDEX conversations_of_user ON conversations (user_id, tenant_id, updated_at, scope) WHERE episode_count > 0;
+CREATE TABLE budgets (key TEXT PRIMARY KEY, tokens INTEGER NOT NULL, expires_at INTEGER NOT NULL);
 CREATE TABLE records (kind TEXT, key TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, key));
 CREATE TABLE points (
     id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
@@ -663,6 +664,28 @@ def _selected(selection: Selection) -> tuple[str, list[Any]]:
         wanted.append("NOT EXISTS (SELECT 1 FROM message_scopes s WHERE s.key = messages.key AND s.scope = ?)")
         values.append(id_prefix(selection.conversation_id, agent_id).removesuffix(":"))
     return " AND ".join(wanted), values
+
+
+class SqliteBudgets:
+    """The budgets of all workers on one file."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        add = """INSERT INTO budgets (key, tokens, expires_at) VALUES (?1, ?2, ?3)
+            ON CONFLICT DO UPDATE SET tokens = tokens + ?2 WHERE tokens < ?4 RETURNING 1"""
+
+        def take(connection: apsw.Connection) -> bool:
+            now = milliseconds(expires_at - COUNTER_RETENTION)
+            connection.execute("DELETE FROM budgets WHERE expires_at < ?", (now,))
+            return bool(rows(connection, add, (key, amount, milliseconds(expires_at), limit)))
+
+        return await self._file.write(take)
+
+    async def correct(self, key: str, amount: int) -> None:
+        change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ?"
+        await self._file.write(lambda connection: rows(connection, change, (amount, key)))
 
 
 class SqliteRecords:

@@ -19,7 +19,7 @@ from afterword.streams.errors import (
     SummaryRefused,
 )
 from afterword.streams.settings import Budget, QualitySettings, Settings
-from afterword.streams.stores.bookkeeping import ALL_TENANTS, Budgets, tenant_counter
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, budget_key
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
 from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (
@@ -103,7 +103,6 @@ class Estimate(NamedTuple):
     keys: Sequence[str]
     """Keys of the counters."""
     amount: int
-    taken_at: datetime
 
 
 class TokenBudget:
@@ -125,33 +124,34 @@ class TokenBudget:
         self._clock = clock
 
     async def take(self, request: SummaryRequest) -> Estimate:
-        """Take a summary's estimate from the budgets. Raises: BudgetExhausted if one of them has too few left."""
+        """Take a summary's estimate from the budgets. Raises: BudgetExhausted if one of them is used up."""
         amount, now, taken = estimate(request), self._clock(), list[str]()
+        of_tenant = budget_key(now, request.episode.tenant_id, of_tenant=True)
         # the tenant's budget comes first, so that a tenant that has used it up takes nothing from the common one
         counters = (
-            (tenant_counter(request.episode.tenant_id), self._budget.tenant_tokens_per_hour, "a tenant"),
-            (ALL_TENANTS, self._budget.tokens_per_hour, "all tenants"),
+            (of_tenant, self._budget.tenant_tokens_per_hour, "a tenant"),
+            (budget_key(now), self._budget.tokens_per_hour, "all tenants"),
         )
         try:
             for key, limit, whose in counters:
                 if limit is None:
                     continue
-                if not await self._budgets.take(key, amount, limit, now):
-                    await self._correct(taken, -amount, now)
+                if not await self._budgets.take(key, amount, limit, now + COUNTER_RETENTION):
+                    await self._correct(taken, -amount)
                     raise BudgetExhausted(whose=whose, limit=limit)
                 taken.append(key)
         except StoreUnavailable as error:
             _not_counted(error)
-        return Estimate(taken, amount, now)
+        return Estimate(taken, amount)
 
     async def settle(self, taken: Estimate, usage: Usage) -> None:
         """Correct the counters to what was really used."""
-        await self._correct(taken.keys, usage.prompt_tokens + usage.completion_tokens - taken.amount, taken.taken_at)
+        await self._correct(taken.keys, usage.prompt_tokens + usage.completion_tokens - taken.amount)
 
-    async def _correct(self, keys: Sequence[str], amount: int, taken_at: datetime) -> None:
+    async def _correct(self, keys: Sequence[str], amount: int) -> None:
         try:
             for key in keys:
-                await self._budgets.correct(key, amount, taken_at)
+                await self._budgets.correct(key, amount)
         except StoreUnavailable as error:
             _not_counted(error)
 

@@ -6,10 +6,11 @@ Calls of a database in memory end at once, so that they can be made without a lo
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, Budgets, Erasure, Erasures
+from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys, Erasure, Erasures
 from afterword.streams.stores.episodes import Conversation, DeletedEpisode, Episode, RollingRow, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.stores.sqlite import (
+    SqliteBudgets,
     SqliteEpisodes,
     SqliteFile,
     SqliteMessages,
@@ -149,12 +150,11 @@ class MemoryErasures(Erasures):
         return {name: at_once(self.find(name)) for name in at_once(self.records.read_all("erasure_receipts"))}
 
 
-class MemoryBudgets(Budgets):
+class MemoryBudgets(SqliteBudgets):
     def __init__(self) -> None:
-        self.records = SqliteRecords(SqliteFile(None))
-        super().__init__(self.records)
+        self.file = SqliteFile(None)
+        super().__init__(self.file)
 
     @property
     def counters(self) -> dict[str, int]:
-        stored = at_once(self.records.read_all("budgets"))
-        return {key: int(counter.split()[1]) for key, counter in stored.items()}
+        return dict(at_once(self.file.select("SELECT key, tokens FROM budgets")))

@@ -14,6 +14,7 @@ from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.mongo import (
+    MongoBudgets,
     MongoDatabase,
     MongoEpisodes,
     MongoMessages,
@@ -21,6 +22,7 @@ from afterword.streams.stores.mongo import (
 )
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
 from afterword.streams.stores.sqlite import (
+    SqliteBudgets,
     SqliteEpisodes,
     SqliteFile,
     SqliteMessages,
@@ -86,8 +88,8 @@ def keys(records: Records) -> ApiKeys:
 
 
 @pytest.fixture
-def budgets(records: Records) -> Budgets:
-    return Budgets(records)
+def budgets(backend: SqliteFile | MongoDatabase) -> Budgets:
+    return SqliteBudgets(backend) if isinstance(backend, SqliteFile) else MongoBudgets(backend)
 
 
 @pytest_asyncio.fixture

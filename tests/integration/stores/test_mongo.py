@@ -13,7 +13,7 @@ from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import all_episodes
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
-from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoRecords
+from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoRecords
 from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode
 
 ROW = a_row()
@@ -56,6 +56,8 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "read_records": lambda db: MongoRecords(db).read_all("erasures"),
     "put_record": lambda db: MongoRecords(db).replace("erasures", "k", None, "{}"),
     "remove_record": lambda db: MongoRecords(db).replace("erasures", "k", "{}", None),
+    "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
+    "correct": lambda db: MongoBudgets(db).correct("k", 1),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
     "assign": lambda db: MongoMessages(db).assign("c1:1", [ArchivedMessage(a_message(), 0, 0)]),
     "newest": lambda db: drained(MongoMessages(db).newest(Selection("c1", None))),
@@ -109,6 +111,8 @@ async def test_indexes_may_be_made_again(mongo_settings: Mongo) -> None:
         await mongo.ensure_indexes(database)
     first = [("conversation_id", 1), ("source.offset", 1)]
     assert first in [index["key"] for index in (await database["messages"].index_information()).values()]
+    expiring = (await database["budgets"].index_information())["expires_at_1"]
+    assert expiring["expireAfterSeconds"] == 0
     await database.client.drop_database(database.name)
     await mongo.close(database)
 

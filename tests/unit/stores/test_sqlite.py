@@ -29,8 +29,8 @@ from afterword.streams.stores.sqlite import SqliteFile, insert
 async def write():
     file, number = SqliteFile(Path(sys.argv[1])), 0
     while True:
-        row = {"user_id": f"{sys.argv[2]}-{number}", "point": number}
-        await file.write(lambda connection: insert(connection, "finders", row))
+        row = {"key": f"{sys.argv[2]}-{number}", "tokens": number, "expires_at": 0}
+        await file.write(lambda connection: insert(connection, "budgets", row))
         print(number, flush=True)
         number += 1
 
@@ -73,7 +73,7 @@ def test_what_two_writers_were_told_is_written_outlives_kill_9(tmp_path: Path) -
 async def numbers(path: Path, name: str) -> list[int]:
     """Return the written numbers, in order."""
     file = SqliteFile(path)
-    found = await file.select("SELECT point FROM finders WHERE user_id LIKE ? ORDER BY point", f"{name}-%")
+    found = await file.select("SELECT tokens FROM budgets WHERE key LIKE ? ORDER BY tokens", f"{name}-%")
     await file.close()
     return [tokens for (tokens,) in found]
 
@@ -83,14 +83,14 @@ async def test_a_write_that_fails_leaves_nothing_and_does_not_hinder_the_next(er
     file = SqliteFile(None)
 
     def fail(connection: apsw.Connection) -> None:
-        insert(connection, "finders", {"user_id": "a", "point": 1})
+        insert(connection, "budgets", {"key": "a", "tokens": 1, "expires_at": 0})
         raise error
 
     with pytest.raises(StoreUnavailable if error is apsw.FullError else error):
         await file.write(fail)
-    assert await file.select("SELECT * FROM finders") == []
-    await file.write(lambda connection: insert(connection, "finders", {"user_id": "b", "point": 2}))
-    assert await file.select("SELECT user_id FROM finders") == [("b",)]
+    assert await file.select("SELECT * FROM budgets") == []
+    await file.write(lambda connection: insert(connection, "budgets", {"key": "b", "tokens": 2, "expires_at": 0}))
+    assert await file.select("SELECT key FROM budgets") == [("b",)]
 
 
 async def test_a_search_in_a_span_of_time_costs_no_more_for_the_episodes_outside_of_it() -> None:
@@ -134,7 +134,9 @@ async def test_writers_that_wait_at_the_same_time_share_one_emptying_of_the_log(
     await file.read(lambda connection: setattr(connection, "exec_trace", count))
 
     async def change(number: int) -> None:
-        await file.write(lambda connection: insert(connection, "finders", {"user_id": f"{number}", "point": 1}))
+        await file.write(
+            lambda connection: insert(connection, "budgets", {"key": f"{number}", "tokens": 1, "expires_at": 0})
+        )
         await file.empty_log()
 
     await asyncio.gather(*map(change, range(WRITERS)))
@@ -174,7 +176,7 @@ async def test_writes_that_wait_at_the_same_time_share_a_transaction(tmp_path: P
     await file.read(lambda connection: setattr(connection, "exec_trace", count))
     await asyncio.gather(*[file.write(partial(put_number, number=number)) for number in range(WRITERS)])
     assert committed < WRITERS / 2
-    assert await file.select("SELECT point FROM finders") == [(number,) for number in range(WRITERS)]
+    assert await file.select("SELECT tokens FROM budgets") == [(number,) for number in range(WRITERS)]
     await file.close()
 
 
@@ -183,7 +185,7 @@ async def test_a_write_that_fails_does_not_hinder_those_that_share_its_transacti
     await file.write(partial(put_number, number=0))
 
     def add(connection: apsw.Connection) -> None:
-        connection.execute("UPDATE finders SET point = point + 1")
+        connection.execute("UPDATE budgets SET tokens = tokens + 1")
 
     def fail(connection: apsw.Connection) -> None:
         add(connection)
@@ -192,7 +194,7 @@ async def test_a_write_that_fails_does_not_hinder_those_that_share_its_transacti
     writes = [file.write(call) for call in (add, fail, add, add)]
     ended = await asyncio.gather(*writes, return_exceptions=True)
     assert [type(one) for one in ended] == [type(None), ZeroDivisionError, type(None), type(None)]
-    assert await file.select("SELECT point FROM finders") == [(3,)]
+    assert await file.select("SELECT tokens FROM budgets") == [(3,)]
     await file.close()
 
 
@@ -203,13 +205,13 @@ async def test_a_caller_that_gave_up_does_not_hinder_those_that_wait_with_it(tmp
     for task in writes[::2]:
         task.cancel()
     await asyncio.gather(*writes[1::2])
-    found = {number for (number,) in await file.select("SELECT point FROM finders")}
+    found = {number for (number,) in await file.select("SELECT tokens FROM budgets")}
     assert found >= set(range(1, WRITERS, 2))
     await file.close()
 
 
 def put_number(connection: apsw.Connection, number: int) -> None:
-    insert(connection, "finders", {"user_id": f"{number}", "point": number})
+    insert(connection, "budgets", {"key": f"{number}", "tokens": number, "expires_at": 0})
 
 
 async def test_what_a_growing_row_left_out_is_in_no_byte_once_a_deletion_empties_the_log(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from structlog.testing import capture_logs
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Budget
-from afterword.streams.stores.bookkeeping import ALL_TENANTS, tenant_counter
+from afterword.streams.stores.bookkeeping import budget_key
 from afterword.streams.summarizer.summarizer import Summarizer, TokenBudget, estimate
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryBudgets
 from tests.samples import NOON, a_closed_episode
 
+HOUR = budget_key(NOON)
 AMOUNT = estimate(SummaryRequest(a_closed_episode(), "", 800))
 
 
@@ -62,7 +63,7 @@ async def test_what_was_really_used_is_counted() -> None:
     budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10_000, tenant_tokens_per_hour=9_000), lambda: NOON)
     for _ in range(2):
         await budgeted.summarize_without_fallback(a_request())
-    assert budgets.counters == {ALL_TENANTS: 5070, tenant_counter("t1"): 5070}
+    assert budgets.counters == {HOUR: 5070, f"{HOUR}/t1": 5070}
 
 
 async def test_past_the_budget_the_llm_is_not_asked_until_the_next_hour() -> None:
@@ -79,7 +80,7 @@ async def test_a_tenant_that_has_used_up_its_budget_leaves_the_others_theirs() -
     budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=1000), lambda: NOON)
     tenants = ("a", "a", "b", None, None)
     assert [await is_refused(budgeted, a_request(1, t)) for t in tenants] == [False, True, False, False, True]
-    assert budgets.counters[ALL_TENANTS] == 3000
+    assert budgets.counters[HOUR] == 3000
 
 
 async def test_what_all_have_used_up_is_not_taken_from_a_tenant() -> None:
@@ -87,9 +88,9 @@ async def test_what_all_have_used_up_is_not_taken_from_a_tenant() -> None:
     budgeted = budgeted_by(
         ScriptedProvider(), budgets, Budget(tokens_per_hour=1, tenant_tokens_per_hour=10**6), Clock()
     )
-    await budgets.take(ALL_TENANTS, 1, 1, NOON)
+    await budgets.take(HOUR, 1, 1, NOON)
     assert await is_refused(budgeted, a_request())
-    assert budgets.counters[tenant_counter("t1")] == 0
+    assert budgets.counters[f"{HOUR}/t1"] == 0
 
 
 async def test_calls_under_way_count_by_their_estimate() -> None:
@@ -107,7 +108,7 @@ async def test_a_failed_call_costs_what_it_used() -> None:
     for error, spent in ((ProviderUnavailable, 0), (AnswerInvalid, 330)):
         with pytest.raises(error):
             await budgeted.summarize_without_fallback(a_request())
-        assert budgets.counters == {ALL_TENANTS: spent}
+        assert budgets.counters == {HOUR: spent}
 
 
 async def test_a_call_that_is_broken_off_leaves_its_estimate() -> None:
@@ -118,7 +119,7 @@ async def test_a_call_that_is_broken_off_leaves_its_estimate() -> None:
     await asyncio.sleep(0)
     call.cancel()
     await asyncio.wait([call])
-    assert budgets.counters == {ALL_TENANTS: AMOUNT}
+    assert budgets.counters == {HOUR: AMOUNT}
 
 
 def test_a_longer_request_is_estimated_higher() -> None:
@@ -142,7 +143,7 @@ async def test_counters_that_cannot_be_reached_limit_nothing() -> None:
 
 async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
     class Lost(MemoryBudgets):
-        async def correct(self, *_: Any) -> None:
+        async def correct(self, key: str, amount: int) -> None:
             raise StoreUnavailable(store="mongodb", problem="x")
 
     budgeted = budgeted_by(ScriptedProvider(), Lost(), Budget(tokens_per_hour=10_000), lambda: NOON)
