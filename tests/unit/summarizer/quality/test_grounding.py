@@ -115,6 +115,8 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("en", "It has 80 square meters.", "It has 80 m².", "It has 80 square kilometers."),
         ("de", "Das Fass hat 3 Kubikmeter.", "Es hat 3 m³.", "Es hat 3 Kubikzentimeter."),
         ("fr", "Elle a 80 mètres carrés.", "Elle a 80 m².", "Elle a 80 m."),
+        ("fr", "Il en faut 12 mètres cubes.", "Il en faut 12 m³.", "Il en faut 12 mètres."),
+        ("en", "Cut it into 2 cm cubes.", "Cubes of 2 cm.", "It has 2 cubic centimeters."),
         ("en", "It took 1 h 30 min.", "It took 90 minutes.", "It took 31 hours."),
         ("en", "¾ of an hour", "45 minutes", "75 minutes"),
         ("it", "Ci vuole un'ora e mezza.", "Ci vogliono 90 minuti.", "Ci vogliono 60 minuti."),
