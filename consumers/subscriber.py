@@ -271,8 +271,9 @@ def _checked(model: type[E], record: ConsumerRecord, value: bytes | None, key: s
 async def watching(
     kafka: Kafka, *, from_beginning: bool = False
 ) -> AsyncIterator[AsyncIterator[SummaryCreated | SummaryDeleted]]:
-    """Read summaries and deletions, each once, without a consumer group. Without
-    `from_beginning`, reading starts at the end of the topics.
+    """Read summaries and deletions, each once, without a consumer group.
+
+    Unless `from_beginning`, reading starts at the end of the topics.
 
     Raises: BrokerUnavailable, TopicMissing.
     """

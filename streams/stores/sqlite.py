@@ -259,9 +259,8 @@ class SqliteFile:
                 found = [call(self._connection) for call in calls]
                 self._connection.execute("COMMIT")
             finally:
-                if (
-                    self._connection.in_transaction
-                ):  # SQLite rolls back by itself only after some failures, such as a full disk
+                # SQLite rolls back by itself only after some failures, such as a full disk
+                if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
             return found
 
