@@ -185,6 +185,8 @@ class Replay:
         marks, records = dict[str, Bookmark](), 0
         while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
             fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
+            if not fetched and any(now < end[each] for each, now in (await consumer.end_offsets(list(tables))).items()):
+                raise TimeoutError("a changelog was recreated during the replay")
             for changelog, found in fetched.items():
                 marks.update(_apply(self.database, tables[changelog], found, as_of_ms))
                 records += len(found)

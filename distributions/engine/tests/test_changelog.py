@@ -99,3 +99,31 @@ async def test_state_that_is_older_than_compactions_memory_is_rebuilt(hours: int
     _, rebuilt = await Replay(database, {}, 12 * 3600.0, lambda _: None, NoChangelogs()).run()
     assert rebuilt is not is_kept
     assert (database.get("rows", b"key") is not None) is is_kept
+
+
+class RecreatedChangelog:
+    """A consumer of a changelog that is recreated empty once its end is known."""
+
+    def __init__(self) -> None:
+        self._ends = [4, 0]
+
+    async def beginning_offsets(self, changelogs: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(changelogs, 0)
+
+    async def end_offsets(self, changelogs: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(changelogs, self._ends.pop(0))
+
+    def seek(self, *_: Any) -> None: ...
+
+    async def position(self, _: TopicPartition) -> int:
+        return 0
+
+    async def getmany(self, **_: Any) -> dict[TopicPartition, list[Any]]:
+        return {}
+
+
+@pytest.mark.timeout(20)
+async def test_the_replay_of_a_changelog_that_is_recreated_meanwhile_is_not_waited_for_but_starts_over() -> None:
+    database = MemoryDatabase(Path("state"), {"rows": None}, disk={}, clock=wall_clock_ms)
+    with pytest.raises(TimeoutError, match="recreated"):
+        await Replay(database, {"rows": CHANGELOG}, 12 * 3600.0, lambda _: None, RecreatedChangelog()).run()
