@@ -2,29 +2,23 @@
 
 The clock starts when a message is passed to the producer, and stops when a consumer has the `summary.created` of the
 episode that the message ended. Both are in this process, whose own time to send and receive is in the figures. Edits
-are timed in the same way, until the next revision. Then the workers are restarted with traces, which show what each
-step of the path takes.
+are timed in the same way, until the next revision.
 """
 
 import asyncio
 import math
 import random
-import re
-import statistics
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from afterword.embedded import EmbeddedStack
 from afterword.operating.topics import ensure_topics
@@ -57,7 +51,6 @@ CAPACITY_SECONDS = 15.0
 LEVELS = {0.1: 25.0, 0.5: 20.0, 0.8: 15.0}
 """Fraction of the capacity, and seconds at that load."""
 GIVEN_SECONDS = 30.0
-PATH_SHARE, PATH_SECONDS = 0.1, 20.0
 EDITS_A_SECOND = 5.0
 EDITED = "The order arrived on time after all, and the customer asks for no refund."
 STEP_SECONDS = 0.001
@@ -65,7 +58,6 @@ LIVE_RATE, ALONE_SECONDS, LOOK_SECONDS = 50.0, 60.0, 2.0
 BULK_MESSAGES, HISTORIES, HISTORY_MESSAGES = 200_000, 1_000, 60
 HISTORY = "history"
 SETTLING_SECONDS = 120.0
-SPANS_SECONDS = 20.0
 MODEL = "stand-in"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 OPENING = "the order arrived late and the customer asks for a refund of the delivery fee"
@@ -80,32 +72,13 @@ REPLY = {
     "rolling_summary": "The customer of a late order asks for a refund of the delivery fee.",
 }
 """A summary that is true of every conversation here, so that it passes the quality gate."""
-STEPS = (
-    "broker has acknowledged the message",
-    "segmenter has fetched it",
-    "segmenter has decided",
-    "segmenter's transaction has begun",
-    "segmenter's transaction is committed",
-    "episode.closed can be read",
-    "summarizer has fetched it",
-    "summarizer has found what is stored",
-    "LLM is asked",
-    "LLM has answered",
-    "summary is checked",
-    "summary is stored",
-    "all that follows from it is stored",
-    "summarizer's transaction has begun",
-    "summarizer's transaction is committed",
-    "summary.created can be read",
-)
-"""The end of each step; the first one begins when the message is passed to the producer."""
 
 
 async def run(form: Form, directory: Path) -> None:
     chance = random.Random(1)
-    async with EmbeddedStack(directory / "stack") as stack, llm_and_collector() as servers, AsyncExitStack() as running:
+    async with EmbeddedStack(directory / "stack") as stack, llm() as provider, AsyncExitStack() as running:
         settings = settings_of(stack)
-        environment = {**stack.environment(), **servers.llm}
+        environment = {**stack.environment(), **provider}
         await ensure_topics(settings)
         talk = await running.enter_async_context(talking(settings.kafka))
         async with workers(directory, environment) as (segmenter, summarizer):
@@ -124,10 +97,6 @@ async def run(form: Form, directory: Path) -> None:
             show_loads(found, f"capacity: {capacity:,.0f} messages/s that arrive one by one")
             show_workers(len(talk.done) - warmed, before, segmenter, summarizer)
             await measure_edits(talk, settings.kafka, chance, environment, directory)
-        async with workers(directory, {**environment, **servers.traces}):
-            names = SpanNames.of(settings.kafka)
-            trips = await talk.trips_at(PATH_SHARE * capacity, 5.0 if form.short else PATH_SECONDS, chance)
-            show_path(await followed(trips, talk, servers, names), len(trips))
 
 
 async def warm(talk: "Talk", chance: random.Random) -> None:
@@ -143,9 +112,9 @@ async def bulk(form: Form, directory: Path) -> None:
     seconds = 5.0 if form.short else ALONE_SECONDS
     file = directory / "afterword.toml"
     file.write_text(f'[[sources]]\ntopics = ["{HISTORY}"]\nbulk = true\n[sources.map]\n{FLAT}')
-    async with EmbeddedStack(directory / "stack") as stack, llm_and_collector() as servers, AsyncExitStack() as running:
+    async with EmbeddedStack(directory / "stack") as stack, llm() as provider, AsyncExitStack() as running:
         settings = settings_of(stack, ingest={"file": file})
-        environment = {**stack.environment(), **servers.llm, variable(("ingest", "file")): str(file)}
+        environment = {**stack.environment(), **provider, variable(("ingest", "file")): str(file)}
         await create_topics(stack.bootstrap_servers, [HISTORY])
         await fill(stack.bootstrap_servers, HISTORY, history(count))
         await ensure_topics(settings)
@@ -287,7 +256,6 @@ class Talk:
     said: list[int] = field(default_factory=lambda: [0] * CONVERSATIONS)
     """The number of messages in each conversation."""
     sent: dict[str, float] = field(default_factory=dict)
-    acknowledged: dict[str, float] = field(default_factory=dict)
     edited: dict[str, float] = field(default_factory=dict)
     """Times on the monotonic clock, by message id."""
     closed: dict[str, float] = field(default_factory=dict)
@@ -301,18 +269,9 @@ class Talk:
         name = f"account-{number}"
         for at in range(self.said[number], self.said[number] + count):
             message_id = f"{name}-{at}"
-            ends = (at + 1) % EPISODE_MESSAGES == 0
-            headers = [("traceparent", f"00-{trace_of(message_id)}-{1:016x}-01".encode())] if ends else []
             self.sent[message_id] = time.monotonic()
-            delivery = await self.producer.send(self.topic, message(name, at), key=name.encode(), headers=headers)
-            if ends:
-                delivery.add_done_callback(
-                    lambda _, one=message_id: self.acknowledged.setdefault(one, time.monotonic())
-                )
+            await self.producer.send(self.topic, message(name, at), key=name.encode())
         self.said[number] += count
-
-    def _see_acknowledged(self, message_id: str, _: asyncio.Future[object]) -> None:
-        self.acknowledged[message_id] = time.monotonic()
 
     async def edit(self, number: int) -> None:
         """Edit a message in the middle of the conversation's last episode, where it is in no overlap."""
@@ -408,39 +367,9 @@ def message(conversation: str, at: int) -> bytes:
     )
 
 
-def trace_of(message_id: str) -> str:
-    """Return a trace id in hexadecimal, different for each message."""
-    _, conversation, number = message_id.split("-")
-    return f"{int(conversation) + 1:016x}{int(number) + 1:016x}"
-
-
-# The LLM, and the collector of traces
-
-
-class Span(NamedTuple):
-    """A worker's span, in seconds since 1970, or a call of the LLM, in seconds of the monotonic clock."""
-
-    began: float
-    ended: float
-
-
-@dataclass
-class Servers:
-    """The LLM and the collector, which this process serves."""
-
-    llm: Mapping[str, str]
-    """Variables that point a summarizer to the LLM."""
-    traces: Mapping[str, str]
-    """Variables that point a worker to the collector."""
-    calls: Mapping[str, list[Span]]
-    """Calls of the LLM, by conversation."""
-    exported: list[bytes]
-
-
 @asynccontextmanager
-async def llm_and_collector() -> AsyncIterator[Servers]:
-    calls: dict[str, list[Span]] = defaultdict(list)
-    exported: list[bytes] = []
+async def llm() -> AsyncIterator[Mapping[str, str]]:
+    """Serve an LLM that answers at once; yield the variables that point a summarizer to it."""
     choice = {
         "index": 0,
         "finish_reason": "stop",
@@ -450,147 +379,20 @@ async def llm_and_collector() -> AsyncIterator[Servers]:
     reply = orjson.dumps({"model": MODEL, "choices": [choice], "usage": usage})
 
     async def chat(request: web.Request) -> web.Response:
-        began, body = time.monotonic(), await request.text()
-        if named := re.search(r"account-\d+", body):
-            calls[named[0]].append(Span(began, time.monotonic()))
+        await request.read()
         return web.Response(body=reply, content_type="application/json")
 
-    async def take(request: web.Request) -> web.Response:
-        exported.append(await request.read())
-        return web.Response()
-
-    async with serving({"/v1/chat/completions": chat, "/v1/traces": take}) as url:
-        llm = {
-            "AFTERWORD_LLM__PROVIDER": "openai",
-            "AFTERWORD_LLM__BASE_URL": f"{url}/v1",
-            "AFTERWORD_LLM__MODEL": MODEL,
-            "AFTERWORD_LLM__MAX_CONCURRENCY": str(SLOTS),
-        }
-        # small batches, so that no export causes an outlier itself
-        batches = {"OTEL_BSP_SCHEDULE_DELAY": "500", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64"}
-        yield Servers(llm, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **batches}, calls, exported)
-
-
-@asynccontextmanager
-async def serving(
-    handlers: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]],
-) -> AsyncIterator[str]:
-    """Serve POST requests on a free port of this machine; yield the URL."""
     app = web.Application()
-    app.router.add_routes([web.post(path, handler) for path, handler in handlers.items()])
+    app.router.add_post("/v1/chat/completions", chat)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield {
+            "AFTERWORD_LLM__PROVIDER": "openai",
+            "AFTERWORD_LLM__BASE_URL": f"http://127.0.0.1:{runner.addresses[0][1]}/v1",
+            "AFTERWORD_LLM__MODEL": MODEL,
+            "AFTERWORD_LLM__MAX_CONCURRENCY": str(SLOTS),
+        }
     finally:
         await runner.cleanup()
-
-
-# The path of an episode, step by step
-
-Moments = tuple[float, ...]
-"""When a message was passed to the producer, and the end of each step, in seconds since 1970."""
-
-
-class SpanNames(NamedTuple):
-    process_messages: str
-    commit_closed: str
-    process_closed: str
-    commit_created: str
-
-    @classmethod
-    def of(cls, kafka: Kafka) -> "SpanNames":
-        return cls(
-            f"process {kafka.messages_topic}",
-            f"commit {kafka.segmenter_id}",
-            f"process {kafka.episodes_topic}",
-            f"commit {kafka.summarizer_id}",
-        )
-
-
-async def followed(trips: Sequence[Trip], talk: Talk, servers: Servers, names: SpanNames) -> list[Moments]:
-    """Return these episodes' moments, except those of episodes whose spans do not arrive in time."""
-    epoch, end = time.time() - time.monotonic(), time.monotonic() + SPANS_SECONDS
-    while True:
-        spans = spans_by_trace(servers.exported)
-        found = [moments(trip, talk, spans[trace_of(trip.message)], servers.calls, names, epoch) for trip in trips]
-        if all(found) or time.monotonic() > end:
-            return [one for one in found if one is not None]
-        await asyncio.sleep(1.0)
-
-
-def spans_by_trace(exported: Sequence[bytes]) -> dict[str, dict[str, Span]]:
-    """Return the first span of each name, by the traces to which it belongs or links."""
-    found: dict[str, dict[str, Span]] = defaultdict(dict)
-    for name, traces, span in spans_in(exported):
-        for trace in traces:
-            if name not in found[trace] or span.began < found[trace][name].began:
-                found[trace][name] = span
-    return found
-
-
-def spans_in(exported: Sequence[bytes]) -> Iterator[tuple[str, set[str], Span]]:
-    for body in exported:
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            for scope in resource.scope_spans:
-                for span in scope.spans:
-                    traces = {span.trace_id.hex(), *(link.trace_id.hex() for link in span.links)}
-                    yield span.name, traces, Span(span.start_time_unix_nano / 1e9, span.end_time_unix_nano / 1e9)
-
-
-def moments(
-    trip: Trip,
-    talk: Talk,
-    spans: Mapping[str, Span],
-    calls: Mapping[str, Sequence[Span]],
-    names: SpanNames,
-    epoch: float,
-) -> Moments | None:
-    """Put the events of an episode in order; return None while some of them have not been seen.
-
-    `epoch` is the time since 1970 at which the monotonic clock was 0.
-    """
-    chat = f"chat {MODEL}"
-    if not {*names, chat, "summarize", "create_memory", "publish"} <= spans.keys():
-        return None
-    of_conversation = calls[trip.message.rpartition("-")[0]]
-    call = next((c for c in of_conversation if spans[chat].began <= c.began + epoch <= spans[chat].ended), None)
-    if call is None:
-        return None
-    taken, closing = spans[names.process_messages], spans[names.commit_closed]
-    return (
-        trip.sent + epoch,
-        talk.acknowledged[trip.message] + epoch,
-        taken.began,
-        taken.ended,
-        closing.began,
-        closing.ended,
-        trip.closed_read + epoch,
-        spans[names.process_closed].began,
-        spans["summarize"].began,
-        call.began + epoch,
-        call.ended + epoch,
-        spans["summarize"].ended,
-        spans["create_memory"].ended,
-        spans["publish"].began,
-        spans[names.commit_created].began,
-        spans[names.commit_created].ended,
-        trip.summary_read + epoch,
-    )
-
-
-def show_path(paths: Sequence[Moments], episodes: int) -> None:
-    steps = [[after - before for before, after in pairwise(path)] for path in paths]
-    slowest = sorted(steps, key=sum)[-max(1, len(steps) // 20) :]
-    columns = {label: [one[at] for one in steps] for at, label in enumerate(STEPS)} | {"all": [*map(sum, steps)]}
-    slow = {label: [one[at] for one in slowest] for at, label in enumerate(STEPS)} | {"all": [*map(sum, slowest)]}
-    rows = [
-        {"": label, **percentiles(seconds), "slow": milliseconds(statistics.mean(slow[label]))}
-        for label, seconds in columns.items()
-    ]
-    notes = [
-        f"{len(paths)} of {episodes} episodes, the others without some span; slow: mean of the slowest twentieth.",
-        "Two processes may see one event in either order, so a step may take less than nothing.",
-    ]
-    show(f"latency: the path at {PATH_SHARE:.0%} of the capacity, step by step, with traces", rows, *notes)
