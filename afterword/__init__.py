@@ -1,8 +1,8 @@
 """Long-term memory for chat assistants, built from the Kafka topic that carries their messages.
 
-This module names what a service needs. Each name is imported when it is first used, so that a subscriber does not load
-the stores' clients. `Memory` and `hits_as_text` need the extra `memory`, `Eraser` the extra `worker`, and everything
-else only the base install.
+This module exports what a service needs. Each name is imported on first use, so that a subscriber does not load the
+stores' clients. `Memory` and `hits_as_text` need the extra `memory`, `Eraser` the extra `worker`, and everything else
+only the base install.
 """
 
 from importlib import import_module

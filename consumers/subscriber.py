@@ -332,7 +332,7 @@ class PassedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
     async def commit(self, consumer: AIOKafkaConsumer) -> None:
         """Commit the offsets.
 
-        If a rebalance overtakes the commit, it is dropped and the new owner reads the event again.
+        If a rebalance overtakes the commit, the commit is dropped and the new owner reads the event again.
         """
         offsets, self._offsets = self._offsets, {}
         try:

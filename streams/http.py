@@ -144,7 +144,7 @@ def no_answer(problem: str) -> ProviderUnavailable:
 
 
 def reported(error: Any, request: dict[str, Any], problem: str = "its response reports an error") -> ProviderError:
-    """Return the error that a successful response reports. Its code is treated like a status."""
+    """Return the error that a successful response reports. Its code is treated like an HTTP status."""
     found = _as_error(error)
     for code in map(found.get, ("code", "status", "status_code")):
         if isinstance(code, int | str) and str(code)[:4] in ERRORS:
@@ -187,8 +187,8 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
         is_quota = _QUOTA.search(said)
         return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
     if code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(said):
-        return ProviderMisconfigured(problem=f"it knows no such model ({status})", **about)
-    known = f" {code}" if _CODE.fullmatch(code) else ""  # anything but an identifier might quote the prompt
+        return ProviderMisconfigured(problem=f"it does not know the model ({status})", **about)
+    known = f" {code}" if _CODE.fullmatch(code) else ""  # any text but an identifier might quote the prompt
     return ProviderMisconfigured(problem=f"it refused the request ({status}{known})", **about)
 
 
@@ -200,7 +200,7 @@ def retry_after_seconds(value: str | None, now: datetime) -> float | None:
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):  # OverflowError is for years beyond any machine's range
+    except (ValueError, OverflowError):  # OverflowError means a year that is out of range
         return None
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
 

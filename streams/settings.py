@@ -966,7 +966,7 @@ def dev_config() -> Path | None:
 
 
 def address_source(address: str) -> str:
-    """Say where a server's address is from, and what to do if it does not answer. `address` is its variable."""
+    """Say where a server's address comes from, and what to do if it does not answer. `address` is its variable."""
     if os.environ.get(address):
         return f"is from {address}"
     file = config_file()

@@ -82,7 +82,7 @@ class StepRunner:
     async def retry_until_success(
         self, stage: str, step: Callable[[], Awaitable[T]], operation: MemoryOperation | None = None
     ) -> T:
-        """Return the step's result; retry while it raises one of RETRIED. `operation` is what its span says about it.
+        """Return the step's result; retry while it raises one of RETRIED. `operation` describes it in its span.
 
         The step's duration is observed if it succeeds. Raises: any other error, at once.
         """

@@ -28,7 +28,7 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
 class Turn:
     """The CPU time that a task takes before it lets others run, such as a consumer group's heartbeats.
 
-    A turn begins when it is created.
+    The turn begins when the object is created.
     """
 
     def __init__(self, seconds: float = TURN_SECONDS) -> None:

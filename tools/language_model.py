@@ -61,7 +61,7 @@ def shortest_strings(moves: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.uint
 
 
 def ngrams_of(strings: NDArray[np.uint64], features: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
-    """Return each feature's n-gram, and the features. `features` maps a state to its feature; −1 means none.
+    """Return the n-grams and, in the same order, their features. `features` maps a state to its feature; −1 means none.
 
     A feature has several states: one for its n-gram, and one for each longer string that ends with it.
     """

@@ -44,7 +44,7 @@ def moment(text: str) -> datetime:
 
 
 def not_empty(user: str | None) -> str | None:
-    """Reject an empty user, as an unset variable in a script would give. Raises: typer.BadParameter."""
+    """Reject an empty user, which usually comes from an unset variable in a script. Raises: typer.BadParameter."""
     if user == "":
         raise typer.BadParameter("it is empty; name a user")
     return user
@@ -129,7 +129,7 @@ def next_step(error: AfterwordError) -> str:
 
 
 def tenant_of(tenant: str | None, no_tenant: bool) -> str | None:
-    """Return the named tenant, or None for data without one. Raises: BadParameter unless one of both is given."""
+    """Return the named tenant, or None for data without one. Raises: BadParameter if neither or both are given."""
     if (tenant is None) != no_tenant:
         raise typer.BadParameter("give either --tenant or --no-tenant")
     return tenant

@@ -63,7 +63,7 @@ USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "second
 
 @topics.command("create")
 def create_topics() -> None:
-    """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong."""
+    """Create missing topics and compare the others. It can be repeated. Exit 1 if a topic is wrong."""
     from afterword.operating.topics import ensure_topics
 
     reports = asyncio.run(ensure_topics(start_command()))
@@ -118,7 +118,7 @@ def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
 
 @schema.command("register")
 def register_schemas(url: RegistryUrl) -> None:
-    """Register the schema of each topic's events with a schema registry, as JSON Schema; can be repeated."""
+    """Register the schema of each topic's events with a schema registry, as JSON Schema. It can be repeated."""
     from afterword.writing.contract import register
 
     for subject, schema_id in asyncio.run(register(url, start_command().kafka)).items():
@@ -128,8 +128,8 @@ def register_schemas(url: RegistryUrl) -> None:
 def check(as_json: Json = False) -> None:
     """Verify that Kafka, its topics, the stores and the LLM are reachable and configured. Exit 1 if one is not.
 
-    Also checks the permissions for transactional ids and Qdrant's version. Warns about API keys that would be sent
-    unencrypted to another machine, and about topic limits that do not fit.
+    It also checks the permissions for transactional ids and Qdrant's version. It warns about API keys that would be
+    sent unencrypted to another machine, and about topic limits that do not fit.
     """
     from afterword.operating.checks import check_all
 
@@ -157,8 +157,8 @@ def smoke(timeout: Timeout = 120) -> None:
 def audit(wait: Wait = 0, as_json: Json = False) -> None:
     """Report every message that is lost, duplicated, out of order or not yet summarized.
 
-    Reads all topics and stores, and can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting;
-    exit 2 if --wait timed out, and name what was left.
+    It reads all topics and stores, and can run beside the workers. Exit 1 if anything is lost, duplicated or
+    conflicting; exit 2 if --wait timed out, and name what was left.
     """
     from afterword.operating.audit import run
 
@@ -177,7 +177,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
 
 @index.command("rebuild")
 def rebuild_index(everything: All = False) -> None:
-    """Index stored episodes that are missing from the search index, or with --all every episode. Can be repeated."""
+    """Index stored episodes that are missing from the search index, or with --all every episode. It can be repeated."""
     from afterword.operating.rebuild import rebuild_index
 
     settings = start_command()
@@ -191,7 +191,7 @@ def rebuild_index(everything: All = False) -> None:
 
 @stores.command("copy")
 def copy_stores(file: SqliteFile) -> None:
-    """Copy messages, episodes, conversations and keys from an SQLite file to MongoDB. Can be repeated.
+    """Copy messages, episodes, conversations and keys from an SQLite file to MongoDB. It can be repeated.
 
     Stop the workers first, and rebuild the search index afterwards.
     """

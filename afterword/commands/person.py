@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 app = typer.Typer(invoke_without_command=True)
 
-By = Annotated[str | None, typer.Option("--by", help="Who asked for it, as the receipt will say.")]
+By = Annotated[str | None, typer.Option("--by", help="Name of the person who asked for it, for the receipt.")]
 ReceiptFile = Annotated[
     Path | None,
     typer.Option(

@@ -1,4 +1,5 @@
-"""Commands that run until they are stopped: `worker`, `serve`, `mcp`, and for a whole deployment `dev` and `demo`.
+"""Commands that run until they are stopped: `worker`, `serve` and `mcp`, and `dev` and `demo`, which run a whole
+deployment.
 
 The command `keys` manages the keys of `afterword serve`.
 """
@@ -136,7 +137,7 @@ def archiver() -> None:
 
 @worker_app.command()
 def ingest() -> None:
-    """Read topics of other applications: their topics → messages, as mapped by the [[sources]] of a file."""
+    """Map records of other applications to messages, as the [[sources]] of a file say: their topics → messages."""
     from afterword.streams.ingest.agent import run_ingest
 
     _run(run_ingest)
@@ -158,7 +159,8 @@ def _run(role: RunRole) -> None:
 async def to_its_end(
     role: Coroutine[Any, Any, None], bootstrap_servers: str, leave: Callable[[int], None] = os._exit
 ) -> None:
-    """Run a role, then exit the process at once, with one line about a failure. A supervisor restarts the worker.
+    """Run a role, then exit the process at once. A failure is reported in one line, and the supervisor restarts the
+    worker.
 
     A regular exit of Python waits for threads that may be busy with abandoned work, and collects garbage. On a busy
     machine that takes seconds, and no timer can cut it short.

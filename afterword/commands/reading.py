@@ -53,7 +53,7 @@ MinCoverage = Annotated[
 ]
 
 Person = Annotated[str, typer.Argument(callback=not_empty, help="Id of the user.")]
-MaxProfileTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens of the facts.")]
+MaxProfileTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens in the facts.")]
 
 FACT_COLUMNS = ("kind", "said", "fact", "says so", "until")
 HIT_COLUMNS = ("score", "episode", "ended", "messages that match", "title and short summary")

@@ -127,7 +127,8 @@ def import_history(
     """Send a history to the topic `messages` with its original times, and close the last episodes. Running it again
     sends only what is missing.
 
-    Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
+    Every message is sent, counted as a duplicate, or rejected with the reason on standard error. Exit 1 if any is
+    rejected.
     """
     from afterword.writing.importing.formats import ImportOptions, read_history
     from afterword.writing.importing.run import import_history as run
@@ -210,8 +211,8 @@ def init(
 ) -> None:
     """Read a topic, guess how its records become messages, and write the mapping to afterword.toml.
 
-    It prints what it found, with conversations cut into episodes. Exit 1 if records do not fit the mapping. The file is
-    that of AFTERWORD_INGEST__FILE, and must not exist.
+    It prints what it found, with conversations split into episodes. Exit 1 if records do not fit the mapping. The file
+    is the one that AFTERWORD_INGEST__FILE names, and must not exist yet.
     """
     from afterword.writing.sources import propose
 

@@ -87,9 +87,9 @@ def _alive(pid: str) -> bool:
 
 
 def remembered_ports(file: Path, count: int, preferred: Sequence[int] = ()) -> list[int]:
-    """Return the ports of the last start, stored as JSON in `file`, or at first the preferred ones.
+    """Return the ports of the last start, which `file` stores as JSON, or on the first start the preferred ones.
 
-    All are new if any of them is taken. Port 0 means no preference.
+    If any of them is taken, all ports are new. Port 0 means no preference.
     """
     ports = [int(port) for port in json.loads(file.read_text())] if file.exists() else list(preferred)
     if len(ports) != count or not all(port and is_free(port) and _claim(port) for port in ports):

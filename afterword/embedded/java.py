@@ -79,7 +79,7 @@ class JarCache:
     jars: Sequence[Jar]
     progress: DownloadProgress = ignore_progress
     repositories: Mapping[str, str] | None = None
-    """Names and addresses to fetch from; by default jgo's own."""
+    """Names and addresses of the repositories to fetch from; by default jgo's own."""
 
     def classpath(self, user: str) -> str:
         """Return the classpath of the jars that `user` needs."""

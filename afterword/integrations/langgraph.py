@@ -66,10 +66,10 @@ def context_node(
 
     In the config's `configurable`, `thread_id` names the conversation, and `user_id` and optionally `tenant_id` its
     owner; the application sets them, not the model. With `profile`, what is known about the user comes first, in at
-    most a quarter of `max_tokens`. The conversation's summary and last messages come next, within the rest. If k > 0, a
-    human message follows with the `k` episodes of the user's other conversations that best match the last human message
-    in `messages`. So the part that changes with each turn is last, and a server can cache the rest of the prompt. The
-    node raises the errors of `Memory.context`, `Memory.profile` and `Memory.recall`, and ThreadUnnamed.
+    most a quarter of `max_tokens`. The conversation's summary and last messages come next, in the remaining tokens. If
+    k > 0, a human message follows with the `k` episodes of the user's other conversations that best match the last
+    human message in `messages`. So the part that changes with each turn is last, and a server can cache the rest of the
+    prompt. The node raises the errors of `Memory.context`, `Memory.profile` and `Memory.recall`, and ThreadUnnamed.
     """
 
     async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:

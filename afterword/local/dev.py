@@ -113,8 +113,8 @@ async def deployment(
 ) -> AsyncIterator[Settings]:
     """Run a deployment in `directory`; yields settings that point to it.
 
-    `once` skips preparations that only benefit later deployments on this machine. `doing` is called with what is being
-    waited for. Raises: ConfigurationError, TopicsNotFine, and what `EmbeddedStack.start` raises.
+    `once` skips preparations that only benefit later deployments on this machine. `doing` is called with a description
+    of what it is waiting for. Raises: ConfigurationError, TopicsNotFine, and what `EmbeddedStack.start` raises.
     """
     doing("starting Kafka")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:

@@ -538,9 +538,9 @@ class Report:
 async def run(settings: Settings, wait_seconds: float = 0, progress: ReadProgress = lambda *_: None) -> Report:
     """Audit a deployment.
 
-    `wait_seconds` limits the wait until the workers have finished what is on their topics; 0 judges at once. The
-    report's `missing` says what was left by then. It does not wait for pending messages. `progress` is called with what
-    is being done, how much of it is done, and the total.
+    `wait_seconds` limits the wait until the workers have finished what is on their topics; 0 means not to wait. The
+    report's `missing` says what was left by then. It does not wait for pending messages. `progress` is called with a
+    description of the current step, how much of it is done, and the total.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
@@ -585,7 +585,8 @@ class Event(NamedTuple):
 def derive_expected(evidence: Evidence) -> None:
     """Find the scopes of every message that the segmenter accepts: the conversation, or each of its agents.
 
-    A repeat is not accepted. Both depend on the order of a conversation's messages.
+    A repeated message is not accepted. Which messages are repeats, and which agents receive a message, depends on the
+    order of the conversation's messages.
     """
     evidence.run_all("""
         -- Conversations whose messages are read in order: those with repeats, or all of them with `scope = agent`
@@ -626,8 +627,9 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
     """Yield a conversation's events, leaving out messages that repeat one within the segmenter's dedupe window.
 
     The flag says whether, by the records' timestamps, the conversation was silent for so long before the event that the
-    segmenter may have forgotten it. Clocks may be an hour apart, and repeats do not end a silence. A message that may
-    have been forgotten is not repeated by one that is pending, or in an episode that begins after it.
+    segmenter may have forgotten it. Clocks may be an hour apart, and repeats do not end a silence. A repeat is not left
+    out if its original may have been forgotten and the repeat is pending or in an episode that begins after the
+    original.
     """
     found_again = """
         SELECT EXISTS (SELECT 1 FROM place WHERE id = :id AND (first_offset IS NULL OR first_offset > :after))

@@ -192,7 +192,7 @@ class DeadLetterQueue:
                 async with producer.transaction():
                     for found in dead_letters:
                         if action == "replayed":
-                            assert found.origin is not None  # noqa: S101 – without an origin it would not be among these
+                            assert found.origin is not None  # noqa: S101 – only those with an origin are replayed
                             topic, partition, _ = found.origin
                             # the original partition, because the original producer may have used another partitioner
                             target = partition if partition in await producer.partitions_for(topic) else None
@@ -201,7 +201,7 @@ class DeadLetterQueue:
                         sent.append(await producer.send(found.topic, b"", partition=found.partition, headers=headers))
                     await asyncio.gather(*sent)
             except (KafkaError, IllegalOperation) as error:
-                # aiokafka may only refuse to send more; the cause is then in what was sent
+                # the error may only say that nothing more can be sent; an earlier send then has the cause
                 results = await asyncio.gather(*sent, return_exceptions=True)
                 causes = [result for result in results if isinstance(result, KafkaError)]
                 why = causes[0] if causes and isinstance(error, IllegalOperation) else error

@@ -314,7 +314,7 @@ def new_erasure(person: Person, asked_by: str | None) -> Erasure:
 class ErasureRunner:
     """Accepts requests and carries them out while it runs, including those that were in progress when it started.
 
-    `prepare` makes the database ready. `open_eraser` builds an eraser, and entering that connects to Kafka.
+    `prepare` prepares the database. `open_eraser` builds an eraser, which connects to Kafka when it is entered.
     """
 
     erasures: Erasures

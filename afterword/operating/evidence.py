@@ -264,7 +264,7 @@ async def read_deployment(
 ) -> dict[str, int]:
     """Read everything into the tables, in an order in which work in progress never looks like a loss.
 
-    Before that, wait up to `wait_seconds`, and return what `until_finished` does.
+    Before that, wait up to `wait_seconds` with `until_finished`, and return its result.
 
     Topics, groups and stores are not read at one instant. The groups' offsets come first, then the segmenter's state,
     the ends of `episode.closed`, `summary.created` and `messages`, and finally the stores and those topics up to their

@@ -54,8 +54,8 @@ def person_of(user_id: str, tenant_id: str | None) -> Person:
 def holds(value: bytes | None, person: Person) -> bool:
     """Return whether a record's value is the person's: a message, an episode or a summary, or a list of them.
 
-    A truncated value, which is not JSON, is theirs if one of its `user_id` fields has their id. It does not show
-    its tenant, but it can never be processed either, so discarding it loses nothing.
+    A truncated value, which is not JSON, is theirs if one of its `user_id` fields has their id. The rest may not name a
+    tenant, but a truncated record can never be processed, so discarding it loses nothing.
     """
     try:
         found = loads(value or b"")

@@ -1,7 +1,7 @@
 """The receipt of an erasure: what was deleted, and by when Kafka removes it from each topic.
 
 `verify` checks a receipt at any later time. The stores must have nothing of the person, and topics keep their records
-until their dates. Whatever came after the receipt does not count.
+until their dates. Data that arrived after the receipt does not count.
 """
 
 import os
@@ -74,7 +74,7 @@ class TopicDate(Frozen):
 
 
 class Receipt(Frozen):
-    """A proof of what was erased. It does not name the user."""
+    """Proof of what was erased. It does not name the user."""
 
     receipt_id: str
     asked_by: str | None

@@ -1,4 +1,4 @@
-"""Redoes summaries with the current prompt and model: marks them as due, and the summarizers replace them.
+"""Redoes summaries with the current prompt and model: it marks them as due, and the summarizers replace them.
 
 The summarizers' timer, which also replaces fallbacks, requests what is due, a few at a time and within the budgets.
 """

@@ -77,7 +77,7 @@ class Topic:
 class TopicReport:
     """The outcome for one topic. `detail` says what differs, or why it could not be created.
 
-    `warning` describes what works but should be changed.
+    `warning` describes something that works but should be changed.
     """
 
     name: str

@@ -114,7 +114,7 @@ async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
         async for stored in all_episodes(episodes)
         if isinstance(stored, StoredEpisode) and stored.summary.quality.source == "llm"
     ]
-    chosen = Random(SEED).sample(names, min(size, len(names)))  # noqa: S311 – a sample needs no secret
+    chosen = Random(SEED).sample(names, min(size, len(names)))  # noqa: S311 – this is sampling, not cryptography
     found = living((await episodes.lookup(chosen)).values())
     return [found[name] for name in chosen if name in found]
 

@@ -336,9 +336,10 @@ async def _window(
 async def newest_messages(
     archive: MessageArchive, selection: Selection, least: int, characters: int = 0, most_beyond: int = LONGEST_GROUP
 ) -> list[ArchivedMessage]:
-    """Load the `least` newest messages, and earlier ones until all have this many `characters`, newest first.
+    """Load at least the `least` newest messages, and more until they have `characters` characters, newest first.
 
-    It continues to the call of the oldest result, for up to `most_beyond` messages. It stops at MOST_LOADED characters.
+    It then continues back to a user's message, for at most `most_beyond` messages, so that a tool's result comes with
+    its call. It stops at MOST_LOADED characters.
     """
     found: list[ArchivedMessage] = []
     size = beyond = 0

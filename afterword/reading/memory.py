@@ -489,7 +489,7 @@ class Memory:
         Only the first MOST_QUERY_CHARACTERS (2,000) of the query are used; a warning is logged if it is longer.
         Episodes that have expired or just lost a message are left out, so there may be fewer than `k` hits. A
         `tenant_id` of None means episodes without a tenant, not those of all tenants. Raises: OwnerMissing for a user
-        of None or "", which is the user of messages whose producer knew none.
+        of None or "", which producers send when they know no user.
 
         `started_after` and `ended_before` are times with an offset. They are compared with the episode's first message
         (inclusive) and last message (exclusive). Episodes of a time that the query names, such as "last week", rank

@@ -191,7 +191,7 @@ def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
 
 
 def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Word], mask: Mask) -> str:
-    """Build the text of an episode that a reranker gets."""
+    """Build the text that a reranker is given for an episode."""
     shown = []
     for content in (text.content for text in said.values()):
         end = -MARGIN_CHARACTERS if len(content) >= READ_CHARACTERS else None

@@ -145,7 +145,7 @@ class StreamFilter:
     """Name of the key that the client uses."""
 
     def may_have(self, kind: str, conversation_id: str, owner: EventOwner | None) -> bool:
-        """Return whether an event is for this client. A value of None is unknown and fits every client."""
+        """Return whether an event is for this client. None is an unknown value, which matches every client."""
         if kind not in self.kinds or self.conversation_id not in (None, conversation_id):
             return False
         if owner is None:
@@ -266,7 +266,7 @@ class Feed:
                 self._offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
             for tp in consumer.assignment():
                 consumer.seek(tp, self._offsets.setdefault(tp, 0))
-            heard_at = float("-inf")  # without records, Kafka is asked at once
+            heard_at = float("-inf")  # so that Kafka is asked at once if there are no records
             while True:
                 found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
                 for records in found.values():

@@ -381,7 +381,7 @@ async def show_erasure(request: Request, principal: MayErase, erasure_id: Erasur
 
 
 def is_of(erasure: Erasure, owner: Owner) -> bool:
-    """Return whether an erasure belongs to the owner. Once done, the user is only known by the receipt's digest."""
+    """Return whether an erasure belongs to the owner. Once it is done, only the receipt's digest names the user."""
     user = owner.user_id
     if erasure.receipt is None or not isinstance(user, str):
         return owner.has(erasure.user_id or "", erasure.tenant_id)

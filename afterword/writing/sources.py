@@ -100,7 +100,7 @@ async def preview(settings: Settings, source: Source, records: Sequence[Consumer
 
 @dataclass(frozen=True)
 class Guess:
-    """A mapping in TOML's structure, and what could not be guessed."""
+    """A guessed mapping, structured as in the TOML file, and the fields that could not be guessed."""
 
     fields: Mapping[str, Any]
     skip: str | None = None
@@ -301,7 +301,7 @@ def guess(records: Sequence[Record]) -> Guess:
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, Column]:
-    """Return the values of all records by path. A list is one value."""
+    """Return the values of all records by path. A list counts as one value."""
     found: dict[str, Column] = {}
     for number, record in enumerate(records):
         waiting: list[tuple[str, tuple[str, ...], Any, int]] = [

@@ -40,7 +40,7 @@ class TopicStalled(AfterwordError):
 
 
 class Position(NamedTuple):
-    """Partition and offset of a record; the context names the topic."""
+    """Partition and offset of a record whose topic is known from the context."""
 
     partition: int
     offset: int
@@ -165,7 +165,8 @@ class Log:
     async def read_all(self, extent: "Extent", takes: Mapping[str, Take], what: str, progress: ReadProgress) -> None:
         """Pass every committed record of the extent to its topic's `take`, in order within a partition.
 
-        Waits for transactions that were open at its ends. `progress` is called with `what`. Raises: TopicStalled.
+        This waits for transactions that were open at the extent's ends. `progress` is called with the description
+        `what`, the number of records read, and the total. Raises: TopicStalled.
         """
         done = 0
         progress(what, done, extent.size)
@@ -185,7 +186,7 @@ class Log:
     async def records(self, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
         """Yield every committed record up to the high watermarks, partition by partition, in the same order each time.
 
-        Waits for open transactions, whose output on other topics may have been read already. Raises: TopicStalled.
+        This waits for open transactions, whose output on other topics may have been read already. Raises: TopicStalled.
         """
         extent = await self.extent([topic])
         for where, end in sorted(extent.ends.items()):

@@ -425,7 +425,7 @@ def country(region: str) -> Country:
         raise ValueError(f"{region!r} is not a country with telephone numbers")
     kinds = (found.fixed_line, found.mobile, found.toll_free, found.personal_number, found.voip, found.uan)
     patterns = {kind.national_number_pattern for kind in kinds if kind and kind.national_number_pattern}
-    # in some countries a number keeps its 0 abroad, so nothing precedes it
+    # in some countries, such as Italy, the leading 0 is part of the number, and there is no trunk prefix
     trunk = "" if found.national_prefix == "1" else found.national_prefix or ""
     return Country(region, trunk, re.compile("|".join(f"(?:{pattern})" for pattern in sorted(patterns))))
 

@@ -320,8 +320,8 @@ class PerConversation:
 class PerAgent:
     """A log for each agent. `root` remembers ids and active agents, and never has anything pending itself.
 
-    `log_of` opens an agent's log. The log of NOBODY has the messages that wait for the first agent. An agent that is
-    not active has nothing pending, so the list of active agents is enough to find everything that is pending.
+    `log_of` opens an agent's log. The log of NOBODY holds the messages that arrive before the first agent is named. An
+    inactive agent has nothing pending, so the list of active agents is enough to find everything pending.
     """
 
     def __init__(

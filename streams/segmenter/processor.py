@@ -239,9 +239,9 @@ class Segmenter:
     def process(self, records: Iterable[KafkaRecord], now_ms: int, budget: ByteBudget = UNLIMITED) -> Outcome:
         """Process records of one partition in order. `now_ms` is the wall clock in milliseconds since 1970.
 
-        Once the budget is spent, no further record is processed. A flush that would empty many agents may even be left
-        unfinished, and continues when it is given again. A conversation with a damaged row is in quarantine: records
-        that need the row become dead letters (`state_unreadable`), and its rows stay as they are.
+        Once the budget is spent, no further record is processed. A flush of many agents may be left unfinished; it
+        continues when its record is given again. A conversation with a damaged row is in quarantine: records that need
+        the row become dead letters (`state_unreadable`), and its rows stay as they are.
 
         Raises: StateUnreadable for state of a different configuration, but never because of what is in a record.
         """
@@ -285,7 +285,7 @@ class _Batch:
         return self._read >= self._budget.read or self._outcome.written >= self._budget.write
 
     def take(self, record: KafkaRecord) -> bool:
-        """Process the record; return False for a flush that must be given again."""
+        """Process the record; return False for a flush to be given again."""
         self._read += len(record.value or b"")
         is_done = True
         try:
@@ -326,7 +326,7 @@ class _Batch:
             return
         is_root = scope_log.scope.agent_id is None
         if not state.silent_ms or (is_root and self._conversation(scope_log).is_pending):
-            # a rebuilt scope does not say since when it is silent, and one of the agents may not be silent yet
+            # a rebuilt scope has no record of when its silence began, and one of the agents may not be silent yet
             scope_log.state = state._replace(silent_ms=self._now_ms)
         else:
             scope_log.forget()
@@ -355,7 +355,7 @@ class _Batch:
         return self._outcome
 
     def _apply(self, record: KafkaRecord) -> bool:
-        """Apply the record; return False for a flush that must be given again. Raises: InvalidRecord, RowUnreadable."""
+        """Apply the record; return False for a flush to be given again. Raises: InvalidRecord, RowUnreadable."""
         event: InputEvent = decode_input(record.key, record.value, record.headers, record.timestamp)
         if self._segmenter.redaction:
             event = self._segmenter.redaction.event(event)

@@ -213,7 +213,7 @@ def event_time(sent_ms: int, record_ms: int) -> int:
 def deadline_of(row: bytes) -> int | None:
     """Return the moment at which a row is due, in milliseconds since 1970; None if never, or if the row is damaged.
 
-    While messages are pending, this is their idle timeout. Otherwise it is the time since which the conversation is
+    While messages are pending, this is their idle timeout. Otherwise it is the time at which the conversation fell
     silent, or 0 if the row does not say; the engine adds the forgetting period. A damaged row is never due, since it
     would stay due for ever.
     """

@@ -28,7 +28,7 @@ class Records(Protocol):
     async def replace(self, kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
         """Store `after` in place of `before`, where None means that there is no record.
 
-        Returns False, having written nothing, if anything else is stored. At least one of the two is a record.
+        Returns False, having written nothing, if anything else is stored. `before` and `after` must not both be None.
         """
         ...
 
@@ -133,7 +133,7 @@ class Erasures:
         return ERASURE.validate_json(stored) if stored else None
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
-        """Keep the receipt, and forget whom it was about and the conversations of all that is done.
+        """Store the receipt. Remove the person's identity, and the conversations of every finished erasure.
 
         Repeating this does nothing.
         """

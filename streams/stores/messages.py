@@ -160,7 +160,7 @@ class MessageArchive(Protocol):
         await self._revise(list(states), decide)
 
     async def change(self, change: ArchiveChange) -> None:
-        """Edit a message, or reduce it, or all of a conversation's messages so far, to tombstones.
+        """Edit a message, or replace it, or all messages of a conversation so far, with tombstones.
 
         This does nothing for a message that is not archived, is deleted, has another tenant, came later, or has a later
         change.

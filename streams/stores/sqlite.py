@@ -157,7 +157,7 @@ class SqliteFile:
     """A file, which is created on first use, or a database in memory.
 
     The calls of a file run in a thread of its own, because the disk blocks. Waiting calls share a transaction, so many
-    small writes wait for the disk once. Calls in memory run directly.
+    small writes wait for the disk once. A database in memory runs calls directly, without a thread.
     """
 
     def __init__(self, path: Path | None, timeout_seconds: float = TIMEOUT_SECONDS) -> None:

@@ -266,7 +266,7 @@ def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated
 
 
 def last_rows(rows: Sequence[RollingRow]) -> list[RollingRow]:
-    """Return the last rows whose texts have at most `MAX_ROLLING_BYTES` together."""
+    """Return the last rows whose texts have at most `MAX_ROLLING_BYTES` in total."""
     sizes = accumulate(len(row.content.encode()) for row in reversed(rows))
     number = sum(1 for size in sizes if size <= MAX_ROLLING_BYTES)
     return list(rows[len(rows) - number :])

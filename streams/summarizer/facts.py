@@ -66,7 +66,7 @@ def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -
 def _sources(cited: Sequence[EpisodeMessage]) -> Iterator[Source]:
     """Yield what each user says, the last speaker first, without questions.
 
-    If assistants or tools speak too, also yield everything, as said by the first of them.
+    If assistants or tools also speak, then yield all messages together, attributed to the first of these speakers.
     """
     own = [message for message in cited if message.role == "user"]
     for user in dict.fromkeys(message.user_id for message in reversed(own)):

@@ -1,6 +1,6 @@
 """Reconciles episodes: every summary is made, revised and deleted here, and nowhere else.
 
-A record says where to look, never what to do. `reconcile` reads what the stores and the archive contain now, stores the
+A record only says which episodes to look at. `reconcile` reads what the stores and the archive contain now, stores the
 difference, and announces what its record changed. Each write replaces the version that was read; if another writer was
 faster, everything is read and decided again. So it may be repeated, interrupted anywhere, and done by two workers at
 the same time.
@@ -416,8 +416,8 @@ class Reconciler:
     # -- reading
 
     async def _read(self, scope: Scope, ordinal: int, task: Task) -> tuple[Episode | None, Current, History | None]:
-        """Return an episode as it is stored, its messages as they are now, and what came before one that has just
-        closed.
+        """Return an episode as it is stored, its messages as they are now, and for a newly closed one the history
+        before it.
         """
         name = scope.episode_id(ordinal)
         if task.closed is not None:  # most closed episodes are new, so everything is read at once
@@ -477,7 +477,7 @@ class Reconciler:
 
 
 def decide(stored: Episode | None, read: Current, task: Task) -> Step:
-    """Decide what a record does with an episode, given what is stored of it and the messages that it has now.
+    """Decide what a record changes about an episode, given its stored form and its present messages.
 
     Raises: InvalidRecord if the episode is stored with other messages.
     """

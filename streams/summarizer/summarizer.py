@@ -109,8 +109,8 @@ class TokenBudget:
     """The hour's budgets, which all workers share.
 
     An estimate is taken before the LLM is asked, so that summaries under way count, and is corrected afterwards. A
-    cancelled summary leaves its estimate. While the counters cannot be reached nothing is limited: a budget is no
-    reason to stop, and without the database only the episodes in hand are summarized.
+    cancelled summary leaves its estimate. While the counters cannot be reached, nothing is limited. A budget must not
+    stop the summarizer, and without the database it can only summarize the episodes in hand.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ def fenced_prompt(system: str, user: str, data: Mapping[str, str], facts: Mappin
     """Make a system and a user message, in the form of every chat protocol.
 
     `data` maps placeholders in `user` to untrusted texts. Outside the fences, the prompt depends on them only through
-    the fences' code. `facts` are our own values for the other placeholders.
+    the fences' code. `facts` has trusted values for the other placeholders.
     """
     fence = fence_of(*data.values())
     fenced = {name: fenced_text(LABELS[name], text, fence) for name, text in data.items()}

@@ -186,7 +186,7 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
     # imported here because NumPy and the model take a fifth of a second, and many commands detect no language
     from afterword.streams.text.language_identifier import identifier
 
-    with _LOADING:  # otherwise each thread that needs it now would load it
+    with _LOADING:  # or every thread that needs it now would load it
         found = identifier()
     ranked: Sequence[tuple[str, float]] = found.rank(text)
     return ranked

@@ -43,7 +43,7 @@ class Identifier(LanguageIdentifier):  # type: ignore[misc]
     def __init__(
         self, *, ngrams: Any, features: Any, shifts: Any, multiplier: Any, weights: Any, priors: Any, languages: Any
     ) -> None:
-        """`ngrams` has numbers by slot, NO_NGRAM in empty ones; `features` is by slot; for the rest see `hashed`."""
+        """`ngrams` and `features` are indexed by slot; an empty slot has NO_NGRAM. `hashed` explains the rest."""
         super().__init__(weights, priors, languages.tolist(), None, None, norm_probs=True, tk_row=())
         self._ngrams: NDArray[np.uint64] = ngrams
         self._features: NDArray[np.int32] = features

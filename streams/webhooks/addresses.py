@@ -47,7 +47,7 @@ def guarded_socket(info: tuple[Any, ...]) -> socket.socket:
 
 
 def socket_maker(host: str, allowed_hosts: frozenset[str]) -> Callable[[Any], socket.socket] | None:
-    """Choose how sockets for a host are made; None means unchecked, for a host that is allowed by name."""
+    """Return the function that makes sockets for a host; None, without checks, for a host that is allowed by name."""
     return None if host.lower() in allowed_hosts else guarded_socket
 
 

@@ -194,8 +194,8 @@ async def endpoint_app(
     topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
     schema = AtLeastOnce(order=lambda record: (record.key,))
     sources = {f"{name} {kind}": (topic, schema) for kind, topic in topics.items()}
-    # both topics share the lanes, so that a deletion waits for a summary that is being delivered; a record is idle
-    # until its turn comes, and between two tries
+    # both topics share the lanes, so that a deletion waits for a summary that is being delivered. A record counts as
+    # idle before its turn comes and between two tries
     lanes = attach_agents(app, WEBHOOKS, sources, handler.deliver, are_idle=True)
     closing.push_async_callback(lanes.cancel)
     return app

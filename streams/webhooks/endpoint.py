@@ -103,7 +103,7 @@ class Endpoint:
         resolver: AbstractResolver | None = None,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`resolver` resolves names; the default is the system's."""
+        """`resolver` resolves host names; the default is the system's resolver."""
         self.name = name
         self._settings = settings
         self._answer_seconds = answer_seconds
@@ -181,7 +181,7 @@ def webhook_id(event_id: str) -> str:
 
 
 def signed_headers(identity: str, body: bytes, secrets: Sequence[str], now: datetime) -> dict[str, str]:
-    """Sign with each secret. `identity` is the `webhook-id`; `now` has its time zone."""
+    """Sign with each secret. `identity` is the `webhook-id`; `now` must be timezone-aware."""
     text = body.decode()
     signatures = [Webhook(secret).sign(identity, now, text) for secret in secrets]
     return {

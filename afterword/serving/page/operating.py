@@ -89,7 +89,7 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
     totals, events, part = LiveTotals(), list[Published](), "history"
     counted_from = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
     since = {where: max(0, offset - RECENT_RECORDS) for where, offset in feed.offsets.items()}
-    if not feed.running:  # the past may then be impossible to read
+    if not feed.running:  # reading earlier events may then fail
         yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=True), event="tiles")
     async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
@@ -107,7 +107,7 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
 
 
 async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None]:
-    """Return how many records each worker has yet to read, how many messages there are, and how many dead letters.
+    """Return the number of records that each worker has yet to read, and the numbers of messages and dead letters.
 
     `dead_letters` is None if there are too many records to count. `counted` keeps their last count, because counting
     reads all of them. Raises: BrokerUnavailable, KafkaError, TopicMissing, TopicStalled.
@@ -189,7 +189,7 @@ async def show_dead_letters(
                     letters.append(letter)
                     if len(letters) > LISTED:
                         break
-            if len(letters) > LISTED:  # another topic would be read whole
+            if len(letters) > LISTED:  # the list is full, so no further topic is read
                 break
     given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "done": done}
     return html_page(request, "dead_letters.html", principal, listed=LISTED, count=count, **given)

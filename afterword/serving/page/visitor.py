@@ -37,8 +37,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 class Seal:
     """Seals data that a browser keeps, such as keys in cookies. A stolen cookie reveals no key, and it expires.
 
-    If `secret` is None it is random, and visitors must sign in again after a restart. What was revoked is known to this
-    object only.
+    If `secret` is None it is random, and visitors must sign in again after a restart. Only this object knows which
+    cookies were revoked.
     """
 
     def __init__(self, secret: SecretStr | None) -> None:
@@ -50,7 +50,7 @@ class Seal:
         return self._fernet.encrypt(token.encode()).decode()
 
     def opened(self, cookie: str | None) -> str | None:
-        """Return what was sealed; None if this did not seal it, did so too long ago, or was told to revoke it."""
+        """Return what was sealed; None if the cookie is not one of ours, has expired, or was revoked."""
         if _digest(cookie) in self._revoked:
             return None
         try:
@@ -59,7 +59,7 @@ class Seal:
             return None
 
     def revoke(self, cookie: str | None) -> None:
-        """Refuse this cookie from now on. Beyond MOST_REVOKED, the oldest are forgotten."""
+        """Refuse this cookie from now on. Only the last MOST_REVOKED cookies are remembered."""
         if self.opened(cookie) is not None:
             self._revoked.add(_digest(cookie))
 

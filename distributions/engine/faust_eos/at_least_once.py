@@ -142,7 +142,7 @@ class AtLeastOncePartition:
         return Work(self._window.lowest, self._window.lowest_ms, self._last_ms)
 
     async def to_do(self, end: int) -> dict[str, Mark]:
-        """Return the marks of unfinished work for the watchdog. `end` is the end offset of the source."""
+        """Return a mark for each unfinished duty, for the watchdog. `end` is the end offset of the source."""
         found: dict[str, Mark] = {}
         if self._window.unfinished:
             # the agent may be busy with records of other partitions

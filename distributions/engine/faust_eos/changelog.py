@@ -244,7 +244,7 @@ async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: s
         responses = await admin.describe_configs(resources)
         ids: dict[str, str] = await admin.topic_ids([topic])
     counts = {found["topic"]: len(found["partitions"]) for found in described}
-    for changelog in changelogs:  # rows must be in partitions numbered like their records', or state is lost silently
+    for changelog in changelogs:  # or a row may be in another partition than its records, and is lost silently
         if counts[changelog] != counts[topic]:
             raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
     for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:

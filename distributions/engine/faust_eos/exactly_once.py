@@ -85,7 +85,7 @@ class ExactlyOncePartition:
         return self.session.work if self.session is not None else Work()
 
     async def to_do(self, end: int) -> dict[str, Mark]:
-        """Return the marks of unfinished work for the watchdog. `end` is the end offset of the source."""
+        """Return a mark for each unfinished duty, for the watchdog. `end` is the end offset of the source."""
         session = self.session
         if session is not None:
             if session.declined:  # the agent waits for a dependency, and reports that itself

@@ -117,7 +117,9 @@ def remember_stall(file: Path) -> None:
 
 
 class Mark(NamedTuple):
-    """Progress of one duty. `handling` means that the agent has the work, and may take longer or wait for something."""
+    """Progress of one duty. `handling` means that the agent is doing the work, which may take longer or wait for
+    something.
+    """
 
     value: object = None
     handling: bool = False

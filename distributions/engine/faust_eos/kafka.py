@@ -104,7 +104,7 @@ class _Question(RequestStruct):
 
 
 class OffsetFetch(Request[_Question]):
-    """Asks for committed offsets; with `stable`, the answer is an error while a transaction may change them.
+    """Requests committed offsets. With `stable`, the broker answers with an error while a transaction may change them.
 
     `topics` gives the partitions of each topic; None asks for everything that the group has committed.
     """
@@ -395,8 +395,8 @@ async def readable(
 
     Only offsets below the log start are lost; above it, compaction, aborted records and transaction markers leave
     holes. `kafka` is an aiokafka consumer. `position` is −1 for a group that has none, which then begins at the log
-    start. Losses below `counted` were already reported or concern finished records. `finished` are the finished offsets
-    beyond `counted`.
+    start. Losses below `counted` were already reported or concern finished records. `finished` holds the offsets beyond
+    `counted` that are finished.
 
     Raises: SourceReplaced if the source ends before `position`; KafkaError, TimeoutError.
     """

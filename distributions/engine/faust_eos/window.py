@@ -205,7 +205,7 @@ class Window(Generic[R]):
         return []
 
     def finish(self, offset: int) -> list[tuple[int, R]]:
-        """Note that the record is done."""
+        """Mark the record as done."""
         key = self._running.pop(offset)
         if self._unfinished.pop(offset, None) is not None:
             self._beyond.add(offset)

@@ -35,7 +35,7 @@ def test_a_bookmark_comes_back_as_it_was(source: int, source_id: str, previous: 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1), st.data())
 def test_links_hold_in_one_log_and_break_where_it_was_made_anew(transactions, data) -> None:
-    """Each transaction follows some other offsets, and consists of records and their bookmark."""
+    """Each transaction leaves a gap after the previous one, and consists of records and their bookmark."""
     anew = data.draw(st.integers(0, len(transactions)))
     end, previous = 0, -1
     for number, (others, records) in enumerate(transactions):

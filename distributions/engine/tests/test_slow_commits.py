@@ -1,4 +1,4 @@
-"""A broker that aborts transactions which take too long: the exactly-once partition makes smaller ones."""
+"""If the broker aborts transactions that take too long, the exactly-once partition makes smaller ones."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -95,9 +95,9 @@ class RankedExchanges:
         return self._quoted(chosen)
 
     def _repeats(self, at: int, other: int) -> bool:
-        """Return whether an exchange has nearly no words that another one lacks.
+        """Return whether nearly all words of an exchange are in another one.
 
-        A choice has the words of the offer, but does not repeat it.
+        A user's choice uses the words of the offer, but does not count as a repetition of it.
         """
         if has_choice(self.exchanges[at]) and not has_choice(self.exchanges[other]):
             return False
