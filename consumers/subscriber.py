@@ -320,7 +320,8 @@ class RecentIds:
 class PassedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
     """Offsets that may be committed.
 
-    When a partition is revoked its offsets are dropped: committing them after another member had it would set it back.
+    When a partition is revoked, its offsets are dropped: after another member had the partition, committing them would
+    move the group back.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""Rules between settings, as data for the chart, so that it refuses what streams/settings.py refuses before any pod
-starts. tests/deploy/test_settings_of_the_chart.py compares chart and code.
+"""Rules between settings, as data for the chart, so that it refuses whatever streams/settings.py would, but before any
+pod starts. tests/deploy/test_settings_of_the_chart.py compares chart and code.
 """
 
 from collections.abc import Iterator

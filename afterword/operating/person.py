@@ -100,8 +100,8 @@ def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> st
 def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) -> bool:
     """Return whether a record that ingest rejected visibly holds data of the person.
 
-    In JSON, the user that the source's mapping finds decides. If it finds none, the record is theirs if their id is a
-    word in it. Other records, such as Avro, are theirs if their bytes contain the id.
+    A JSON record is theirs if the source's mapping finds their id as its user. If the mapping finds no user, the record
+    is theirs if their id is a word in it. Other records, such as Avro, are theirs if their bytes contain the id.
     """
     data, origin = letter.value or b"null", letter.origin
     source = next((one for one in sources if origin and one.takes(origin.topic)), None)

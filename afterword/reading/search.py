@@ -200,7 +200,7 @@ def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Wor
 
 
 def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:
-    """Add to each hit its best messages, and then each one's second best and so on, up to ANSWER_TOKENS in all."""
+    """Add the best message of each hit, then the second best of each and so on, up to ANSWER_TOKENS in all."""
     found = [
         [
             Match(

@@ -235,7 +235,7 @@ class Feed:
         self._clients.add(unread)
         self._metrics.event_clients.set(len(self._clients))
         try:
-            # a client is at the end of the topics from which it wants nothing
+            # topics from which the client wants nothing count as read
             at = {tp: since.get(tp, 0) if self._kinds[tp.topic] in wanted.kinds else end for tp, end in here.items()}
             while _behind(at, here):
                 yield Batch(await self._missed(wanted, at, here), position_id(self.topics, at))

@@ -71,7 +71,7 @@ class Principal:
     def user(self, asked: str | None) -> str:
         """Return the user to act for.
 
-        Raises: NotPermitted for another than the key's, RequestInvalid if there is none.
+        Raises: NotPermitted if the key belongs to another user, RequestInvalid if no user is named.
         """
         if isinstance(self.user_id, Anyone):
             if not asked:
@@ -82,7 +82,7 @@ class Principal:
         return self.user_id
 
     def tenant(self, asked: str | None) -> str | None:
-        """Return the tenant to act for. Raises: NotPermitted for another than the key's."""
+        """Return the tenant to act for. Raises: NotPermitted if the key belongs to another tenant."""
         if isinstance(self.tenant_id, Anyone):
             return asked
         if asked not in (None, self.tenant_id):

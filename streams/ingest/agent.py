@@ -290,7 +290,7 @@ async def crash_on_new_topics(
     kafka: Kafka,
     seconds: float = TOPICS_SECONDS,
 ) -> None:
-    """Look for topics that match a pattern since the start; the supervisor then restarts the worker to read them."""
+    """Stop the worker once a new topic matches a pattern; its supervisor restarts it, and it reads the topic."""
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -186,7 +186,7 @@ async def running_consumer(
 
 @contextmanager
 def noting_address(wanted: bool) -> Iterator[None]:
-    """If `wanted`, add a note to the error of an unreachable Kafka: where its address is from, and what to do."""
+    """If `wanted`, add a note to the error of an unreachable Kafka: where its address comes from, and what to do."""
     try:
         yield
     except BrokerUnavailable as error:
@@ -375,8 +375,8 @@ Ask = Callable[[], Awaitable[tuple[str, float]]]
 
 
 class RenewedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """Tokens for all clients given this provider. Each is used for most of its life, or until it expires if no new one
-    can be obtained. Errors name `address` as their origin.
+    """Provides tokens to all clients that share it. A token is used for most of its life, or until it expires if no new
+    one can be obtained. Errors name `address` as their origin.
     """
 
     def __init__(self, address: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
@@ -434,7 +434,7 @@ def aws_signer(region: str) -> Ask:
     async def sign() -> tuple[str, float]:
         try:
             token, expires_at_ms = await asyncio.to_thread(MSKAuthTokenProvider.generate_auth_token, region)
-        except (BotoCoreError, ClientError, ValueError, AttributeError) as error:  # AttributeError means no credentials
+        except (BotoCoreError, ClientError, ValueError, AttributeError) as error:  # AttributeError: no credentials
             raise NoToken(type(error).__name__) from None
         return str(token), float(expires_at_ms) / 1000 - time.time()
 

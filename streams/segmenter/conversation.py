@@ -63,7 +63,7 @@ def deactivated(active: Sequence[str], agent_id: str) -> list[str]:
 
 
 class ScopeLog:
-    """Messages that are numbered together: a conversation, or one agent's part of it.
+    """The messages of a conversation, or of one agent's part of it, which share one numbering.
 
     `messages` is the table. `overlap` is the number of an episode's messages that the next one carries, and `window`
     the number of recent messages whose ids are remembered. `now_ms` is the wall clock in milliseconds since 1970.

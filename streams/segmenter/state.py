@@ -296,7 +296,7 @@ def digest_of(row: bytes) -> bytes:
 
 
 class Scope(NamedTuple):
-    """A conversation, or an agent's part of one: its messages are numbered and pending together."""
+    """A conversation, or an agent's part of one, whose messages share one numbering and are pending together."""
 
     conversation_id: str
     agent_id: str | None = None

@@ -1,6 +1,6 @@
 """Questions to an LLM: put into the server's protocol, limited, retried while that may help, counted and traced.
 
-Servers speak OpenAI's chat completions, which most of them have, or Ollama's own protocol.
+Servers are asked in OpenAI's chat completions protocol, which most of them support, or in Ollama's own.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
         return content
     if isinstance(content, dict) and content.keys().isdisjoint(TEXTS):
         return json.dumps(content)  # some servers parse the object that was asked for
-    try:  # parts of one answer may be cut anywhere
+    try:  # parts of one answer may be split anywhere, so they are joined directly
         pieces = [piece for part in content for piece in flatten(part)] if isinstance(content, list) else []
         said = "".join(piece.text for piece in pieces if piece.kind is Kind.SAID)
         pieces = [] if said.strip() else flatten_message(message)

@@ -234,7 +234,7 @@ def without_middle(text: str, characters: int) -> str:
 
 
 def both_ends(text: str, characters: int) -> tuple[str, str]:
-    """Return the beginning and the end of a longer text, at most `characters` together, cut as in `without_middle`."""
+    """Return the beginning and the end of a longer text, at most `characters` in total, cut as in `without_middle`."""
     half = characters // 2
     return text[: word_boundary(text, characters - half, -1)], text[word_boundary(text, len(text) - half, 1) :]
 

@@ -592,7 +592,7 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _shown(mark: re.Match[str]) -> str:
-    """Return the text that ChatGPT shows for the mark of a link or a name; empty for a reference, as to a source."""
+    """Return the text that ChatGPT shows for the mark of a link or a name; empty for a mark that only cites a source."""
     shown = "".join(mark[1].split("\ue202")[1:2])
     if named := re.match(r'\["[^"]*",\s*("(?:[^"\\]|\\.)*")', shown):
         with suppress(json.JSONDecodeError):

@@ -1,9 +1,9 @@
 """Kafka's clients, and what the engine asks Kafka about a source topic.
 
-Two requests are in versions that aiokafka does not know. aiokafka knows `OffsetFetch` up to version 3. While the
+Two requests use versions that aiokafka does not support. aiokafka supports `OffsetFetch` up to version 3. While the
 group's coordinator is still applying the offsets of a transaction, that version answers with the offsets from before
-it; version 7 (KIP-447) answers that they are not stable. aiokafka knows `Metadata` up to version 5. Topic ids came with
-version 10 (KIP-516), which uses the flexible encoding (KIP-482).
+it; version 7 (KIP-447) answers that they are not stable. aiokafka supports `Metadata` up to version 5. Topic ids came
+with version 10 (KIP-516), which uses the flexible encoding (KIP-482).
 
 A topic that was deleted and recreated has the same name but a different id. If a topic got more partitions, keys have
 moved away from their state. So each bookmark records the topic's id, and each commit's metadata its partition count.

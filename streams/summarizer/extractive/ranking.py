@@ -124,7 +124,8 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
 def _takes_up(offered: Collection[str], text: str, stems: Sequence[str]) -> bool:
     """Return whether a short statement is mostly made of words that the assistant has used, as a choice is.
 
-    So are thanks, such as "Thanks for the tips": a sentence that goes on after a greeting without a comma is no choice.
+    Thanks, such as "Thanks for the tips", consist of such words too. So a sentence that continues after a greeting
+    without a comma is not a choice.
     """
     greeting = GREETING.match(text := text.lower())
     if greeting and text[greeting.end() :][:1] not in ",.!":

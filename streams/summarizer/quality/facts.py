@@ -466,7 +466,7 @@ def _has_inner_capital(match: re.Match[str]) -> bool:
 
 
 def _opens_sentences(word: str) -> bool:
-    """Return whether the word's capital comes from its place: beginning a sentence does not make a word a name."""
+    """Return whether the word is usually capitalized only because it begins a sentence, and so is not a name."""
     is_adverb = len(word) >= SHORTEST_ADVERB and word.endswith("ly")
     return is_adverb or word.lower() in _OPENERS or is_ordinary(word)
 
