@@ -411,7 +411,7 @@ class Episodes(Section):
 
     @property
     def forget_after_ms(self) -> int:
-        """The same in milliseconds; 0 means never."""
+        """`forget_after_days` in milliseconds; 0 means never."""
         return max(1, round(self.forget_after_days * DAY_MS)) if self.forget_after_days else 0
 
     def conditions(self) -> Node:

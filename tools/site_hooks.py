@@ -135,7 +135,7 @@ def with_lists(text: str) -> str:
 
 
 def page_of(path: str) -> str:
-    """Return the address in the site, as MkDocs names its sources, of a file or folder of the repository."""
+    """Return the site's source path, as MkDocs names it, for a file or folder of the repository."""
     if path == README:
         return "index.md"
     if path == OPENAPI:

@@ -196,7 +196,7 @@ class _Texts:
         return counts
 
     def beginning(self, candidate: int, message_scores: Sequence[float]) -> set[int]:
-        """Return the first words of the best of a candidate's messages, whose scores are given."""
+        """Return the first words of a candidate's best message. `message_scores` are in order."""
         if not message_scores:
             return set()
         text = self.messages[self._begins[candidate] + message_scores.index(max(message_scores))]

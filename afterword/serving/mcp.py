@@ -52,7 +52,7 @@ RequestContext = ServerRequestContext[Any, Request]
 
 
 class McpExchange(Response):
-    """The response to one message: a server with this principal's tools that ends with the response."""
+    """The response to one message, from an MCP server that exists only for this exchange."""
 
     def __init__(self, server: Server[Any], content: bytes, settings: Serve) -> None:
         super().__init__()

@@ -278,11 +278,11 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
         raise NotFound(what="tool")
     if not toolbox.principal.may(tool.scope):
         raise NotPermitted(problem=f"the key lacks the scope {tool.scope}")
-    if toolbox.principal.user_id is ANYONE:  # or else a model could choose one
+    if toolbox.principal.user_id is ANYONE:  # otherwise a model could choose the user
         problem = "an agent may only read one user's memory: bind its key to a user, or set AFTERWORD_SERVE__MCP_USER"
         raise NotPermitted(problem=problem)
     try:
-        fields = tool.arguments.model_fields  # null means the default, and so does the empty text of an optional field
+        fields = tool.arguments.model_fields  # null means the default, as does an empty string in an optional field
         unset = {name: (None,) if field.is_required() else (None, "") for name, field in fields.items()}
         stated = {name: value for name, value in arguments.items() if value not in unset.get(name, ())}
         given = tool.arguments.model_validate_json(json.dumps(stated))

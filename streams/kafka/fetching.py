@@ -63,8 +63,8 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
     """An `AIOKafkaConsumer` that reads batches carefully."""
 
     async def start(self) -> None:
-        # aiokafka, which is pinned exactly, has no seam here. From now on this applies to all consumers of the process,
-        # even those that are running: what they have already fetched keeps its class.
+        # aiokafka, which is pinned exactly, offers no other way. From now on this applies to all consumers of the
+        # process, even those that are running: what they have already fetched keeps its class.
         fetcher.MemoryRecords, fetcher.FetchResult.getall = GuardedRecords, next_records
         await super().start()
 

@@ -1,4 +1,4 @@
-"""Detectors of entities that have a form. Each reads a folded text and yields spans, in linear time.
+"""Detectors of entities with a recognizable format. Each reads a folded text and yields spans, in linear time.
 
 Telephone numbers are found with a country code, or as certain countries write them, by the metadata of `phonenumbers`.
 Its `PhoneNumberMatcher` is linear too, but mistakes order numbers, ISBNs and dates for telephone numbers: on the
@@ -232,7 +232,9 @@ def _is_somebodys(address: str) -> bool:
 
 
 def url_secrets(text: str) -> Spans:
-    """Find passwords, tokens and signatures inside URLs, whose rest stays, and logins of commands such as `curl`."""
+    """Find passwords, tokens and signatures inside URLs, but not the rest of the URL, and logins in commands such as
+    `curl`.
+    """
     yield from (found.span(1) for found in _LOGIN.finditer(text))
     for url in _URL.finditer(text):
         at, end = url.span()

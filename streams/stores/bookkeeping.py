@@ -145,7 +145,7 @@ class Erasures:
         for key, text in conversations.items():
             if key.partition("/")[0] not in under_way:
                 await self._records.replace("erased_conversations", key, text, None)
-        await self._revise(erasure, lambda _: None)  # last, because it is repeated until then
+        await self._revise(erasure, lambda _: None)  # last, so that an interrupted `end` is repeated
 
     async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure | None]) -> None:
         """Change the erasure, or remove it, unless it is done."""

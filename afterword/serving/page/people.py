@@ -161,7 +161,7 @@ def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | N
 async def show_erasure_form(
     request: Request, principal: ErasingVisitor, wanted: Annotated[OwnedParameters, Query()]
 ) -> HTMLResponse:
-    """Show two forms: one for a new erasure, one to look up another by its id."""
+    """Show two forms: one for a new erasure, and one to look up an earlier erasure by its id."""
     return html_page(request, "erasures.html", principal, **wanted.model_dump())
 
 

@@ -98,7 +98,7 @@ def address(path: str, **ids: object) -> str:
 
 
 def see_other(path: str, **ids: object) -> RedirectResponse:
-    """Redirect to an address of the page, as after a form."""
+    """Redirect to an address of the page, for example after a form was sent."""
     return RedirectResponse(address(path, **ids), 303)
 
 

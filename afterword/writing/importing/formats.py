@@ -116,7 +116,7 @@ def _parsed(data: bytes) -> Any | Malformed:
         return Malformed(f"not JSON at column {error.colno}")
     except UnicodeDecodeError as error:
         return Malformed(f"not UTF-8 at byte {error.start + 1}")
-    except (ValueError, RecursionError):  # a number with thousands of digits, or deep nesting
+    except (ValueError, RecursionError):  # for a number with thousands of digits, or for deep nesting
         return Malformed("not JSON")
 
 
@@ -344,7 +344,8 @@ TOO_DEEP_OR_LARGE = "it is nested too deeply, or has an integer of more than 64 
 def conversations(numbered: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     """Yield numbered records, and at the end one conversation of the messages that are records of their own.
 
-    It has the number of its first message. It is held in memory and therefore limited to `MOST_CHARACTERS`.
+    This conversation gets the number of its first message. It is held in memory, and therefore limited to
+    `MOST_CHARACTERS`.
     """
     joined: list[Any] = []
     first = count = weight = 0
@@ -592,7 +593,7 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _shown(mark: re.Match[str]) -> str:
-    """Return the text that ChatGPT shows for the mark of a link or a name; empty for a mark that only cites a source."""
+    """Return the text that ChatGPT shows for the mark of a link or a name; empty for one that only cites a source."""
     shown = "".join(mark[1].split("\ue202")[1:2])
     if named := re.match(r'\["[^"]*",\s*("(?:[^"\\]|\\.)*")', shown):
         with suppress(json.JSONDecodeError):

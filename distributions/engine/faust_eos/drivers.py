@@ -80,7 +80,7 @@ class Consumer(base.Consumer):
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             partition_assignment_strategy=[self.assignor],
         )
-        self.kafka._subscription = KeptPositions()  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+        self.kafka._subscription = KeptPositions()  # noqa: SLF001 – aiokafka has no public way, so it is pinned exactly
         await self.kafka.start()
 
     async def wait_empty(self) -> None:
@@ -298,7 +298,7 @@ class KeptPositions(SubscriptionState):
         after = self.subscription.assignment
         for source in after.tps & before.tps if before is not None else ():
             state = before.state_value(source)
-            state._assignment = after  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+            state._assignment = after  # noqa: SLF001 – aiokafka has no public way, so it is pinned exactly
             after._tp_state[source] = state  # noqa: SLF001 – see above
 
 
@@ -336,7 +336,7 @@ class RebalanceListener(ConsumerRebalanceListener):
         consumer, app = self._consumer, self._consumer.app
         sources = set(assigned)
         if issubclass(consumer.assignor, StickyPartitionAssignor):  # aiokafka itself never calls this
-            generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+            generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no public way, so it is pinned exactly
             consumer.assignor.on_generation_assignment(generation)
         kept = consumer.partitions.keys() & sources
         left, new = consumer.partitions.keys() - kept, sources - kept

@@ -47,7 +47,7 @@ from aiokafka.structs import OffsetAndMetadata
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import SourceGrown, SourceRecreated, SourceReplaced
 
-if TYPE_CHECKING:  # commands that read offsets need no metrics
+if TYPE_CHECKING:  # commands that only read offsets do not load the metrics
     from faust_eos.metrics import EngineMetrics
 
 log = structlog.get_logger()
@@ -130,7 +130,7 @@ async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> Committed
     """Return everything that the group has committed, without waiting for transactions.
 
     This waits while the group has no coordinator, or one that is loading its offsets, as after a start; aiokafka's own
-    method takes the latter's answer for a group without offsets. Raises: KafkaError.
+    method would take the latter's answer to mean that the group has no offsets. Raises: KafkaError.
     """
 
     async def ask() -> Any:
@@ -300,7 +300,7 @@ async def _from_coordinator(
     kafka: Any, group: str, topics: Mapping[str, Sequence[int]], *, stable: bool
 ) -> CommittedOffsets:
     """Ask the coordinator of the consumer's group, as often as it takes. Raises: KafkaError."""
-    coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+    coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no public way, so it is pinned exactly
 
     async def ask() -> Any:
         await coordinator.ensure_coordinator_known()

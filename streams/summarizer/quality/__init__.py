@@ -321,7 +321,7 @@ def assess(source: SourceTexts, texts: Texts, rules: QualitySettings) -> Assessm
 
 
 def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
-    """Yield problems for which a summary is refused under any rules."""
+    """Yield problems for which a summary is refused whatever the settings."""
     if not all(any(c.isalnum() for c in text) for text in texts.given):
         yield Problem("empty", "one of its texts was empty")
         return
@@ -381,7 +381,7 @@ def repeats_itself(text: str) -> bool:
 def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:
     """Return whether a text is certainly in a language that none of the sources may be in.
 
-    Texts that are too short to be sure are not considered.
+    Texts that are too short for a reliable answer are ignored.
     """
     detected = {text: detect(text) for text in texts if len(text) >= SURE_CHARACTERS}
     foreign = [text for text, language in detected.items() if language != UNDETERMINED]
