@@ -95,7 +95,7 @@ class ConversationFlush(Model):
     tenant_id: PartyId | None = None
     """Tenant of the conversation's messages. A flush that names another one is dead-lettered."""
     reason: str | None = None
-    """Reason for people to read."""
+    """Free-text reason."""
 
 
 EDITABLE = ("content", "metadata", "sentiment", "flows", "tools", "skip_summarization")
@@ -108,7 +108,7 @@ class MessageChanges(Model):
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [name]} for name in EDITABLE]})
 
     edited_at: Time | None = None
-    """Time for people to read: the order of the records decides, not this."""
+    """Informational time; the order of the records decides."""
     content: str | None = None
     """The new text; null leaves it unchanged."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] | None = None
@@ -164,9 +164,9 @@ class MessageDeleted(Model):
     tenant_id: PartyId | None = None
     """Tenant of the message. A deletion that names another one is dead-lettered."""
     deleted_at: Time | None = None
-    """Time for people to read: the order of the records decides, not this."""
+    """Informational time; the order of the records decides."""
     reason: str | None = None
-    """Reason for people to read."""
+    """Free-text reason."""
 
 
 class ConversationDeleted(Model):
@@ -180,7 +180,7 @@ class ConversationDeleted(Model):
     tenant_id: PartyId | None = None
     """Tenant of the conversation's messages. A deletion that names another one is dead-lettered."""
     reason: str | None = None
-    """Reason for people to read."""
+    """Free-text reason."""
 
 
 InputEvent = MessageCreated | ConversationFlush | MessageEdited | MessageDeleted | ConversationDeleted

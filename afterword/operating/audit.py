@@ -42,7 +42,7 @@ FATES: Final = (
 )
 """What becomes of a message. A message for several agents has the fate of the copy that comes last in this list."""
 STANDING = """
--- Every place in an episode that a message has.
+-- Every place that a message has in an episode.
 CREATE VIEW appearance AS
 SELECT core.message, closed.scope, closed.first_offset, closed.last_offset
 FROM core JOIN closed ON closed.number = core.episode;
@@ -57,7 +57,7 @@ SELECT m.rowid, a.scope, a.first_offset, FALSE
 FROM message AS m
 JOIN appearance AS a ON a.message = m.message AND m.offset BETWEEN a.first_offset AND a.last_offset;
 
--- Every message. is_first: no record before has its id.
+-- Every message. is_first: no earlier record has its id.
 CREATE TABLE standing AS
 SELECT
     m.rowid AS id,
@@ -80,7 +80,7 @@ CREATE INDEX standing_message ON standing (message);
 CREATE INDEX standing_conversation ON standing (conversation);
 CREATE INDEX standing_id ON standing (id);
 
--- Changes that count for a message: those after it, up to the one that deletes it. Nobody heeds a dead letter.
+-- Changes that count for a message: those after it, up to the one that deletes it. A dead letter has no effect.
 CREATE TABLE changed AS
 SELECT * FROM (
     SELECT
@@ -107,7 +107,7 @@ AND (partition, offset) NOT IN dead_message;
 
 CREATE INDEX excluded_message ON excluded (message);
 
--- Of each episode the first record of its highest revision, and how far the summarizer is with it.
+-- For each episode, the first record of its highest revision, and how far the summarizer is with it.
 CREATE TABLE latest AS
 SELECT
     c.*,
@@ -159,7 +159,7 @@ AND EXISTS (
     WHERE o.message = s.message AND (o.partition, o.offset) > (s.partition, s.offset)
 );
 
--- Every message that belongs in episodes, once for each scope that it is for, with its place there and its fate.
+-- Every message that belongs in episodes, once for each of its scopes, with its place and its fate there.
 CREATE TABLE copy AS
 SELECT *, CASE
     WHEN episode_id IS NOT NULL THEN 'in_an_episode'
@@ -339,7 +339,7 @@ WHERE fingerprint <> recomputed
 -- not_stored: summarized, but not stored
 SELECT name FROM summarized WHERE episode_id NOT IN (SELECT episode_id FROM stored_episode)
 
--- stored_differently: stored with another fingerprint than was closed
+-- stored_differently: stored with a fingerprint other than that of the closed episode
 SELECT name FROM summarized AS e JOIN stored_episode AS s ON s.episode_id = e.episode_id
 WHERE s.fingerprint <> e.fingerprint
 

@@ -97,14 +97,14 @@ class FlushBody(Model):
     tenant_id: PartyId | None = None
     """Tenant of the conversation. Defaults to the key's tenant if it is bound to one."""
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
-    """Reason for people to read."""
+    """Free-text reason."""
 
 
 class DeletionQuery(Parameters):
     tenant_id: PartyId | None = None
     """Tenant of the conversation. Defaults to the key's tenant if it is bound to one."""
     reason: str | None = Field(None, max_length=REASON_CHARACTERS)
-    """Reason for people to read."""
+    """Free-text reason."""
 
 
 class RecordPlace(Model):

@@ -232,7 +232,7 @@ class Ingester:
                 outputs = await self._outputs(record)
             except RegistryUnavailable as error:
                 self.readiness.not_ready(REGISTRY, error.error_type)
-                log.warning("ingest_waits", stage=STAGE, error_type=error.error_type, problem=error.problem)
+                log.warning("ingest_paused", stage=STAGE, error_type=error.error_type, problem=error.problem)
                 if not done:
                     await asyncio.sleep(WAIT_SECONDS)
                 break
