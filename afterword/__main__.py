@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line, or say in one line what it requires."""
+    """Run the command line, or say in one line which extra is missing."""
     try:
         with extra_required("worker", "the command line"):
             from afterword.cli import main as run

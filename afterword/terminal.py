@@ -1,4 +1,4 @@
-"""Prints for people and programs: JSON, tables, progress, and what is being waited for."""
+"""Prints for people and programs: JSON, tables, progress, and the current wait."""
 
 import json
 import sys
@@ -117,7 +117,7 @@ def counting(wanted: bool = True) -> Iterator[Counting]:
 
 
 class Screen:
-    """Prints lines on standard output, and on a terminal a last line that says what is being waited for.
+    """Prints lines on standard output, and on a terminal a last line that describes the current wait.
 
     On a terminal, lines are wrapped at words and colored. Elsewhere they are printed unchanged, and the wait is
     announced on a separate line, unless it is `live`.
@@ -136,7 +136,7 @@ class Screen:
         self._waiting.stop()
 
     def doing(self, text: str, live: bool = False) -> None:
-        """Say what is being waited for. An empty text hides the line."""
+        """Describe the current wait. An empty text hides the line."""
         from rich.markup import escape
 
         if not text:

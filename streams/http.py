@@ -59,7 +59,7 @@ _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|no
 
 
 class HttpClient:
-    """A client of one server under one base URL. Its errors never repeat what was sent, what came back, or the key."""
+    """A client of one server under one base URL. Its errors never repeat the request, the response or the key."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ TRIGGER_PRESETS: dict[str, TriggerPreset] = {
 
 
 class TriggerInvalid(ValueError):
-    """An invalid trigger. The message has the place in it and the problem, and repeats nothing of what was written."""
+    """An invalid trigger. The message has the place in it and the problem, but repeats none of its text."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}" if where else problem)

@@ -114,7 +114,7 @@ async def deployment(
     """Run a deployment in `directory`; yields settings that point to it.
 
     `once` skips preparations that only benefit later deployments on this machine. `doing` is called with a description
-    of what it is waiting for. Raises: ConfigurationError, TopicsNotFine, and what `EmbeddedStack.start` raises.
+    of each wait. Raises: ConfigurationError, TopicsNotFine, and what `EmbeddedStack.start` raises.
     """
     doing("starting Kafka")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:

@@ -1,9 +1,9 @@
 """Audits the delivery promise: every message is in one episode, and every episode is stored once and announced.
 
-`evidence.py` fills tables with what it reads. This module derives further tables from them, which the queries share.
-Each finding is a query. Names that begin with a colon are fields of `Circumstances`, which is in `evidence.py`, as is
-the SQL function `named`. A `CROSS JOIN` makes SQLite begin with the table on its left, which is the smaller one: SQLite
-itself has no statistics to choose by.
+`evidence.py` reads topics and stores into tables. This module derives further tables from them, which the queries
+share. Each finding is a query. Names that begin with a colon are fields of `Circumstances`, which is in `evidence.py`,
+as is the SQL function `named`. A `CROSS JOIN` makes SQLite begin with the table on its left, which is the smaller one:
+SQLite itself has no statistics to choose by.
 """
 
 import re
@@ -539,8 +539,8 @@ async def run(settings: Settings, wait_seconds: float = 0, progress: ReadProgres
     """Audit a deployment.
 
     `wait_seconds` limits the wait until the workers have finished what is on their topics; 0 means not to wait. The
-    report's `missing` says what was left by then. It does not wait for pending messages. `progress` is called with a
-    description of the current step, how much of it is done, and the total.
+    report's `missing` counts the records that were left by then. It does not wait for pending messages. `progress` is
+    called with a description of the current step, how much of it is done, and the total.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
@@ -660,8 +660,8 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
 def _where_found(evidence: Evidence, events: Iterable[Event], everyones: str) -> Iterator[tuple[Event, str]]:
     """Yield messages, each with a scope in which it is found.
 
-    The scopes replace those of agents that are unknown because they were active before the oldest record or before a
-    long silence.
+    These scopes take the place of agents' scopes that cannot be derived, because agents were active before the oldest
+    record or before a long silence.
     """
     scopes = """
         SELECT scope FROM appearance WHERE message = :message

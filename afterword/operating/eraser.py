@@ -69,7 +69,7 @@ Report = Callable[[str, int], Awaitable[None]]
 class Run:
     """One run of an erasure, with the conversations found by this and earlier runs.
 
-    It waits for at most `seconds` in total and reports what is left whenever that has changed.
+    It waits for at most `seconds` in total, and reports the remaining work whenever it has changed.
     """
 
     person: Person
@@ -207,7 +207,7 @@ class Eraser:
         return ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
 
     async def _delete_what_there_is(self, run: Run) -> bool:
-        """Delete what the stores have of the person, once the workers are done. Returns whether there was anything.
+        """Delete the person's data in the stores, once the workers are done. Returns whether there was any.
 
         The archiver must have read all of `messages`, and the other workers what concerns the person. Other people's
         episodes are not waited for, because they may be waiting for an unavailable LLM.
@@ -346,7 +346,7 @@ class ErasureRunner:
                     tasks[erasure.erasure_id] = group.create_task(self._carry_out(erasure))
 
     async def _resume(self) -> None:
-        """Resume what was in progress when a server stopped."""
+        """Resume erasures that were in progress when a server stopped."""
         while True:
             try:
                 for erasure in await self.erasures.under_way():

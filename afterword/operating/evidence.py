@@ -298,7 +298,7 @@ async def read_deployment(
         quiet = before == await work_done()
         await _read_index(stores, evidence, progress)
 
-    # A worker removes what has expired by its own clock.
+    # A worker decides by its own clock what has expired.
     soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)
     oldest_message, oldest_episode = retention.messages_before(soon), retention.episodes_before(soon)
     judged = kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic
@@ -518,7 +518,7 @@ class SegmenterState:
             self._damage[record.key] = _damage(MESSAGES, record, error)
 
     def add_to(self, evidence: Evidence) -> None:
-        """Add what is pending and what is damaged. The overlap is not pending: it is in an episode already.
+        """Add pending messages and damaged rows. The overlap is not pending: it is in an episode already.
 
         Raises: StateUnreadable if a later release wrote a conversation.
         """

@@ -130,7 +130,7 @@ class TheirDeadLetters:
     """Selects dead letters of conversations that were the person's alone, and others that contain their data.
 
     In a shared conversation every summary is selected, because it may contain their words and a higher revision
-    follows. A truncated record of a shared conversation is selected unless what is left shows that it is not theirs.
+    follows. A truncated record of a shared conversation is selected unless its remains show that it is not theirs.
     """
 
     person: Person

@@ -1,4 +1,4 @@
-"""The receipt of an erasure: what was deleted, and by when Kafka removes it from each topic.
+"""The receipt of an erasure: what was deleted, and the date by which Kafka removes it from each topic.
 
 `verify` checks a receipt at any later time. The stores must have nothing of the person, and topics keep their records
 until their dates. Data that arrived after the receipt does not count.

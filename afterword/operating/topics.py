@@ -186,7 +186,7 @@ async def check_topics(settings: Settings) -> list[TopicReport]:
 async def await_topics(settings: Settings, seconds: float, tell: Callable[[str], None]) -> int:
     """Wait until Kafka accepts our credentials and has every topic. Returns the number of topics.
 
-    It calls `tell` once for each kind of problem, with what it is waiting for. If the time runs out, it raises the last
+    It calls `tell` once for each kind of problem, with a description. If the time runs out, it raises the last
     problem: BrokerUnavailable or TopicMissing.
     """
     kafka, until, told = settings.kafka, time.monotonic() + seconds, ""

@@ -397,7 +397,7 @@ class Memory:
         It includes the last `keep_recent` messages and all that are not yet summarized, and a tool's call always with
         its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or `tenant_id`
         differ from those the conversation began with, it counts as unknown; by default they are not compared. With
-        `profile`, it begins with what is known of the user who began the conversation, in at most a quarter of the
+        `profile`, it begins with the profile of the user who began the conversation, in at most a quarter of the
         tokens. Raises: OwnerMissing for a user of None or "".
         """
         recent = self._keep_recent if keep_recent is None else keep_recent

@@ -111,7 +111,7 @@ Key = tuple[str, str | None, str]
 def profile(
     user_id: str, tenant_id: str | None, facts: Iterable[FactOfUser], max_tokens: int = PROFILE_TOKENS
 ) -> Profile:
-    """Merge the facts about a user; those of an episode must be in its order.
+    """Merge the facts about a user; the facts of one episode must be in the episode's order.
 
     Among facts with the same attribute, the last one (by the end of its episode, then by the log) supersedes the
     earlier ones. Equal statements are one fact with several sources. A fact that only an assistant or a tool stated
@@ -173,7 +173,7 @@ def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]
 
 
 def _said_by_the_user_later(run: Run, by_user: Run) -> FactOfUser | None:
-    """Return what the user said on the same subject: the same statement at any time, or another value later."""
+    """Return the user's statements on the same subject: the same statement at any time, or another value later."""
     same = (fact for fact in by_user if comparable(fact) == comparable(run[-1]))
     later = (fact for fact in by_user if fact.ended_at >= run[-1].ended_at)
     return next(same, None) or next(later, None)

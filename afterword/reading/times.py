@@ -213,7 +213,7 @@ class _Vocabulary:
         """Matches a list or a span of several days, and words that make a date mean other days."""
 
     def symbol(self, word: str) -> str:
-        """Return what a word is in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", or the word."""
+        """Return a word's symbol in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", or the word."""
         if word in self.symbols or self.is_last(word):
             return self.symbols.get(word, "~")
         number = None
@@ -315,7 +315,7 @@ class _Reader:
         return text
 
     def days(self) -> Period | None:
-        """Read what the dates and the words around them mean; None if they name no days, or if that is unclear.
+        """Read the dates and the words around them as days; None if they name no days, or if their meaning is unclear.
 
         Raises: ValueError if there is no such day.
         """

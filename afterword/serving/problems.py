@@ -178,7 +178,7 @@ def explained(error: Exception) -> tuple[int, str]:
 
 
 async def show_error(_: Request, error: Exception) -> Response:
-    """Answer one of our errors, invalid parameters, or what the framework refuses, such as an unknown path."""
+    """Answer one of our errors, invalid parameters, or a refusal by the framework, such as for an unknown path."""
     if isinstance(error, RequestValidationError):
         error = RequestInvalid(problems=problems_of(error))
     status, detail = explained(error)

@@ -183,7 +183,7 @@ class RecallAnswer(Model):
 
 
 class EpisodeDocument(SummaryCreated):
-    """The last revision of an episode: its `summary.created` and what it was made from."""
+    """The last revision of an episode: its `summary.created` and the inputs of the summary."""
 
     fingerprint: str
     """Fingerprint of its `episode.closed`."""

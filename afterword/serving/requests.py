@@ -97,7 +97,7 @@ async def in_time(kafka: Kafka, seconds: float) -> AsyncIterator[None]:
 
 
 class SharedRead(Generic[K, T]):
-    """Shares what was read from Kafka with all visitors, so that more open pages do not read more."""
+    """Shares one read from Kafka among all visitors, so that more open pages do not read more."""
 
     def __init__(self, kafka: Kafka, read: Callable[[K], Awaitable[T]], fresh_seconds: float) -> None:
         self._kafka = kafka

@@ -90,7 +90,7 @@ router = APIRouter(tags=["operating"])
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Open what the routes use and start to warm it up, without waiting for unavailable servers.
+    """Open the routes' services and start to warm them up, without waiting for unavailable servers.
 
     Raises: ConfigurationError.
     """

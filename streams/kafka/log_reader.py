@@ -62,7 +62,7 @@ class Extent(NamedTuple):
         return sum(end - self.first[where] for where, end in self.ends.items())
 
     def before(self, later: "Extent") -> "Extent":
-        """Return the extent of what was added to the topics between this one and a later one."""
+        """Return the extent of the records that were added to the topics between this extent and a later one."""
         return Extent({where: self.ends.get(where, 0) for where in later.ends}, later.ends)
 
     @property
@@ -205,7 +205,7 @@ class Log:
                     yield record
 
     async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-        """Return the committed record at this offset, or None if there is none (any longer). Raises: TopicStalled."""
+        """Return the committed record at this offset, or None if there is none. Raises: TopicStalled."""
         where, extent = TopicPartition(topic, partition), await self.extent([topic])
         if not extent.first.get(where, 0) <= offset < extent.ends.get(where, 0):
             return None

@@ -1,4 +1,5 @@
-"""A deployment's redaction: what it finds in a text, and texts, records and dead letters with placeholders instead.
+"""A deployment's redaction: finds entities in texts, and replaces them with placeholders in texts, records and dead
+letters.
 
 Records are redacted before anything of them is stored.
 """
@@ -156,7 +157,7 @@ class Redactor:
         yield start, len(text)
 
     def _divided(self, text: str, start: int, end: int, found: list[Span]) -> list[tuple[int, int]]:
-        """Add what is found in a part of the text; return the parts left around it, which must be read again."""
+        """Add the entities found in a part of the text; return the parts around them, which must be searched again."""
         taken = self._taken(text[start:end])
         if not taken:
             return []

@@ -46,7 +46,7 @@ class ErasedConversation:
     """Number of episodes in which the person took part."""
 
     def merged(self, earlier: "ErasedConversation") -> "ErasedConversation":
-        """Combine this with what was found earlier."""
+        """Combine this with the result of an earlier run."""
         return ErasedConversation(
             self.conversation_id,
             self.alone or earlier.alone,
@@ -117,7 +117,7 @@ class Erasures:
         return [one for text in own for one in CONVERSATIONS.validate_json(text)]
 
     async def report(self, erasure: Erasure) -> None:
-        """Store what the erasure is waiting for and why it stopped; does nothing if it is done."""
+        """Store the erasure's progress and its problem; does nothing if it is done."""
         reported = {name: getattr(erasure, name) for name in ("stage", "left", "problem", "detail")}
         await self._revise(erasure, lambda known: replace(known, **reported))
 

@@ -20,7 +20,7 @@ MOST_REVISIONS = 20
 
 
 class Revision(BaseModel):
-    """A revision of an episode, without its texts, because earlier texts may contain what was deleted since."""
+    """A revision of an episode, without its texts, because earlier texts may contain words that were deleted since."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -273,7 +273,7 @@ class UserTotals:
 
 
 def is_outdated(summary: SummaryCreated, stored: Episode | None) -> bool:
-    """Return whether a revision was deleted or replaced, so that its texts may hold what was taken back."""
+    """Return whether a revision was deleted or replaced, so that its texts may contain deleted words."""
     return stored is not None and (isinstance(stored, DeletedEpisode) or stored.summary.revision > summary.revision)
 
 
@@ -369,7 +369,7 @@ class EpisodeQueries(EpisodeStore, Protocol):
         ...
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
-        """Add up what the LLM used, in the order of the groups. Reads every episode."""
+        """Add up the LLM's usage, in the order of the groups. Reads every episode."""
         ...
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:

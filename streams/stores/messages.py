@@ -59,7 +59,7 @@ class ArchiveChange:
 
 @dataclass(frozen=True)
 class Kept:
-    """A message as the archive keeps it, with the marks by which it decides about later writes."""
+    """A message as the archive keeps it, with the fields that decide about later writes."""
 
     state: ArchivedMessage | DeletedMessage
     is_whole: bool = True

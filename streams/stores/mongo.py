@@ -517,7 +517,7 @@ class MongoRecords:
 def mongo_errors() -> Iterator[None]:
     """Turn the driver's errors into StoreUnavailable.
 
-    This covers all of them, because what a server refuses (credentials, a full disk) is repaired outside too, and then
+    This covers all of them, because the cause of a refusal (credentials, a full disk) is repaired outside too, and then
     work continues. The driver's text is left out, because it may quote documents and addresses.
     """
     try:

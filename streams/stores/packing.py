@@ -1,4 +1,4 @@
-"""How the index stores what the ranking compares: words as numbers, and vectors of 8 bits per coordinate."""
+"""How the index stores the data for the ranking: words as numbers, and vectors of 8 bits per coordinate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice

@@ -481,7 +481,7 @@ class SqliteEpisodes(EpisodeQueries):
         ]
 
     async def _written(self, write: Callable[[apsw.Connection], bool], *, erases: bool) -> bool:
-        """Write. With `erases`, also overwrite the previous content, because it may hold what was deleted.
+        """Write. With `erases`, also overwrite the previous content, because it may contain deleted words.
 
         Additions do not need this, because a later deletion empties the log.
         """

@@ -38,7 +38,7 @@ def lane_of(record: KafkaRecord) -> tuple[str, int, bytes | None]:
 
 
 class Outputs:
-    """What the summarizer writes to Kafka. The records are committed together with the source's offset."""
+    """The summarizer's output to Kafka. The records are committed together with the source's offset."""
 
     def __init__(self, kafka: Kafka, metrics: Metrics) -> None:
         self._kafka = kafka
@@ -55,7 +55,7 @@ class Outputs:
         send(Output(topic, event.conversation_id.encode(), event.to_json(), None, None, headers_of(event)))
 
     async def keep(self, event: Event) -> None:
-        """Write what is current to its compacted topic, or a tombstone if nothing of it is left."""
+        """Write an event to its compacted topic, or a tombstone if nothing is left of its subject."""
         send(current_output(self._kafka, event))
 
     def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:

@@ -204,7 +204,7 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
 
 def _unwrapped(text: str, field: str) -> str:
-    """Remove one label, preface, fence, pair of tags, layer of JSON, or what a horizontal rule sets apart."""
+    """Remove one label, preface, fence, pair of tags, layer of JSON, or part that a horizontal rule sets apart."""
     for around in (_PREFACE, _LABEL):
         text = around.sub("", text, count=1)
     text = text.strip()
@@ -220,7 +220,7 @@ def _unwrapped(text: str, field: str) -> str:
 
 
 def _inside(text: str, field: str) -> str:
-    """Return what is inside marks around a whole text: emphasis, a fence, quotation marks, JSON or tags."""
+    """Remove the marks around a whole text: emphasis, a fence, quotation marks, JSON or tags."""
     for around in (_EMPHASIZED, _COMMAND, _FENCE):
         if found := around.match(text):
             return found["inside"]

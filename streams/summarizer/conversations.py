@@ -208,7 +208,7 @@ class Conversations:
         return None
 
     async def history(self, scope: Scope, ordinal: int) -> History:
-        """Read what is known of the conversation before an episode."""
+        """Read the history of the conversation before an episode."""
         row, known = await asyncio.gather(self._episodes.latest_row(scope.id), self._episodes.conversation(scope.id))
         first, is_covered = row.last_ordinal + 1 if row else 1, False
         if ordinal < first:

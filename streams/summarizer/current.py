@@ -92,7 +92,7 @@ def nothing_left(core_ids: Iterable[str], offset: int) -> Current:
 def without_expired(
     stored: StoredEpisode, read: Current, states: Mapping[str, MessageState], amended: EpisodeAmended
 ) -> Current:
-    """Return what a change leaves of an episode that cannot be summarized again, because messages have expired.
+    """Return the result of a change to an episode that cannot be summarized again, because messages have expired.
 
     It stays as it is, or is deleted as a whole if a message leaves it. Raises: InvalidRecord for an edit.
     """

@@ -71,7 +71,7 @@ class HttpEmbedder:
     def __init__(
         self, http: "HttpClient", model: str, path: str, vector_in: Callable[[Any], Any], shown: Callable[[str], str]
     ) -> None:
-        """`shown` turns a text into what the server may see of it."""
+        """`shown` redacts a text for the server."""
         self._shown = shown
         self.model = model
         self._http = http

@@ -119,7 +119,7 @@ class FallbackTimer:
         self._requested: dict[str, StoredEpisode] = {}
 
     async def run(self) -> None:
-        """Look for what is due until cancelled."""
+        """Look for due summaries until cancelled."""
         pause = POLL_SECONDS
         while True:
             try:
@@ -131,7 +131,7 @@ class FallbackTimer:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 – spreads load
 
     async def tick(self) -> bool:
-        """Request what is due, unless too many earlier requests are unhandled; return whether any are.
+        """Request due summaries, unless too many earlier requests are unhandled; return whether any are.
 
         Raises: StoreUnavailable, BrokerUnavailable, KafkaError; ProviderError while the LLM cannot be reached.
         """
@@ -156,7 +156,7 @@ class FallbackTimer:
 
 
 class RetentionSweep:
-    """Removes what has expired, page by page. Every summarizer may do so at the same time."""
+    """Removes expired data, page by page. All summarizers may do so at the same time."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class RetentionSweep:
             await self._request_episodes(before)
 
     async def _request_episodes(self, before: datetime) -> None:
-        """Request the removal of expired episodes; the next sweep requests what is not removed in time."""
+        """Request the removal of expired episodes; the next sweep requests again any that are not removed in time."""
         while page := await self._episodes.expired(before, PAGE_EPISODES):
             for episode in page:
                 await self._send(request_for(episode, self._clock(), expired=True))

@@ -181,7 +181,7 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
     """Rank the languages by probability, most likely first.
 
     Cached, because summary, quality check and index ask about the same texts of an episode. A summarizer has up to 64
-    episodes of each partition in hand, and asks about all of them before it asks about one of them again.
+    episodes of each partition in hand, and asks about all of them before it asks about the first of them again.
     """
     # imported here because NumPy and the model take a fifth of a second, and many commands detect no language
     from afterword.streams.text.language_identifier import identifier

@@ -131,7 +131,7 @@ class Deliveries:
                     raise
 
     async def _is_outdated(self, event: SummaryCreated | SummaryDeleted) -> bool:
-        """Return whether a summary was deleted or replaced since, so that its text may contain what was taken back.
+        """Return whether a summary was deleted or replaced since, so that its text may contain deleted words.
 
         A later event tells what became of it. This waits while the store is unavailable.
         """

@@ -91,7 +91,7 @@ async def close(
 
 
 async def with_memory(memory: Memory, conversation_id: str, question: str) -> list[dict[str, str]]:
-    """Build a chat API's messages from the profile, what the user said about this elsewhere, and this conversation."""
+    """Build a chat API's messages from the profile, hits in the user's other conversations, and this conversation."""
     known = await memory.profile(**USER)
     hits = await memory.recall(question, k=HITS + 1, **USER) if question else []
     elsewhere = [hit for hit in hits if hit.conversation_id != conversation_id][:HITS]

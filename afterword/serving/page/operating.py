@@ -51,7 +51,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @dataclass
 class LiveTotals:
-    """What a visitor's events add up to."""
+    """Totals of a visitor's events."""
 
     events: Counter[str] = field(default_factory=Counter)
     """Counts by kind. Summaries that no LLM wrote also count as `fallback` or `extractive`."""
@@ -157,7 +157,7 @@ async def show_state(request: Request, principal: ReadingVisitor) -> HTMLRespons
 
 @router.get("/health/usage")
 async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy = "day") -> HTMLResponse:
-    """Show what the LLM used for the stored episodes."""
+    """Show the LLM's usage for the stored episodes."""
     services = services_of(request)
     found = await services.usage(by)
     rows = [(one, services.settings.llm.cost(*one[2:5])) for one in found[:MOST_ROWS]]

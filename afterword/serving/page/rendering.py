@@ -85,7 +85,7 @@ FindWords = Callable[[str], list[tuple[int, int]]]
 
 
 def visible_text(value: object) -> object:
-    """Make control characters, and characters that hide or reverse text, visible in what a template shows."""
+    """Make control characters, and characters that hide or reverse text, visible in a template's values."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return printable(value.replace("\r\n", "\n"))
@@ -109,7 +109,7 @@ def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
 def rendered(text: str) -> Markup:
     """Render a message's Markdown, without images and with links only to websites and mailboxes.
 
-    Text beyond what is shown at first is left as it is: rendering it would delay other requests.
+    The text of long messages that is hidden at first is not rendered, because that would delay other requests.
     """
     if len(text) > SHOWN_CHARACTERS + 1:
         return Markup('<pre class="code">{}</pre>').format(visible_text(text))

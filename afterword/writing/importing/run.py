@@ -68,7 +68,7 @@ async def import_history(
 ) -> ImportCounts:
     """Send the messages that the archive lacks. Returns once the broker has acknowledged every record.
 
-    `rate` limits the records per second. A dry run only reads and counts, without asking the archive what is new.
+    `rate` limits the records per second. A dry run only reads and counts, without looking into the archive.
 
     Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
     """
@@ -89,7 +89,7 @@ async def import_history(
 
 
 async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None:
-    """Wait until the archiver has processed what is on `messages` now, such as an earlier import.
+    """Wait until the archiver has processed the present records of `messages`, such as those of an earlier import.
 
     Raises: ArchiveBehind, BrokerUnavailable.
     """

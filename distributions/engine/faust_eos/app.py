@@ -127,7 +127,7 @@ def remove_old_state(directory: Path, topics: Collection[str], before: float) ->
     for path in directory.glob("*-[0-9]*"):
         if path.name.rpartition("-")[0] not in topics:
             continue
-        # what a killed process leaves of such a directory is still too old
+        # a directory that a killed process has removed in part is still too old
         if max((file.stat().st_mtime for file in path.iterdir()), default=0.0) < before:
             shutil.rmtree(path)
             log.info("old_state_removed", stage="state", path=str(path))

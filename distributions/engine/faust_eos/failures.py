@@ -177,7 +177,7 @@ class Attempts:
         except self._stops:
             raise
         except Exception as error:  # noqa: BLE001 – the wrapper around a record's handler
-            if batch:  # drop what the failed try sent
+            if batch:  # drop the failed try's records
                 del batch.outputs[sent:]
             return error
         self._breaker.succeeded()

@@ -1,4 +1,4 @@
-"""A worker stops when something that watches it has failed, and in limited time once it is told to."""
+"""A worker stops when one of its watchers has failed, and in limited time after a signal."""
 
 import asyncio
 import os

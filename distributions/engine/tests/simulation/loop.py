@@ -1,4 +1,6 @@
-"""An event loop without clocks and sockets. Ready callbacks run in order, and time passes only when it is told to."""
+"""An event loop without clocks and sockets. Ready callbacks run in order, and time passes only when the test lets it
+pass.
+"""
 
 import asyncio
 import contextvars
