@@ -811,7 +811,7 @@ class Webhooks(Section):
         "",
         description="hosts of endpoints, separated by commas, that may have private addresses and plain http",
     )
-    retry_seconds: Seconds = Field(86_400.0, description="how long an event is retried before it is a dead letter")
+    retry_seconds: Seconds = Field(86_400.0, description="how long an event is retried before it becomes a dead letter")
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
