@@ -320,8 +320,7 @@ class RecentIds:
 class PassedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
     """Offsets that may be committed.
 
-    When a partition is revoked, its offsets are dropped: after another member had the partition, committing them would
-    move the group back.
+    A revoked partition's offsets are dropped, because committing them after another member's would move the group back.
     """
 
     def __init__(self) -> None:

@@ -191,7 +191,6 @@ def _made(config: MkDocsConfig, uri: str, content: str) -> File:
 
 
 def _outside_fences(change: Callable[[str], str], text: str) -> str:
-    """Apply a change to everything outside code blocks."""
     parts, done = [], 0
     for fence in FENCE.finditer(text):
         parts += [change(text[done : fence.start()]), fence[0]]

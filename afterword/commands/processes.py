@@ -1,5 +1,4 @@
-"""Commands that run until they are stopped: `worker`, `serve` and `mcp`, and `dev` and `demo`, which run a whole
-deployment.
+"""Commands that run until they are stopped: `worker`, `serve`, `mcp`, and for a whole deployment `dev` and `demo`.
 
 The command `keys` manages the keys of `afterword serve`.
 """
@@ -159,8 +158,7 @@ def _run(role: RunRole) -> None:
 async def to_its_end(
     role: Coroutine[Any, Any, None], bootstrap_servers: str, leave: Callable[[int], None] = os._exit
 ) -> None:
-    """Run a role, then exit the process at once. A failure is reported in one line, and the supervisor restarts the
-    worker.
+    """Run a role, report a failure in one line, and exit the process at once. A supervisor restarts the worker.
 
     A regular exit of Python waits for threads that may be busy with abandoned work, and collects garbage. On a busy
     machine that takes seconds, and no timer can cut it short.

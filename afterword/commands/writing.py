@@ -127,8 +127,7 @@ def import_history(
     """Send a history to the topic `messages` with its original times, and close the last episodes. Running it again
     sends only what is missing.
 
-    Every message is sent, counted as a duplicate, or rejected with the reason on standard error. Exit 1 if any is
-    rejected.
+    Every message is sent, counted as a duplicate, or rejected with a reason on standard error and exit code 1.
     """
     from afterword.writing.importing.formats import ImportOptions, read_history
     from afterword.writing.importing.run import import_history as run

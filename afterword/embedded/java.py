@@ -111,7 +111,6 @@ class JarCache:
         return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
 
     def _fetch(self, jars: Sequence[Jar]) -> None:
-        """Download with jgo, which knows the repositories, and count bytes."""
         # imported here because they take as long as all other imports of `afterword dev`, and jars are fetched once
         from jgo.maven import MavenContext, PythonResolver
         from requests import RequestException

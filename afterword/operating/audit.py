@@ -585,8 +585,7 @@ class Event(NamedTuple):
 def derive_expected(evidence: Evidence) -> None:
     """Find the scopes of every message that the segmenter accepts: the conversation, or each of its agents.
 
-    A repeated message is not accepted. Which messages are repeats, and which agents receive a message, depends on the
-    order of the conversation's messages.
+    Repeats are not accepted. Whether a message is a repeat, and which agents receive it, depends on the log's order.
     """
     evidence.run_all("""
         -- Conversations whose messages are read in order: those with repeats, or all of them with `scope = agent`
@@ -627,9 +626,8 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
     """Yield a conversation's events, leaving out messages that repeat one within the segmenter's dedupe window.
 
     The flag says whether, by the records' timestamps, the conversation was silent for so long before the event that the
-    segmenter may have forgotten it. Clocks may be an hour apart, and repeats do not end a silence. A repeat is not left
-    out if its original may have been forgotten and the repeat is pending or in an episode that begins after the
-    original.
+    segmenter may have forgotten it. Clocks may be an hour apart, and repeats do not end a silence. A repeat stays if
+    its original may have been forgotten and the repeat is pending or in an episode that begins after the original.
     """
     found_again = """
         SELECT EXISTS (SELECT 1 FROM place WHERE id = :id AND (first_offset IS NULL OR first_offset > :after))

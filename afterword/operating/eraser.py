@@ -346,7 +346,6 @@ class ErasureRunner:
                     tasks[erasure.erasure_id] = group.create_task(self._carry_out(erasure))
 
     async def _resume(self) -> None:
-        """Resume erasures that were in progress when a server stopped."""
         while True:
             try:
                 for erasure in await self.erasures.under_way():

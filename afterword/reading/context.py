@@ -338,8 +338,8 @@ async def newest_messages(
 ) -> list[ArchivedMessage]:
     """Load at least the `least` newest messages, and more until they have `characters` characters, newest first.
 
-    It then continues back to a user's message, for at most `most_beyond` messages, so that a tool's result comes with
-    its call. It stops at MOST_LOADED characters.
+    It then loads up to `most_beyond` more, back to a user's message, so that a tool's result comes with its call. It
+    stops at MOST_LOADED characters.
     """
     found: list[ArchivedMessage] = []
     size = beyond = 0

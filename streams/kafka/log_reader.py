@@ -165,8 +165,8 @@ class Log:
     async def read_all(self, extent: "Extent", takes: Mapping[str, Take], what: str, progress: ReadProgress) -> None:
         """Pass every committed record of the extent to its topic's `take`, in order within a partition.
 
-        This waits for transactions that were open at the extent's ends. `progress` is called with the description
-        `what`, the number of records read, and the total. Raises: TopicStalled.
+        This waits for transactions that were open at the extent's ends. `what` describes the read for `progress`.
+        Raises: TopicStalled.
         """
         done = 0
         progress(what, done, extent.size)

@@ -232,9 +232,7 @@ def _is_somebodys(address: str) -> bool:
 
 
 def url_secrets(text: str) -> Spans:
-    """Find passwords, tokens and signatures inside URLs, but not the rest of the URL, and logins in commands such as
-    `curl`.
-    """
+    """Find passwords, tokens and signatures, but nothing else, inside URLs, and logins in commands such as `curl`."""
     yield from (found.span(1) for found in _LOGIN.finditer(text))
     for url in _URL.finditer(text):
         at, end = url.span()
@@ -427,7 +425,7 @@ def country(region: str) -> Country:
         raise ValueError(f"{region!r} is not a country with telephone numbers")
     kinds = (found.fixed_line, found.mobile, found.toll_free, found.personal_number, found.voip, found.uan)
     patterns = {kind.national_number_pattern for kind in kinds if kind and kind.national_number_pattern}
-    # in some countries, such as Italy, the leading 0 is part of the number, and there is no trunk prefix
+    # in some countries, such as Italy, the leading 0 is part of the number, so there is no trunk prefix
     trunk = "" if found.national_prefix == "1" else found.national_prefix or ""
     return Country(region, trunk, re.compile("|".join(f"(?:{pattern})" for pattern in sorted(patterns))))
 

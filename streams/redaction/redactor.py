@@ -1,5 +1,4 @@
-"""A deployment's redaction: finds entities in texts, and replaces them with placeholders in texts, records and dead
-letters.
+"""A deployment's redaction: replaces entities with placeholders in texts, records and dead letters.
 
 Records are redacted before anything of them is stored.
 """

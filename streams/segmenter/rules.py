@@ -112,8 +112,7 @@ def topic_after(state: State, utterance: shifts.Utterance | None, limits: Episod
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
     """Return whether a message is a duplicate.
 
-    `seq` is the number of the last message with the same id; None if there is none. A message from before the window
-    counts only while it is pending.
+    `seq` is the number of the last message with this id. One from before the window counts only while it is pending.
     """
     if seq is None:
         return False

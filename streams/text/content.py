@@ -1,9 +1,8 @@
 """Reads the text of a message's content, in the formats of model APIs, agent frameworks and exports.
 
 OpenAI's Chat, Assistants and Responses APIs, Anthropic, Bedrock, Gemini, LangChain and the Vercel AI SDK all nest the
-text differently and keep adding kinds of parts. So this module applies general rules: the words in a part's type, or in
-the name of its field, distinguish calls, results, reasoning and media. In everything else, text is read wherever it is
-found.
+text differently and keep adding kinds of parts. So general rules are used: the words in a part's type, or in the name
+of its field, distinguish calls, results, reasoning and media. In everything else, text is read wherever it is.
 """
 
 import re

@@ -344,8 +344,7 @@ TOO_DEEP_OR_LARGE = "it is nested too deeply, or has an integer of more than 64 
 def conversations(numbered: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     """Yield numbered records, and at the end one conversation of the messages that are records of their own.
 
-    This conversation gets the number of its first message. It is held in memory, and therefore limited to
-    `MOST_CHARACTERS`.
+    That conversation gets the number of its first message. It is in memory, so it is limited to `MOST_CHARACTERS`.
     """
     joined: list[Any] = []
     first = count = weight = 0

@@ -117,9 +117,7 @@ def remember_stall(file: Path) -> None:
 
 
 class Mark(NamedTuple):
-    """Progress of one duty. `handling` means that the agent is doing the work, which may take longer or wait for
-    something.
-    """
+    """Progress of one duty. `handling` means that the agent has the work, which may take longer or wait."""
 
     value: object = None
     handling: bool = False

@@ -124,8 +124,7 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
 def _takes_up(offered: Collection[str], text: str, stems: Sequence[str]) -> bool:
     """Return whether a short statement is mostly made of words that the assistant has used, as a choice is.
 
-    Thanks, such as "Thanks for the tips", consist of such words too. So a sentence that continues after a greeting
-    without a comma is not a choice.
+    A sentence that continues after a greeting without a comma, such as "Thanks for the tips", is not a choice.
     """
     greeting = GREETING.match(text := text.lower())
     if greeting and text[greeting.end() :][:1] not in ",.!":

@@ -1,6 +1,4 @@
-"""An event loop without clocks and sockets. Ready callbacks run in order, and time passes only when the test lets it
-pass.
-"""
+"""An event loop without clocks and sockets. Ready callbacks run in order, and only the test lets time pass."""
 
 import asyncio
 import contextvars
