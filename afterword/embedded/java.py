@@ -165,7 +165,7 @@ class Java:
     def broker(self, properties: Path, *, record: bool) -> list[str]:
         """Build the command line of a broker, which loads its classes from the archive if there is one.
 
-        That halves the time of a start. If there is none and `record` is true, the broker writes the archive when it
+        That halves the start time. If there is none and `record` is true, the broker writes the archive when it
         is stopped; call `keep_recording` then.
         """
         flags = []

@@ -40,7 +40,7 @@ class FactSource(Model):
 
 
 class KnownFact(Model):
-    """A fact in a profile. If several episodes state the same, it has the newest wording."""
+    """A fact in a profile. If several episodes state the same fact, it has the newest wording."""
 
     statement: str
     kind: FactKind

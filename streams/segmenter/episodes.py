@@ -115,7 +115,7 @@ def from_row(body: Body, state: State) -> Arrival:
 
 def totals_of(message: MessageCreated | EpisodeMessage, body: Body) -> Totals:
     content = message.content
-    repeated = orjson.dumps((message.user_id, message.flows, message.tools))  # the envelope may repeat these
+    repeated = orjson.dumps((message.user_id, message.flows, message.tools))  # the event's own fields may repeat these
     return Totals(
         tokens=body.tokens,
         episode_bytes=len(body.json) + len(repeated),

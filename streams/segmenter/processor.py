@@ -145,7 +145,7 @@ class Rulebook:
         self._of = lru_cache(MOST_OVERRIDES)(self._compiled)
 
     def rules(self, overrides: str) -> EpisodeRules:
-        """Return the rules for overrides that `read` returned, perhaps to a worker with other settings."""
+        """Return the rules for overrides that `read` returned, perhaps in a worker with other settings."""
         return self._of(overrides) if overrides else self._common
 
     def read(self, metadata: dict[str, Any], current: str) -> str:

@@ -12,7 +12,7 @@ ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"
 
 _BREAK = re.compile(
-    r"(?=[\s\"'”’»)\]」』）]|(?<=[。！？｡]))"  # true of every break, so that most characters are passed over at once
+    r"(?=[\s\"'”’»)\]」』）]|(?<=[。！？｡]))"  # true at every break, so most characters are skipped quickly
     r"(?:(?P<soft>(?<=[.…])[\"'”’»)\]]*\s+)"
     r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|(?<!\s)\s*\n\s*))"
 )

@@ -133,7 +133,7 @@ class Deliveries:
     async def _is_outdated(self, event: SummaryCreated | SummaryDeleted) -> bool:
         """Return whether a summary was deleted or replaced since, so that its text may contain deleted words.
 
-        A later event tells what became of it. This waits while the store is unavailable.
+        A later event announces the change. This waits while the store is unavailable.
         """
         if isinstance(event, SummaryDeleted):
             return False
