@@ -32,7 +32,7 @@ RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {
     HTTPStatus.UNAUTHORIZED: "it does not accept the API key",
     HTTPStatus.FORBIDDEN: "the API key may not do this",
-    HTTPStatus.NOT_FOUND: "it knows no such model or address",
+    HTTPStatus.NOT_FOUND: "it does not know this model or address",
 }
 ERRORS = {str(status) for status in range(400, 600)}
 TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
@@ -187,7 +187,7 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
         is_quota = _QUOTA.search(said)
         return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
     if code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(said):
-        return ProviderMisconfigured(problem=f"it does not know the model ({status})", **about)
+        return ProviderMisconfigured(problem=f"it does not know this model ({status})", **about)
     known = f" {code}" if _CODE.fullmatch(code) else ""  # any text but an identifier might quote the prompt
     return ProviderMisconfigured(problem=f"it refused the request ({status}{known})", **about)
 

@@ -185,6 +185,6 @@ async def test_a_check_asks_as_a_summary_does(llm_server: LlmServer, protocol: s
 async def test_a_check_names_an_unknown_model(llm_server: LlmServer, protocol: str) -> None:
     llm_server.usual = llm.unknown_model()
     provider = provider_of(llm_server, protocol)
-    with pytest.raises(ProviderMisconfigured, match="no such model"):
+    with pytest.raises(ProviderMisconfigured, match="does not know this model"):
         await provider.check()
     await provider.close()
