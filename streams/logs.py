@@ -73,7 +73,7 @@ def configure(settings: Logs) -> None:
 
 
 def is_for_somebody(record: logging.LogRecord) -> bool:
-    """Return False for asyncio's reports of errors in aiokafka's futures, which tell nobody anything new. A batch of
+    """Return False for asyncio's reports of errors in aiokafka's futures, which contain nothing new. A batch of
     aiokafka's producer has two futures. The sender gets the error from one of them, and nobody awaits the other
     unless the batch is full, so asyncio logs it, with a traceback, when the batch is garbage-collected.
     """

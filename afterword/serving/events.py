@@ -1,9 +1,9 @@
 """The event stream: server-sent events that resume from `Last-Event-ID`.
 
 One consumer serves all clients: it tails the topics and gives each client the new events. A client that resumes first
-gets what it missed, up to the shared consumer's position when it connected. It catches up in turns of a limited number
-of records. A client that leaves more than MOST_UNREAD events unread is disconnected, and resumes from the last position
-it was sent.
+gets the events that it missed, up to the shared consumer's position when it connected. It catches up in turns of a
+limited number of records. A client that leaves more than MOST_UNREAD events unread is disconnected, and resumes from
+the last position it was sent.
 
 Deleted content is not sent: each summary is compared with the stored one, and again if it is sent late.
 """

@@ -77,7 +77,7 @@ class IssuerKeys:
                 httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
             ):
                 answer = (await client.get(self._url)).raise_for_status()
-            # PyJWK raises unexpected errors if the algorithm is "none" or not a text
+            # PyJWK raises unexpected errors if the algorithm is "none" or not a string
             described = [key for key in answer.json()["keys"] if isinstance(key, dict) and key.get("alg") != "none"]
             usable = PyJWKSet([key for key in described if isinstance(key.get("alg"), str | None)])
             self._keys = {

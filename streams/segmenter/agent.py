@@ -121,7 +121,7 @@ class EventHandler:
         """Warn, once per partition, that a conversation began outside its standard partition."""
         topic, partition = record.topic, record.partition
         partitions = self._app.consumer.topic_partitions(topic)
-        if not partitions or partition in self._warned:  # without a number, it is not known yet
+        if not partitions or partition in self._warned:  # 0 if the number is not known yet
             return
         standard = (standard_partition(key, partitions) for key in outcome.new_conversation_keys)
         elsewhere = next((one for one in standard if one != partition), None)

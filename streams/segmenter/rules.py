@@ -120,7 +120,7 @@ def is_duplicate(state: State, seq: int | None, window: int) -> bool:
 
 
 def is_silent(state: State, message: Arrival, limits: Episodes) -> bool:
-    """Return whether the message comes after silence while something is pending."""
+    """Return whether the message follows a silence while something is pending."""
     return state.pending_messages > 0 and is_late(state, message, limits)
 
 

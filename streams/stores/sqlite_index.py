@@ -1,6 +1,6 @@
 """The search index in the SQLite file: FTS5 finds words with `bm25()`, and NumPy finds vectors by their signs.
 
-FTS5 gets an episode's words once for each user who finds it: as numbers, prefixed with a digest of the user. So a
+FTS5 gets an episode's words once for each user who can find it: as numbers, prefixed with a digest of the user. So a
 search reads only its user's words, and a word is as rare as it is among the user's episodes.
 
 The more coordinates of two vectors have the same sign, the higher their cosine tends to be. Signs take an eighth of the

@@ -47,7 +47,7 @@ class Plan:
 
 
 def plan_of(request: SummaryRequest, room: SpareTokens, at_least: int = 1) -> Plan:
-    """Cut a request to what the provider has room for. Every part has room for `at_least` messages, however long.
+    """Cut a request so that the provider has room for it. Every part has room for `at_least` messages, however long.
 
     The messages are cut by their own sizes. Then each part is measured as a whole, and all are cut smaller while one is
     too long.

@@ -86,7 +86,7 @@ def fold(text: str) -> str:
 
 
 def words_of(text: str, language: str) -> Iterator[Word]:
-    """Yield the words of a searched text, in order, without stop words. Linear in what is read."""
+    """Yield the words of a searched text, in order, without stop words. Linear in the text that is read."""
     return _words(text, (language,), is_query=False)
 
 

@@ -70,7 +70,7 @@ def summarize(
 
 
 class RankedExchanges:
-    """The exchanges of an episode, ranked by how much they tell."""
+    """The exchanges of an episode, ranked by how informative they are."""
 
     def __init__(self, exchanges: Sequence[Exchange], terms: Terms) -> None:
         self.exchanges = exchanges

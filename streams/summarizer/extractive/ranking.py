@@ -1,4 +1,4 @@
-"""Finds the exchanges of an episode, and ranks them by how much they tell."""
+"""Finds the exchanges of an episode, and ranks them by how informative they are."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -204,7 +204,7 @@ def is_politeness(text: str, terms: int) -> bool:
 
 
 def weight(exchange: Exchange, terms: Collection[str]) -> float:
-    """Return how much an exchange tells; only the order of weights is meaningful.
+    """Return how informative an exchange is; only the order of weights is meaningful.
 
     What users decide or say about themselves outranks what assistants explain.
     """

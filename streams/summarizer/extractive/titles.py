@@ -141,7 +141,7 @@ def _links(word: str, language: str) -> bool:
 
 
 def _cannot_open(words: Sequence[str], language: str) -> bool:
-    """Return whether a phrase loses nothing without the first of its words, as "kind of dogs" is about dogs."""
+    """Return whether a phrase loses nothing without its first word: "kind of dogs" is about dogs."""
     first, second = words[0], words[1] if len(words) > 2 else ""
     return _links(first, language) or (
         first.lower() in _VAGUE and (_links(second, language) or second.lower() in _VAGUE)
