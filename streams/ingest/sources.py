@@ -255,7 +255,7 @@ UNENCODABLE = "a field is bytes, is nested too deeply, or has an integer of more
 
 
 def map_record(source: Source, record: KafkaRecord, value: Any) -> list[ProducerRecord]:
-    """Return the records that a source record becomes, given its value; none if it is skipped. Raises: InvalidRecord."""
+    """Return the records that a source record becomes; none if it is skipped. Raises: InvalidRecord."""
     about = context(record, value)
     if source.skip is not None and source.skip.find(about):
         return []
