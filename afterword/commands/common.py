@@ -56,10 +56,10 @@ User = Annotated[str | None, USER]
 RequiredUser = Annotated[str, USER]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
 NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
-Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
+Conversation = Annotated[str | None, typer.Option("--conversation", help="Only this conversation.")]
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=moment, help="Only those since this time, or in the last 15m, 2h, 3d."),
+    typer.Option(parser=moment, help="Only those since this time, or since 15m, 2h or 3d ago."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]

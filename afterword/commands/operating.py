@@ -126,7 +126,7 @@ def register_schemas(url: RegistryUrl) -> None:
 
 
 def check(as_json: Json = False) -> None:
-    """Verify that Kafka, its topics, the stores and the LLM are reachable and configured. Exit 1 if one is not.
+    """Verify that Kafka, its topics, the stores and the LLM are reachable and configured. Exit 1 if any is not.
 
     It also checks the permissions for transactional ids and Qdrant's version. It warns about API keys that would be
     sent unencrypted to another machine, and about topic limits that do not fit.

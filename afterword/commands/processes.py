@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 RunRole = Callable[["Settings"], Coroutine[Any, Any, None]]
 
 worker_app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
-keys_app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
+keys_app = typer.Typer(help="Manage keys for `afterword serve`.", no_args_is_help=True)
 
 Directory = Annotated[Path, typer.Option("--data-dir", help="Directory for the data, which survives restarts.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
@@ -136,7 +136,7 @@ def archiver() -> None:
 
 @worker_app.command()
 def ingest() -> None:
-    """Map records of other applications to messages, as the [[sources]] of a file say: their topics → messages."""
+    """Map records on other applications' topics to messages: their topics → messages."""
     from afterword.streams.ingest.agent import run_ingest
 
     _run(run_ingest)

@@ -42,7 +42,7 @@ SummaryLimit = Annotated[int | None, typer.Option(min=1, help="Stop after this m
 Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of hits.")]
 BeganSince = Annotated[
     datetime | None,
-    typer.Option("--since", parser=moment, help="Only episodes that began since this time, or in the last 2h, 3d."),
+    typer.Option("--since", parser=moment, help="Only episodes that began since this time, or since 2h or 3d ago."),
 ]
 EndedBefore = Annotated[
     datetime | None, typer.Option("--until", parser=moment, help="Only episodes that ended before this time.")
