@@ -1027,14 +1027,11 @@ def with_secrets_from_files(model: type[BaseModel], environment: Mapping[str, st
 def read_secret(setting: str, file: Path) -> str:
     """Read a secret's file without its final newline. Raises: ConfigurationError that names the setting."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(setting=setting, problem=f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError:  # the error's own text quotes the bytes
-        raise ConfigurationError(setting=setting, problem=f"{file}: not UTF-8 text") from None
-    secret = text.removesuffix("\n").removesuffix("\r")
-    if not secret:
-        raise ConfigurationError(setting=setting, problem=f"{file}: the file is empty")
+        secret = _text_of(file).removesuffix("\n").removesuffix("\r")
+        if not secret:
+            raise ValueError(f"{file}: the file is empty")
+    except ValueError as error:
+        raise ConfigurationError(setting=setting, problem=str(error)) from None
     return secret
 
 

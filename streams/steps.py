@@ -19,6 +19,7 @@ from afterword.streams.errors import (
     ProviderError,
     ProviderMisconfigured,
     StoreUnavailable,
+    snake_case,
 )
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
@@ -121,14 +122,12 @@ class StepRunner:
             if not self._waiters[stage]:
                 self._readiness.ready(stage)
 
-    def _report(self, stage: str, error: Exception, attempt: int) -> None:
-        kind = error_type(error)
-        self._readiness.not_ready(stage, kind)
+    def _report(self, stage: str, error: AfterwordError, attempt: int) -> None:
+        self._readiness.not_ready(stage, error.error_type)
         now = time.monotonic()
         if now - self._logged.get(stage, -LOG_EVERY_SECONDS) >= LOG_EVERY_SECONDS:
             self._logged[stage] = now
-            problem = str(error) if isinstance(error, AfterwordError) else None
-            log.warning("step_failed", stage=stage, error_type=kind, problem=problem, attempt=attempt)
+            log.warning("step_failed", stage=stage, error_type=error.error_type, problem=str(error), attempt=attempt)
 
 
 class _Retried:
@@ -149,7 +148,4 @@ class _Retried:
 
 def error_type(error: Exception) -> str:
     """Return a stable snake_case name."""
-    if isinstance(error, AfterwordError):
-        return error.error_type
-    name = type(error).__name__.removesuffix("Error")
-    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+    return error.error_type if isinstance(error, AfterwordError) else snake_case(type(error)).removesuffix("_error")
