@@ -5,11 +5,15 @@ from typing import Any
 
 from afterword.schemas import (
     Compression,
+    ConversationDeleted,
+    EpisodeAmended,
     EpisodeClosed,
     EpisodeMessage,
     EpisodeMetrics,
     Fact,
     MessageCreated,
+    MessageDeleted,
+    MessageEdited,
     Quality,
     Source,
     SummaryCreated,
@@ -92,6 +96,23 @@ def a_summary(ordinal: int = 1, conversation_id: str = "c1", revision: int = 1, 
     }
     ids = {"event_id": event_id(episode, revision), "episode_id": episode, "revision": revision}
     return SummaryCreated(conversation_id=conversation_id, ordinal=ordinal, **{**ids, **given, **fields})
+
+
+Changed = MessageEdited | MessageDeleted | ConversationDeleted
+
+
+def an_amendment(event: Changed, offset: int, amended_at: datetime = NOON) -> EpisodeAmended:
+    """Make the segmenter's record of a change at this offset of `messages`."""
+    return EpisodeAmended(
+        conversation_id=event.conversation_id,
+        tenant_id=event.tenant_id,
+        message_id=None if isinstance(event, ConversationDeleted) else event.id,
+        change="edited" if isinstance(event, MessageEdited) else "deleted",
+        fields=event.changes if isinstance(event, MessageEdited) else {},
+        partition=0,
+        offset=offset,
+        amended_at=amended_at,
+    )
 
 
 def a_fact(statement: str = "lives in Porto", **fields: Any) -> Fact:

@@ -6,7 +6,7 @@ message and version, and every text of the LLM repeats the marks that it was sho
 
 import re
 from collections import deque
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,7 +20,6 @@ from structlog.contextvars import get_contextvars
 from afterword.schemas import (
     ConversationDeleted,
     ConversationUpdated,
-    EpisodeAmended,
     EpisodeClosed,
     EpisodeRedo,
     MessageCreated,
@@ -53,8 +52,8 @@ from faust_eos.batch import Output, current_batch
 from faust_eos.options import Options
 from faust_eos.window import Progress
 from tests.doubles.index import MemoryIndex
-from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.samples import NOON, a_closed_episode, an_episode_message
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages, at_once
+from tests.samples import NOON, Changed, a_closed_episode, an_amendment, an_episode_message
 from tests.summarizer_world import a_handler, a_step_runner
 
 SOURCE = TopicPartition("episode.closed", 0)
@@ -79,8 +78,6 @@ CHANGING = "bc"
 """Conversations whose messages are changed and whose summaries are redone. In all others, each record has an output."""
 TODAY = Maker("model", "prompt")
 MARK = re.compile(r"\b[abc]-m\d+-v\d+\b")
-
-Changed = MessageEdited | MessageDeleted | ConversationDeleted
 
 
 async def answers() -> None:
@@ -187,20 +184,9 @@ class Remote:
         method = getattr(self._store, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            effect = partial(done_at_once, method, *args, **kwargs)
-            return await self._network.call(self._process, name, effect, writes=True)
+            return await self._network.call(self._process, name, lambda: at_once(method(*args, **kwargs)), writes=True)
 
         return call
-
-
-def done_at_once(method: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return the result of a coroutine that waits for nothing."""
-    coroutine: Coroutine[Any, Any, Any] = method(*args, **kwargs)
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("a store in memory waits for nothing")
 
 
 class Worker(Process):
@@ -334,16 +320,7 @@ class World:
             return
         message_id = f"m{number % talk.said}"
         event: Changed = talk.delete_all() if kind == "delete_all" else getattr(talk, kind)(message_id, self.offset)
-        amended = EpisodeAmended(
-            conversation_id=conversation,
-            tenant_id="t1",
-            message_id=None if isinstance(event, ConversationDeleted) else message_id,
-            change="edited" if isinstance(event, MessageEdited) else "deleted",
-            fields=event.changes if isinstance(event, MessageEdited) else {},
-            partition=0,
-            offset=self.offset,
-            amended_at=NOON,
-        )
+        amended = an_amendment(event, self.offset)
         self._say(ArchiveChange(event, 0, self.offset))
         self._segment(conversation, amended.to_json(), EPISODE_AMENDED)
 
@@ -369,7 +346,7 @@ class World:
     def look_for_fallbacks(self) -> None:
         """Let the timer ask for what is due."""
         self.looks += 1
-        done_at_once(self.timer.tick)
+        at_once(self.timer.tick())
 
     async def _request(self, redo: EpisodeRedo) -> None:
         self._append(redo.conversation_id, redo.to_json(), EPISODE_REDO)
@@ -404,9 +381,9 @@ class World:
             return
         said, archive = self.unarchived.popleft(), self.shared.messages
         if isinstance(said, ArchiveChange):
-            done_at_once(archive.change, said)
+            at_once(archive.change(said))
         else:
-            done_at_once(archive.put_many, [said])
+            at_once(archive.put_many([said]))
 
     def append_rubbish(self, conversation: str) -> None:
         self._append(conversation, b"{")
@@ -457,7 +434,7 @@ class World:
             episode_id = EpisodeClosed.model_validate_json(record.value or b"").episode_id
         except ValidationError:
             return True
-        found = done_at_once(self.shared.episodes.lookup, [episode_id]).get(episode_id)
+        found = at_once(self.shared.episodes.lookup([episode_id])).get(episode_id)
         return found is None or found.cause.offset == record.offset
 
     def repeated(self) -> list[Record]:

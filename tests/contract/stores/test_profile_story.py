@@ -14,7 +14,6 @@ from afterword.reading.memory import Memory
 from afterword.reading.profile import Profile
 from afterword.schemas import (
     ConversationDeleted,
-    EpisodeAmended,
     EpisodeClosed,
     EpisodeRedo,
     Fact,
@@ -36,13 +35,12 @@ from afterword.streams.summarizer.reconciler import Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from afterword.streams.summarizer.timers import RetentionSweep
-from tests.samples import NOON, a_cause, a_closed_episode, a_fact, an_episode_message
+from tests.samples import NOON, Changed, a_cause, a_closed_episode, a_fact, an_amendment, an_episode_message
 from tests.summarizer_world import TODAY, Topic, a_step_runner
 from tests.unit.afterword.serving.served import Served, serving
 
 ADA, BOB = "ada", "bob"
 TODAYS_DATE = NOON + timedelta(days=60)
-Changed = MessageEdited | MessageDeleted | ConversationDeleted
 
 
 class Llm(ExtractiveProvider):
@@ -95,17 +93,7 @@ class Story:
         offset = self.next_offset
         self.next_offset += 1
         await self.messages.change(ArchiveChange(event, 0, offset))
-        amended = EpisodeAmended(
-            conversation_id=event.conversation_id,
-            tenant_id="t1",
-            message_id=None if isinstance(event, ConversationDeleted) else event.id,
-            change="edited" if isinstance(event, MessageEdited) else "deleted",
-            fields=event.changes if isinstance(event, MessageEdited) else {},
-            partition=0,
-            offset=offset,
-            amended_at=NOON,
-        )
-        await self.reconciler.handle(amended, a_cause(offset))
+        await self.reconciler.handle(an_amendment(event, offset), a_cause(offset))
 
     async def delete(self, message_id: str) -> None:
         conversation_id = message_id.partition("-")[0]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from afterword.schemas import EpisodeClosed
+from tests.dialogues import expand
 from tests.samples import a_closed_episode, an_episode_message
 
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
@@ -19,9 +20,5 @@ def an_episode_of(*turns: Turn, **fields: Any) -> EpisodeClosed:
 
 
 def dialogues() -> list[list[Turn]]:
-    return [_turns(json.loads(line)["dialogue"]) for line in DIALOGUES.read_text().splitlines()]
-
-
-def _turns(dialogue: str) -> list[Turn]:
-    lines = [line.partition(": ") for line in dialogue.split("[NEWLINE]") if line != "[BOUNDARY]"]
-    return [("user" if speaker == "user" else "assistant", text) for speaker, _, text in lines]
+    rows = map(json.loads, DIALOGUES.read_text().splitlines())
+    return [[(said.role, said.content) for said in expand(row["id"], row["dialogue"])] for row in rows]

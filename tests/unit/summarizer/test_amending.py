@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from afterword.schemas import (
     ConversationDeleted,
-    EpisodeAmended,
     EpisodeClosed,
     InvalidRecord,
     MessageDeleted,
@@ -29,7 +28,7 @@ from afterword.streams.summarizer.conversations import MOST_BEFORE
 from afterword.streams.summarizer.current import archived as archived_message
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
-from tests.samples import NOON, a_cause, a_closed_episode
+from tests.samples import NOON, Changed, a_cause, a_closed_episode, an_amendment
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, cancelled, crash, outage
 
 CLOSED = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
@@ -56,9 +55,6 @@ async def a_world(rules: SummaryRules | None = None) -> World:
     return world
 
 
-Changed = MessageEdited | MessageDeleted | ConversationDeleted
-
-
 def edit(message_id: str, content: str = "edited", **fields: Any) -> MessageEdited:
     return MessageEdited(id=message_id, conversation_id="c1", tenant_id="t1", content=content, **fields)
 
@@ -74,25 +70,12 @@ def delete(message_id: str, tenant_id: str = "t1") -> MessageDeleted:
 DELETE_ALL = ConversationDeleted(conversation_id="c1", tenant_id="t1")
 
 
-def amended(event: Changed, offset: int) -> EpisodeAmended:
-    return EpisodeAmended(
-        conversation_id="c1",
-        tenant_id=event.tenant_id,
-        message_id=None if isinstance(event, ConversationDeleted) else event.id,
-        change="edited" if isinstance(event, MessageEdited) else "deleted",
-        fields=event.changes if isinstance(event, MessageEdited) else {},
-        partition=0,
-        offset=offset,
-        amended_at=LATER,
-    )
-
-
 async def archive(world: World, event: Changed, offset: int) -> None:
     await world.messages.change(ArchiveChange(event, 0, offset))
 
 
 async def amend(world: World, event: Changed, offset: int = 100, faults: Faults = NO_FAULTS, **fields: Any) -> None:
-    await world.reconciler(faults, **fields).handle(amended(event, offset), a_cause(offset))
+    await world.reconciler(faults, **fields).handle(an_amendment(event, offset, LATER), a_cause(offset))
 
 
 def announced(world: World) -> list[str]:

@@ -13,9 +13,9 @@ from afterword.streams.summarizer.conversations import MAX_ROLLING_BYTES, last_r
 from afterword.streams.summarizer.reconciler import Event
 from afterword.streams.summarizer.summary import SummaryRules
 from faust_eos.batch import Output
-from tests.samples import NOON, a_cause, a_row
+from tests.samples import NOON, a_cause, a_row, an_amendment
 from tests.summarizer_world import World
-from tests.unit.summarizer.test_amending import CLOSED, DELETE_ALL, amended, archive, archived, delete, edit
+from tests.unit.summarizer.test_amending import CLOSED, DELETE_ALL, LATER, archive, archived, delete, edit
 from tests.unit.summarizer.test_retention import Sweep
 
 KAFKA = Kafka()
@@ -54,7 +54,7 @@ async def summarized() -> tuple[World, Table]:
 
 async def change(world: World, table: Table, event: Any, offset: int = 100) -> None:
     await archive(world, event, offset)
-    await world.reconciler(keep=table.keep, rules=SHORT).handle(amended(event, offset), a_cause(offset))
+    await world.reconciler(keep=table.keep, rules=SHORT).handle(an_amendment(event, offset, LATER), a_cause(offset))
 
 
 async def test_an_episode_says_what_was_announced_last_and_a_conversation_has_all_of_its_rows() -> None:

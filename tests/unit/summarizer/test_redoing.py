@@ -14,7 +14,7 @@ from afterword.streams.errors import AnswerInvalid, BudgetExhausted, ProviderUna
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
-from tests.samples import a_cause
+from tests.samples import a_cause, an_amendment
 from tests.summarizer_world import NO_FAULTS, TODAY, Crash, Fault, Faults, World, cancelled, crash, outage
 from tests.unit.summarizer.test_amending import (
     CHANGES,
@@ -24,7 +24,6 @@ from tests.unit.summarizer.test_amending import (
     Changed,
     a_world,
     amend,
-    amended,
     announced,
     archive,
     check,
@@ -223,7 +222,7 @@ def test_a_request_among_changes_that_the_archive_has_already_leaves_nothing_of_
                     asked = request(step, stored.summary.revision, attempt=stored.attempt)
                     await world.reconciler(rules=rules).handle(asked, a_cause(1000 + place))
             else:
-                event = amended(step, offset)
+                event = an_amendment(step, offset, LATER)
                 await world.reconciler(rules=rules).handle(event, a_cause(1000 + place))
                 offset += 1
         check(world)
