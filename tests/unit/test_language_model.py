@@ -1,4 +1,4 @@
-"""The prepared language model, and the hash table in it."""
+"""The prepared language model, and the table in it."""
 
 from importlib import metadata
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from py3langid.langid import MODEL_DIR, MODEL_FILE
 
 from afterword.streams.text.language_identifier import LONGEST_NGRAM, MODEL, Identifier
-from tools.language_model import prepared, table
+from tools.language_model import prepared
 
 LETTERS = st.sampled_from(b"ab\x00\xff")
 
@@ -30,11 +30,10 @@ def test_the_librarys_license_is_beside_its_model() -> None:
     st.lists(LETTERS, max_size=40).map(bytes),
 )
 def test_the_longest_ngram_that_ends_at_each_byte_is_found(ngrams: set[bytes], text: bytes) -> None:
-    features = {ngram: feature for feature, ngram in enumerate(sorted(ngrams))}
+    features = {ngram: feature for feature, ngram in enumerate(sorted(ngrams, key=int.from_bytes))}
     numbers = np.array([int.from_bytes(ngram) for ngram in features], np.uint64)
-    made = table(numbers, np.arange(len(features)))
     with np.load(MODEL) as model:
-        found = Identifier(**{**model, **made}).found(text)
+        found = Identifier(**{**model, "ngrams": numbers, "features": np.arange(len(features))}).found(text)
     expected = []
     for end in range(len(text) + 1):
         ending = (text[begin:end] for begin in range(max(end - LONGEST_NGRAM, 0), end))
