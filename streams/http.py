@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from afterword.schemas import InvalidRecord
 from afterword.schemas.decoding import json_object
 from afterword.streams.errors import (
+    AnswerInvalid,
     ConfigurationError,
     ContextExceeded,
     ProviderError,
@@ -31,6 +32,7 @@ models 1 MB."""
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {
     HTTPStatus.UNAUTHORIZED: "it does not accept the API key",
+    HTTPStatus.PAYMENT_REQUIRED: "it asks for payment",
     HTTPStatus.FORBIDDEN: "the API key may not do this",
     HTTPStatus.NOT_FOUND: "it does not know this model or address",
 }
@@ -40,7 +42,7 @@ TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
 MESSAGE_CHARACTERS = 2000
 """Maximum number of characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
-_CONTEXT = re.compile(r"context (?:length|size|window)", re.I)
+_CONTEXT = re.compile(r"context (?:length|limit|size|window)", re.I)
 _SIZED = r"(?:\b(?:prompts?|inputs?|context|conversation|tokens?|messages|text|sequence)\b(?! deadline)|长度|上下文)"
 _LIMIT = (
     r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|overflow|\bfit\b"
@@ -52,9 +54,10 @@ _TOO_LONG = re.compile(
 )
 """Matches servers' errors for a prompt that does not fit into the model's context, whatever the order of their words.
 """
-_QUOTA = re.compile(r"rate.?limit|throttl|\bwait\b|\bper (?:second|minute|hour|day)\b", re.I)
+_QUOTA = re.compile(r"rate.?limit|throttl|\bwait\b|\bper (?:second|minute|hour|day)\b|budget|quota", re.I)
 _CONTENTS = {"input", "messages", "model", "prompt"}
-_LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}
+_ANSWER_LIMIT = re.compile("max(?:imum)?(?:completion|output)?tokens")
+"""Names of the same limit: servers do not always call it as the request does."""
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
 
 
@@ -180,10 +183,11 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
         return ProviderMisconfigured(problem=f"it redirects ({status}); check the base URL", **about)
     if status in CONFIGURATION:
         return ProviderMisconfigured(problem=f"{CONFIGURATION[HTTPStatus(status)]} ({status})", **about)
+    if "failed_generation" in error:  # Groq's form of an answer that does not follow the schema
+        return AnswerInvalid(problem="it was not valid JSON")
     code, param = _text(error, "code") or _text(error, "type"), _text(error, "param")
-    says_too_long = names_context or (named <= _CONTENTS and bool(_TOO_LONG.search(said)))
-    is_too_long = code in TOO_LONG or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    if is_too_long or (says_too_long and param not in _LIMITS_OF_ANSWERS):
+    is_too_long = names_context or code in TOO_LONG or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    if is_too_long or (named <= _CONTENTS and _TOO_LONG.search(said)):
         is_quota = _QUOTA.search(said)
         return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
     if code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(said):
@@ -208,13 +212,14 @@ def retry_after_seconds(value: str | None, now: datetime) -> float | None:
 def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
     """Return the request's fields that an error mentions, as in `max_tokens`, `maxTokens` or "Max tokens".
 
-    If an error mentions a schema, it means any field whose value is an object.
+    If an error mentions a schema, or a grammar, which servers make from one, it means any field whose value is an
+    object.
     """
     said = _letters(_said(error))
     return frozenset(
         name
         for name, value in request.items()
-        if _letters(name) in said or ("schema" in said and isinstance(value, dict))
+        if _letters(name) in said or (isinstance(value, dict) and ("schema" in said or "grammar" in said))
     )
 
 
@@ -227,7 +232,7 @@ def _said(error: dict[str, Any]) -> str:
 
 
 def _letters(text: str) -> str:
-    return "".join(filter(str.isalpha, text.lower()))
+    return _ANSWER_LIMIT.sub("maxtokens", "".join(filter(str.isalpha, text.lower())))
 
 
 def _as_error(error: Any) -> dict[str, Any]:

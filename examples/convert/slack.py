@@ -6,18 +6,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 export = Path(sys.argv[1])
+NO_TEXT = (None, "", "This content can't be displayed.")
+"""What Slack may write as the text of a message that has only blocks or attachments."""
 
 
 def texts(value):
     """Return all texts of blocks and attachments, in order."""
-    if isinstance(value, dict):
-        return [t for k, v in value.items() for t in ([v] if k == "text" and isinstance(v, str) else texts(v))]
-    return [text for item in value for text in texts(item)] if isinstance(value, list) else []
+    if not isinstance(value, dict):
+        return [text for item in value for text in texts(item)] if isinstance(value, list) else []
+    written = ("text",) if "type" in value else ("pretext", "title", "text", "value")  # attachments have no type
+    found = [t for k, v in value.items() for t in ([v] if k in written and isinstance(v, str) else texts(v))]
+    if value.get("type") == "rich_text_section":
+        return ["".join(found)]
+    return found or [value[k] for k in value if k == "fallback"]
 
 
 for day in sorted(export.glob("*/*.json")):
     for said in json.loads(day.read_text()):
-        content = said.get("text") or "\n".join(texts([said.get("blocks"), said.get("attachments")]))
+        content = said.get("text")
+        if content in NO_TEXT:
+            content = "\n".join(texts([said.get("blocks"), said.get("attachments")]))
         if said.get("subtype") in ("channel_join", "channel_leave") or not content:
             sys.stderr.write(f"left out: {day} {said.get('ts')}\n")
             continue

@@ -41,6 +41,7 @@ CALLS = frozenset({"call", "calls", "invocation", "invocations", "use"})
 ASKED = frozenset({"action", "args", "arguments", "input", "parameters"})
 MEDIA = {
     "image": "[image]",
+    "images": "[image]",
     "picture": "[image]",
     "photo": "[image]",
     "audio": "[audio]",
@@ -61,8 +62,8 @@ ABOUT = frozenset(
 """Last words of fields that describe a message, or a part of it, without containing its text."""
 NAME = re.compile(r"[\w@][\w./:@+?=&%#~-]*\w|\w", re.ASCII)
 """A word as in names of models, states, times and addresses, which is not prose."""
-DATA_CHARACTERS = 256
-"""A longer unbroken run of ASCII is data, such as base64, and not text."""
+DATA = re.compile(r"data:[\w/+.-]*[;,].*|[\w+/=-]{257,}", re.ASCII | re.DOTALL)
+"""Inline data and long runs in base64, which are not text."""
 
 
 class Kind(StrEnum):
@@ -116,10 +117,11 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
             if piece.tools or piece.kind is not Kind.SAID or not known or piece.text not in known
         ]
     if not found:
-        # a person may have said a single word, but in a model's empty answer it is only a model's name or a status
+        # a single word may be all that was said, but beside a model's empty content it is only its name or a status
         is_persons = ROLES.get(str(message.get("role")).lower()) == "user"
+        is_said = is_persons or message.keys().isdisjoint(TEXTS)
         texts = [(path, text) for path, text in _leaves(message) if text.strip() and not _is_data(text)]
-        place = next((path for path, text in texts if is_persons or _is_prose(text)), None)
+        place = next((path for path, text in texts if is_said or path[0] in TEXTS or _is_prose(text)), None)
         if place is not None:
             raise ContentUnreadable(f"its text is in {'.'.join(place)[:80]}, where it is not read")
     return _joined(found)
@@ -264,7 +266,7 @@ def _result(answer: Any, depth: int) -> Iterator[Piece]:
 def _plain(answer: Any, depth: int) -> str:
     """Return the text of a tool's answer, or the JSON of a structured one."""
     if isinstance(answer, str):
-        return answer
+        return "[attachment]" if _is_data(answer) else answer
     if depth > MAX_DEPTH:
         raise ContentUnreadable("its content is nested too deeply")
     if isinstance(answer, list):
@@ -326,7 +328,7 @@ def _is_prose(text: str) -> bool:
 
 
 def _is_data(text: str) -> bool:
-    return text.startswith("data:") or (len(text) > DATA_CHARACTERS and text.isascii() and len(text.split()) == 1)
+    return bool(DATA.fullmatch(text))
 
 
 def _is_about(name: str) -> bool:

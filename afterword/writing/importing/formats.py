@@ -135,8 +135,9 @@ OWN_IDS = (("id",), ("uuid",))
 """Names of an object's own id: the conversation's in a record of a conversation, the message's in a message."""
 
 _PEOPLE = """
-account actor author by client contact creator customer email employee from guest human identity login member owner
-participant patient person phone principal profile sender speaker sub subject subscriber uid visitor
+account actor applicant author by caller client contact creator customer email employee from guest human identity lead
+login member owner participant patient person phone principal profile requester respondent sender speaker student sub
+subject submitter subscriber uid visitor
 """
 PEOPLE = frozenset(_PEOPLE.split())
 CONVERSATIONS = frozenset(["chat", "conversation", "dialog", "dialogue", "session", "thread"])
@@ -506,8 +507,8 @@ PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
 MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
 """A mark that ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
 OTHER_MARKS = re.compile(
-    " ?\ue200?(?:file)?cite(?:\ue202?turn[0-9]+[a-z]+[0-9]+)+\ue201?|[\ue200-\ue206]"
-    r"| ?【[^【】]*(?:†|oaicite:)[^【】]*】"
+    " ?(?:\ue200?(?:file)?cite|(?=\ue202))(?:\ue202?(?:turn[0-9]+[a-z]+|L|-L)[0-9]+)+\ue201?|[\ue200-\ue206]"
+    r"| ?(?:&#8203;``)?【[^【】]*(?:†|oaicite:)[^【】]*】(?:``&#8203;)?"
     r"| ?(?::\w+)?\[oai_?cit[^\]]*\](?:\{[^}]*\}|\([^)]*\))?"
 )
 """Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""

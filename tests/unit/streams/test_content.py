@@ -33,6 +33,7 @@ def pieces(content: Any) -> list[tuple[Any, ...]]:
         (42, "42"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "[image]"),
         ([{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}], "[attachment]"),
+        ([{"text": "What is it?", "images": ["AAAA"]}], "What is it?\n[image]"),
         ([{"type": "document", "source": {"type": "base64", "data": "AAAA"}}], "[file]"),
         ([{"type": "input_audio", "input_audio": {"data": "AAAA", "transcript": "Hello"}}], "Hello"),
         ([{"type": "a kind of the future", "data": "AAAA"}], "[attachment]"),
@@ -63,6 +64,11 @@ def test_content_without_any_text_has_no_pieces(content):
         ({"type": "fetch_result", "content": {"type": "document", "source": {"data": "It snows."}}}, "It snows."),
         ({"type": "function_call_output", "call_id": "1", "output": "snow"}, "snow"),
         ({"content_type": "execution_output", "text": "snow"}, "snow"),
+        ({"type": "image_result", "result": "iVBORw0KGgo" * 40}, "[attachment]"),
+        (
+            {"type": "tool_result", "content": {"payload": f'["{"snow," * 99}"]'}},
+            f'{{"payload":"[\\"{"snow," * 99}\\"]"}}',
+        ),
         ({"part_kind": "tool-return", "tool_name": "weather", "content": "snow"}, "snow"),
     ],
 )
@@ -140,8 +146,14 @@ def test_text_in_a_field_that_nobody_knows_is_refused_without_repeating_it():
     with pytest.raises(ContentUnreadable, match=r"its text is in extra\.utterance") as raised:
         flatten_message({"role": "user", "content": "", "extra": {"utterance": "secret words"}})
     assert "secret" not in str(raised.value)
-    with pytest.raises(ContentUnreadable, match="its text is in answer"):
-        flatten_message({"role": "user", "content": "", "answer": "Yes"})
+    for role, message in (
+        ("user", {"content": "", "answer": "Yes"}),
+        ("assistant", {"answer": "Yes"}),
+        ("assistant", {"content": {"answer": "Yes"}}),
+        ("assistant", {"data": {"answer": "Yes"}, "type": "ai"}),
+    ):
+        with pytest.raises(ContentUnreadable, match=r"its text is in .*answer"):
+            flatten_message({"role": role, **message})
 
 
 def test_content_that_is_nested_too_deeply_is_refused():

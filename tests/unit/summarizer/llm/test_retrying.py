@@ -105,6 +105,8 @@ def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(
         (400, {"error": {"message": "提示词长度超过模型最大上下文长度"}}),
         (400, {"message": "Malformed input request: expected maxLength: 2000, actual: 5000"}),
         (400, {"error": "the prompt (9000 tokens) does not fit into n_ctx = 4096"}),
+        (400, {"message": "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000"}),
+        (400, {"message": "too large: 1900. The maximum context length is 4096 tokens", "param": "max_tokens"}),
         (413, {}),
     ],
 )
@@ -121,6 +123,8 @@ def test_every_server_says_in_its_words_that_a_prompt_is_too_long(status: int, b
         {"loc": ["body", "temperature"], "msg": "Input should be less than or equal to 2"},
         {"message": "context deadline exceeded"},
         {"__type": "ThrottlingException", "message": "Too many tokens, please wait before trying again."},
+        {"message": "ExceededTokenBudget: Current spend for token: 7.2e-05; Max Budget for Token: 2e-07"},
+        {"message": "The maximum tokens you requested exceeds the model limit of 4096."},
     ],
 )
 def test_another_refusal_is_not_about_the_length(error: dict[str, object]) -> None:

@@ -68,6 +68,7 @@ NO_ANSWERS: list[Response] = [
     (400, {"error": {"message": "filtered by the content management policy", "code": "content_filter"}}),
     (400, {"message": "unsafe: response_format, temperature and max_tokens were in your text", "code": 40001}),
     (402, {"error": {"message": "Insufficient credits", "code": 402}}),
+    (402, {"error": {"message": "Prompt tokens limit exceeded: 64128 > 6964. Upgrade to a paid account"}}),
     (409, {"error": {"message": "conflict, try again"}}),
     (418, "teapot"),
     (424, {"error": {"message": "failed dependency"}}),
@@ -136,6 +137,7 @@ async def test_what_a_server_answers_to_everybody_is_the_servers_fault(response:
         ("response_format", (500, {"error": {"message": "response_format is not supported by this backend"}})),
         ("response_format", (501, {"error": {"message": "json_schema not implemented"}})),
         ("response_format", (500, {"error": {"message": "Unrecognized schema"}})),
+        ("response_format", (500, {"error": {"message": "predict returned 400: failed to parse grammar"}})),
         ("response_format", (200, {"code": 20015, "message": "response_format is not supported", "data": None})),
         ("response_format", (200, {"error": {"message": "response_format unsupported"}})),
         ("response_format temperature", (400, {"error": {"message": "unsupported"}})),
@@ -153,12 +155,28 @@ async def test_a_field_that_a_server_refuses_in_any_words_is_left_out_from_then_
     await asked.check()
 
 
-async def test_a_limit_that_only_short_answers_keep_is_left_out() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "max_tokens is too large: at most 512", "param": "max_tokens"},
+        {"message": "max_tokens: 1900 > 512, which is the maximum allowed number of output tokens"},
+        {"message": "The maximum tokens you requested exceeds the model limit of 512."},
+    ],
+)
+async def test_a_limit_that_only_short_answers_keep_is_left_out(error: dict[str, str]) -> None:
     limits = {"max_tokens", "max_completion_tokens"}
-    refusal = 400, {"error": {"message": "max_tokens is too large: at most 512", "param": "max_tokens"}}
+    refusal = 400, {"error": error}
     asked, _ = provider(lambda body: refusal if any(body.get(limit, 0) > 512 for limit in limits) else good(body))
     assert (await summary_of(asked)).long_summary == TEXT
     assert asked.left_out == limits
+
+
+async def test_an_answer_that_the_server_itself_finds_unusable_is_asked_for_again() -> None:
+    failed = {"code": "json_validate_failed", "failed_generation": "The messages are longer than a tractor."}
+    responses: list[Response] = [(400, {"error": failed})]
+    asked, _ = provider(lambda body: responses.pop() if responses else good(body))
+    assert (await summary_of(asked)).long_summary == TEXT
+    assert not asked.left_out
 
 
 async def test_a_role_that_a_server_refuses_is_its_configuration_and_seen_by_the_check() -> None:

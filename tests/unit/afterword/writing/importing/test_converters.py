@@ -20,6 +20,32 @@ SLACK = [
         "thread_ts": "1714550001.000100",
         "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "Release 42 of *atlas* failed"}}],
     },
+    {
+        "type": "message",
+        "bot_id": "B7",
+        "text": "This content can't be displayed.",
+        "ts": "1714550003.000100",
+        "blocks": [
+            {
+                "type": "rich_text_section",
+                "elements": [
+                    {"type": "text", "text": "On "},
+                    {"type": "text", "text": "birch", "style": {"bold": True}},
+                ],
+            },
+            {"type": "button", "text": {"type": "plain_text", "text": "Retry"}, "value": "retry_42"},
+        ],
+    },
+    {
+        "type": "message",
+        "bot_id": "B7",
+        "text": "",
+        "ts": "1714550004.000100",
+        "attachments": [
+            {"fallback": "CPU", "title": "CPU high", "fields": [{"title": "Host", "value": "birch"}]},
+            {"fallback": "Disk full", "image_url": "https://example.org/graph.png"},
+        ],
+    },
 ]
 SHAREGPT = [{"id": 1, "conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Good morning"}]}]
 
@@ -38,6 +64,8 @@ def test_an_export_of_slack_is_converted(tmp_path: Path) -> None:
     assert converted("slack.py", str(tmp_path)) == [
         ("general", "U1", "user", "Who deploys?"),
         ("general-1714550001.000100", "B7", "assistant", "Release 42 of *atlas* failed"),
+        ("general", "B7", "assistant", "On birch\nRetry"),
+        ("general", "B7", "assistant", "CPU high\nHost\nbirch\nDisk full"),
     ]
 
 

@@ -46,6 +46,7 @@ def test_the_user_that_a_record_names_is_read(named, user):
         {"user_id": "a", "userId": "b"},
         {"username": "bo"},
         {"customer_id": 9},
+        {"requester_id": 9},
         {"ownerEmail": "bo@example.org"},
         {"created_by": "bo"},
         {"end-user": "bo"},
