@@ -5,8 +5,8 @@ becomes, and drops the rest of a batch at a header name that is not UTF-8. `Boun
 
 - A large batch is decompressed as a stream, as its records are taken. One call returns about `HANDED_ON_BYTES` of one
   partition's records at most, or as many as can be read in one turn.
-- A record that cannot be passed on as it is becomes a small one whose header is a `Replacement`, at the same offset and
-  if possible with the same key. Decoding it raises the original's error, so it ends as a dead letter.
+- A record that cannot be passed on is replaced by a small one with a `Replacement` as its header, at the same offset
+  and if possible with the same key. Decoding it raises the original's error, so it ends as a dead letter.
 - A record whose offset is outside its batch's range would move the consumer past other records, and brokers check that
   only in compressed batches. The rest of such a batch is replaced too.
 

@@ -472,7 +472,7 @@ def _role(message: Any) -> str | None:
     """Return a message's role, or None if it is not a message."""
     known = mapping(message)
     if any(name_words(name) in ANSWERED and value for name, value in known.items()):
-        return "tool"  # even if it states another role
+        return "tool"  # whatever role it states
     for role in (known.get("role"), known.get("type")):
         if isinstance(role, str) and role.lower() in ROLES:
             return ROLES[role.lower()]

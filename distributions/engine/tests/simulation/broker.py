@@ -274,7 +274,7 @@ class Broker:
         if where != GROUP:
             log = self.log(where)
             log.open.pop(transaction, None)
-            log.end += 1  # the marker takes an offset
+            log.end += 1  # the marker takes up an offset
         else:
             self._take_over(transaction)
 
