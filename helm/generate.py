@@ -84,7 +84,7 @@ def _special(place: Place) -> Schema | None:
 
 
 def _children(known: dict[Place, Described], place: Place) -> list[Place]:
-    """Find the keys directly below `place` that are described, or that contain one that is."""
+    """Find the keys directly below `place` that have a description, or contain a key that has one."""
     inside = {other[: len(place) + 1]: None for other in known if other[: len(place)] == place and other != place}
     return list(inside)
 

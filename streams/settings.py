@@ -935,7 +935,7 @@ def load_settings(**overrides: Any) -> Settings:
         if file and not Path(file).is_file():
             raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
         return Settings(**overrides)
-    except OSError as error:  # concerns this file; errors about secrets and templates are raised elsewhere
+    except OSError as error:  # the file itself; errors of secrets and templates are handled elsewhere
         raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem=str(error.strerror)) from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]

@@ -138,7 +138,7 @@ async def send_messages(
         nameless = (at for at, message in enumerate(given.messages) if "user_id" not in message.model_fields_set)
         if problems := [(f"body.messages.{at}.user_id", problem) for at in nameless]:
             raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
-    # a batch that is sent again must be recognized as a whole, even if others wrote as much in between
+    # if a batch is sent again, all of it must still be in the dedupe window, even if others wrote as much meanwhile
     most = max(1, services.settings.episodes.dedupe_window // 2)
     messages = [owned_message(message, principal) for message in given.messages]
     conversations = Counter(message.conversation_id for message in messages)

@@ -238,7 +238,7 @@ class ScopeLog:
             return
         digest = digest_of(row)
         del self._messages[key]
-        if not self._window:  # an agent's part: the conversation remembers the ids
+        if not self._window:  # for an agent, the conversation's own log remembers ids
             return
         seen = rows.seen_key(self._prefix, digest)
         # outside the window the id may have been accepted again; the row then belongs to that message

@@ -179,7 +179,7 @@ class SqliteFile:
         return await self.read(lambda connection: rows(connection, select, values))
 
     async def write(self, call: Callable[[apsw.Connection], T]) -> T:
-        """Call in a transaction; afterwards what it wrote is on disk. If it raises, it has written nothing.
+        """Call in a transaction, which is on disk afterwards. If the call raises, nothing is written.
 
         It may be called twice, but only one of the two transactions is committed. Raises: StoreUnavailable.
         """

@@ -443,7 +443,7 @@ class Asking:
     async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
         """Return what `read` makes of the answer. While it may help, ask again, saying what was wrong with the answer.
 
-        `problem` is what was wrong before. Raises: ProviderError with the `usage` of all calls so far.
+        `problem` describes the fault of an earlier answer. Raises: ProviderError with the `usage` of all calls so far.
         """
 
         last: tuple[ChatRequest, float] | None = None

@@ -146,7 +146,7 @@ class PromptRefusals:
     ) -> bool:
         """Return whether the server has answered another request since `asked_at` (loop time), or answers one now.
 
-        `ask_something_harmless` raises AnswerInvalid for an odd answer, and another ProviderError if there is none.
+        `ask_something_harmless` raises AnswerInvalid for an odd answer, and any other ProviderError for no answer.
         """
         async with self._probing:  # if many requests are refused, only the first asks the question
             if self._answered_at > asked_at:

@@ -247,7 +247,7 @@ def _called(name: str, part: Mapping[str, Any]) -> str:
 
 
 def _answer(part: Mapping[str, Any]) -> Any:
-    """Return a tool's answer, without what the tool was asked."""
+    """Return a tool's answer, without the arguments of its call."""
     for name in ANSWERS:
         if part.get(name) not in (None, "", [], {}):
             return part[name]

@@ -549,7 +549,7 @@ def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportO
 def _elsewhere(
     where: str, others: Set[str], branch: Sequence[str], parents: Mapping[str, str]
 ) -> Iterator[ImportOutcome]:
-    """Report the messages outside the branch. Any that do not descend from it may be parts that it lost."""
+    """Report the messages outside the branch. Those that do not descend from it may be missing parts of the branch."""
     children: dict[str, list[str]] = {}
     for name, parent in parents.items():
         children.setdefault(parent, []).append(name)

@@ -145,8 +145,8 @@ class Window(Generic[R]):
     def progress(self, without: Collection[int] = frozenset()) -> Progress:
         """Return what is finished, leaving out the offsets in `without`.
 
-        The result fits into a commit if those offsets finished last, because no record is handed over too far beyond
-        them.
+        The result fits into a commit if the offsets in `without` finished last, because no record is handed over too
+        far beyond them.
         """
         lowest = self.lowest
         while lowest in self._beyond:  # an earlier owner has finished this record, and it has not been read yet

@@ -168,7 +168,7 @@ def test_deadlines_that_are_due_together_are_met_in_smaller_and_smaller_transact
 
 
 def test_deadlines_that_are_met_one_transaction_after_the_other_are_progress() -> None:
-    """While the deadlines are met, the source offset stays for longer than the watchdog waits."""
+    """While the deadlines are met, the source offset stays unchanged for longer than the watchdog waits."""
     with closing(World(lambda _: 0.0, tick_keys=2)) as world:
         world.produce(64)
         world.run(5)

@@ -30,7 +30,7 @@ def test_a_record_from_before_that_is_refused_and_the_partition_is_named() -> No
         (5, "a", "a", False),
         (5, "", "b", False),  # written with a broker without ids
         (5, "a", "", False),  # a broker without ids
-        (-1, "a", "b", False),  # nothing was made from its records
+        (-1, "a", "b", False),  # no state was made from its records
     ],
 )
 def test_a_source_topic_with_another_id_than_the_states_is_refused(
