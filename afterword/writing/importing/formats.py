@@ -39,8 +39,8 @@ from afterword.writing.produce import bounded_lines
 CHUNK_BYTES = 256 * 1024
 MOST_CHARACTERS = 128 * 2**20
 """Upper limit for a record."""
-BETWEEN = re.compile(r"[ \t\r\n,]*")
-"""What separates two values."""
+BETWEEN = re.compile(r"[\s,\ufeff]*")
+"""What separates two values. Files that were joined have byte order marks inside."""
 NUMBER_ENDS = re.compile(r"[-+.eE0-9]*\Z")
 
 
@@ -64,10 +64,12 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
     damaged. A damaged line does not affect the others; a damaged array ends there. Raises: OSError.
     """
     first = file.peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).split(b"\n", 1)[0].strip()
+    is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes files
+    recoded: BinaryIO = codecs.EncodedFile(file, "utf-8", "utf-16", "surrogatepass") if is_utf16 else file
     if not (is_lines or (first.startswith(b"{") and not isinstance(_parsed(first), Malformed))):
-        yield from enumerate(_values(file), start=1)
+        yield from enumerate(_values(recoded), start=1)
         return
-    for number, line in enumerate(bounded_lines(file, MOST_CHARACTERS), start=1):
+    for number, line in enumerate(bounded_lines(recoded, MOST_CHARACTERS), start=1):
         if len(line) > MOST_CHARACTERS:
             yield number, TOO_LARGE
         elif text := line.removeprefix(BYTE_ORDER_MARK).strip():
@@ -76,7 +78,7 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
 
 def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
     # bytes that are not UTF-8 are passed on, for the record that has them
-    utf8 = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
+    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     # only the end of a value is used, so numbers need not be converted
     decoder = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
     text, at, in_array, is_whole = "", 0, False, False

@@ -110,6 +110,17 @@ def test_a_text_that_is_not_utf_8_and_an_integer_of_thousands_of_digits_cost_one
     assert (one, type(two), three) == (1, Malformed, "\ufffd")
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_read_if_a_byte_order_mark_says_so(encoding):
+    for text, is_lines in (('[{"a": "é"}, 2]', False), ('{"a": "é"}\r\n2\r\n', True)):
+        assert read(f"\ufeff{text}".encode(encoding), is_lines) == [{"a": "é"}, 2]
+
+
+@pytest.mark.parametrize("between", ["\ufeff", "\ufeff\ufeff", "\x1e", "\u00a0", "\f"])
+def test_byte_order_marks_and_any_space_may_be_before_a_value(between):
+    assert read(f"{between}[1]\n{between}[2]".encode()) == [1, 2]
+
+
 def test_line_breaks_and_tabs_in_strings_cost_no_record():
     assert read(b'[["a\n\tb"], 2]') == [["a\n\tb"], 2]
 
