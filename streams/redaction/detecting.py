@@ -27,14 +27,14 @@ _LABEL = rf"[{_LETTER}](?:[{_LETTER}-]{{0,61}}[{_LETTER}])?"
 _TOP = r"(?:xn--[0-9A-Za-z-]{2,59}|[A-Za-z\u00c0-\u024f\u0370-\u052f]{2,24})"
 _LOCAL = rf"[{_LETTER}_](?:[{_LETTER}!#$%&'*+^_`{{|}}~.-]{{0,63}}+)"
 _EMAIL = re.compile(rf"{_LOCAL}@(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
-_AT = r"(?:\s?[\[({]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}]\s?)"
+_AT = r"(?:\s?[\[({<]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}>]\s?|\(a\))"
 _DOT = r"(?:\s?[\[({]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}]\s?)"
 _SPOKEN_DOT = "(?:dot|punto|point|ponto|punkt)"
 _SPOKEN_TOP = "(?:com|org|net|edu|gov|info|biz|dev|app|io|de|fr|es|nl|pl|uk|eu|co|ch|br|ru|jp|cn|ca|au|example)"
 """Common domains that are not common words: "look at it dot by dot" has no address."""
 _SPELLED = re.compile(
     rf"[{_LETTER}._+-]{{1,64}}+(?:{_AT}|@){_LABEL}(?:(?:{_DOT}|\.){_LABEL}){{0,4}}(?:{_DOT}|\.){_TOP}(?![{_LETTER}])"
-    rf"|[{_LETTER}._+-]{{1,64}}+ (?:at|arroba|arobase|chiocciola) {_LABEL}"
+    rf"|[{_LETTER}._+-]{{1,64}}+(?: (?:at|ät|arroba|arobase|chiocciola) |@){_LABEL}"
     rf"(?: {_SPOKEN_DOT} {_LABEL}){{0,2}} {_SPOKEN_DOT} {_SPOKEN_TOP}(?![{_LETTER}])",
     re.IGNORECASE,
 )
@@ -65,21 +65,28 @@ _VERSION = re.compile(
 LOOKED_BACK = 12
 
 _URL = re.compile(r"://[^\s<>\"'`]++")
-_USERINFO = re.compile(r"://([^/?#@:]{0,256}+:[^/?#@]{1,256}+)@")
-_LOGIN = re.compile(r"(?<!\S)(?:-u|--user)[ =]?[\"']?(?!\d+:\d)([^\s:\"']{1,256}+:[^\s\"']{1,256}+)")
-"""The login of a command: `curl -u name:password`. Two numbers are a user and a group."""
-_PAIR = re.compile(r"[?&#;]([A-Za-z0-9_.-]{1,64})=([^&#;]++)")
+_USERINFO = re.compile(
+    r"://(?:([^\s<>\"'`/?#@:]{0,256}+:[^\s<>\"'`/?#]{1,256})|(?=[^\s/?#@]{0,256}\d)([\w.~-]{20,256}+))@"
+)
+"""A name and a password, which may contain `@`, or a token alone."""
+_LOGIN = re.compile(
+    r"-(?<!\S-)(?:(?:u|-user)[ =]?[\"']?(?!\d*:\d+(?![^\s\"']))([^\s:\"']{0,256}+:[\"']?[^\s\"']{1,256}+)"
+    r"|p[\"']?(?![$<{])(?=[^\s\"']{0,256}\d)(?=[^\s\"']{0,256}[A-Za-z])([^\s\"'/:=]{6,256}+)(?![/:=]))"
+)
+"""The login of a command: `curl -u name:password`, `mysql -ppassword`. Two numbers are a user and a group."""
+_PAIR = re.compile(r"[?&#;]([A-Za-z0-9_.-]{1,64})=([^\s<>\"'`&#;]++)")
+"""A parameter of an address, or of the connection to a database."""
 _SECRET_NAME = re.compile(
     r".*(?:token|secret|passw(?:or)?d|pwd|api_?key|apikey|access_?key|signature|credential|jwt|hmac|otp|auth(?:orization)?)"
     r"|sig|x-amz-security-token|client_?secret|private_?key",
     re.IGNORECASE,
 )
-_MAYBE_NAME = re.compile(r"key|code|s|sid|session(?:_?id)?|state|ticket|invite|nonce|hash|h|t|k|share", re.IGNORECASE)
+_MAYBE_NAME = re.compile(r"\w*key|code|[htks]|sid|session(?:_?id)?|state|ticket|invite|nonce|hash|share", re.IGNORECASE)
 _PATH = re.compile(
     r"hooks\.slack\.com/services/([\w/-]{20,})|(?:\bhooks?\.[\w.-]+|/(?:web)?hooks?\w{0,4})/([\w@/-]{16,})"
     r"|api\.telegram\.org/bot(\d{5,}:[\w-]{20,})"
     r"|/(?:reset|verify|confirm|invite|magic|login|activate|unsubscribe|share|s)[\w-]{0,24}/([A-Za-z0-9_~.-]{16,})"
-    r"|/(?:key|token)/([A-Za-z0-9_~.-]{16,})",
+    r"|/(?:(?:key|token)/|private-)([A-Za-z0-9_~.-]{16,})",
     re.IGNORECASE,
 )
 LEAST_SECRET = 8
@@ -87,9 +94,7 @@ LEAST_SECRET = 8
 _LONG_WORD = re.compile(r"[A-Za-z0-9_\-./+=~]{14}")
 """No key without a label is shorter than this."""
 _PASSWORDS = pattern("redaction", "passwords")
-_LABELS = re.compile(
-    rf"key|token|secret|api|pass\b|pwd?\b|cl[ée]|clave|chiave|chave|密钥|令牌|{_PASSWORDS}", re.IGNORECASE
-)
+_LABELS = re.compile(rf"key|token|secret|api|pass\b|pwd?\b|cl[ée]|chiave|chave|密钥|令牌|{_PASSWORDS}", re.IGNORECASE)
 _KNOWN_KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{20,}+|[spr]k_(?:live|test)_[A-Za-z0-9]{10,}+|gh[pousr]_[A-Za-z0-9]{30,}+"
     r"|github_pat_\w{22,}+|gl(?:pat|dt|rt|cbt|ft|ptt|imt|soat|agent)-[\w-]{20,}+|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+"
@@ -132,12 +137,16 @@ _LABELLED_KEY = re.compile(
 _PASSWORD = re.compile(
     rf"(?:{_PASSWORDS}|\bp(?:ass|wd?)(?=\s?[:=]))"
     r"(?:[^\s\dA-Za-z]{0,3}\s{0,2}[:：=—–-]{0,2}|[^\n.!?;\d]{0,36}?(?:\s[^\s\d]{1,4}|['’]s|lautet|[:：=—–]))\s{0,2}[\"'`]?"
-    r"(?<![A-Za-z\d_./+~!#$%&*?@^-])(?=[^\s\d]{0,40}\d)([A-Za-z\d_./+=~!#$%&*?@^-]{8,}+)",
+    r"(?<![A-Za-z\d_./+~!#$%&*?@^-])(?:(?=[^\s\d]{0,40}\d)|(?<=(?-i:[A-Z])=))([A-Za-z\d_./+=~!#$%&*?@^-]{6,}+)",
     re.IGNORECASE,
 )
 """Matches a word with a digit that soon follows a word for a password, with at most a sign or a short word, such as a
-verb, between them."""
-_BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
+verb, between them. In an environment, as in `PGPASSWORD=secret`, the word needs no digit."""
+_AUTHORIZATION = re.compile(
+    r"\b(?:(?:bearer|basic|apikey)[ :]{1,2}(?=[\w./+=~-]{16})|authorization\W{1,4}(?:[a-z-]+ )?)([\w./+=~-]{8,}+)",
+    re.IGNORECASE | re.ASCII,
+)
+"""A header may have any word for its scheme before the credentials, such as `Token`, or none."""
 
 
 def emails(text: str) -> Spans:
@@ -148,7 +157,7 @@ def emails(text: str) -> Spans:
             if not _FILE.search(found[0]) and not is_remote:
                 yield found.span()
     # most texts have no sign of an address without `@` or dots
-    if any(bracket in text for bracket in ")]}") or any(dot in text.lower() for dot in _SPELLED_DOTS):
+    if any(bracket in text for bracket in ")]}>") or any(dot in text.lower() for dot in _SPELLED_DOTS):
         for found in _SPELLED.finditer(text):
             if not _EMAIL.fullmatch(found[0]) and not _FILE.search(found[0]):
                 yield found.span()
@@ -232,17 +241,14 @@ def _is_somebodys(address: str) -> bool:
 
 
 def url_secrets(text: str) -> Spans:
-    """Find passwords, tokens and signatures, but nothing else, inside URLs, and logins in commands such as `curl`."""
-    yield from (found.span(1) for found in _LOGIN.finditer(text))
+    """Find passwords, tokens and signatures in URLs and connection strings, and logins of commands such as `curl`."""
+    for login in (*_LOGIN.finditer(text), *_USERINFO.finditer(text)):
+        yield login.span(login.lastindex or 0)
     for url in _URL.finditer(text):
-        at, end = url.span()
-        userinfo = _USERINFO.match(text, at, end)
-        if userinfo:
-            yield userinfo.span(1)
-        yield from _secret_paths(text, at, end)
-        for pair in _PAIR.finditer(text, at, end):
-            if _is_secret(pair[1], pair[2]):
-                yield pair.start(2), pair.start(2) + len(pair[2].rstrip(").,;!?]}"))
+        yield from _secret_paths(text, *url.span())
+    for pair in _PAIR.finditer(text):
+        if _is_secret(pair[1], pair[2]):
+            yield pair.start(2), pair.start(2) + len(pair[2].rstrip(").,;!?]}"))
 
 
 def _secret_paths(text: str, at: int, end: int) -> Spans:
@@ -268,10 +274,10 @@ def api_keys(text: str) -> Spans:
         token = found[0].rstrip(".:/-=~")
         if is_token(token):
             yield found.start(), found.start() + len(token)
-    for labelled in (_LABELLED_KEY, _PASSWORD, _BEARER):
+    for labelled in (_LABELLED_KEY, _PASSWORD, _AUTHORIZATION):
         for found in labelled.finditer(text):
             value = found[1].rstrip(".")
-            if is_random(value):
+            if is_random(value) or (labelled is _PASSWORD and value.isalnum()):
                 yield found.start(1), found.start(1) + len(value)
 
 
