@@ -169,7 +169,8 @@ class _Vocabulary:
         self.phrases: dict[str, tuple[int, str]] = {}
         """Phrases such as "last week" by the stems of their words: how many units from today, and which."""
         said = [*info["relative-type"].items(), *(_EVENINGS.items() if language == "en" else ())]
-        self._single = frozenset(phrase for _, phrases in said for phrase in phrases if " " not in phrase)
+        self._unstemmed = {phrase for _, phrases in said for phrase in phrases if " " not in phrase}
+        self._unstemmed |= {name.casefold() for unit in _UNITS for name in info[unit]}  # "Wochen" are not "Woche"
         for key, phrases in said:
             if named := _RELATIVE.fullmatch(key):
                 count = int(named["count"]) * (1 if named["ahead"] else -1)
@@ -178,7 +179,9 @@ class _Vocabulary:
                     self.phrases[" ".join(said_as)] = count, named["unit"]
                     if language != "en":  # "la última semana" for "la semana pasada"
                         self.phrases[" ".join(reversed(said_as))] = count, named["unit"]
-        self.relative = re.compile(rf"(?<!\S){_any_of(self.phrases)}(?!\S)")
+        # "the last month" is no month of the calendar
+        recent = rf"(?!(?<=(?<!\S){_any_of(around.get('recent', ()))} )~)"
+        self.relative = regex.compile(rf"(?<!\S){recent}{_any_of(self.phrases)}(?!\S)")
         counted = rf"(?:\d+|{_any_of(around['one'])})"
         forms = {unit: "|".join(info["relative-type-regex"][rf"\1 {unit} ago"]) for unit in _UNITS}
         ago = "|".join(f"(?P<{unit}s>{each})" for unit, each in forms.items()).replace(_NUMBER, counted)
@@ -193,7 +196,7 @@ class _Vocabulary:
         day, week = (_any_of(map(str.casefold, info[unit])) for unit in ("day", "week"))
         long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
         self.unclear = re.compile(
-            rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@"
+            rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@|{around['clause'][0]} (?:\S+ ){{0,7}}@"
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
             rf"|{opened} {_BETWEEN}@\w* (?:{ends}|(?:\S+ )?{words['onward']})(?!\S)"
             rf"|{words['not']} (?:{words['since']} )?(?:(?:on|in|am|im|dem|el|le) )?@"
@@ -222,7 +225,7 @@ class _Vocabulary:
         return number[0] if number else word
 
     def stem(self, word: str) -> str:
-        return word if word in self._single else "~" if self.is_last(word) else str(self._stem(word))
+        return word if word in self._unstemmed else "~" if self.is_last(word) else str(self._stem(word))
 
     def is_last(self, word: str) -> bool:
         return word in self._last or self._stem(word) in self._last
