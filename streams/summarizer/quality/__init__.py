@@ -219,7 +219,7 @@ def _share(tokens: Mapping[str, bool]) -> float:
 
 def plain(text: str) -> str:
     """Normalize full-width digits, ligatures and hard spaces (NFKC); limit the lengths of the text and its runs."""
-    text = text[:MAX_CHARACTERS]
+    text = text[:MAX_CHARACTERS].translate(_ARABIC)
     if _MAY_BE_MIXED.search(text):
         text = _MIXED.sub(_decimals, text)
     normal = normalized("NFKC", _BARE_POINT.sub("0.", text))[:MAX_CHARACTERS]  # one character may become eighteen
@@ -244,6 +244,7 @@ _MIXED = re.compile(
     r"(?<=\d)[²³¹⁰⁴-⁹]+|(?:(?<=\d)\s?)?(?<![^\W\d_])(?P<fraction>[¼½¾⅐-⅞])"
     r"|(?:(?<=\d)\s|(?<![\w/.,])(?=\d/\d\s[^\W\d]))(?P<over>[1-9])/(?P<under>[2-9])(?![\w/])"
 )
+_ARABIC = str.maketrans("٫٬٪", ".,%")
 _BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_RUN}}}(?=\S)")
 

@@ -45,13 +45,15 @@ MAGNITUDES |= dict.fromkeys(_NUMBERS["dozens"].split(), 12)
 _BILLIONS = {"en": (10**9,), "pt": (10**9,), UNDETERMINED: (10**9, 10**12)}
 """A billion is a million millions in most European languages."""
 CURRENCIES = {word: code for code, listed in _NUMBERS["currencies"].items() for word in listed.split()}
+_CENTS = {"cent": (("cent", Decimal(1)), *((code, Decimal("0.01")) for code in _NUMBERS["currencies"]))}
+"""A cent may be one of any currency."""
 
 _PREFIXES = {"n": -9, "µ": -6, "μ": -6, "mc": -6, "m": -3, "c": -2, "d": -1, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12}
 _PREFIX_WORDS = {"nano": -9, "micro": -6, "mikro": -6, "milli": -3, "mili": -3, "centi": -2, "zenti": -2, "deci": -1,
                  "kilo": 3, "quilo": 3, "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
 _SYMBOL = re.compile(
     rf"(?P<prefix>{'|'.join(sorted(_PREFIXES, key=len, reverse=True))})"
-    r"(?P<base>Wh|Ah|Hz|Pa|mol|cal|eq|bar|bps|[glLmsWVABJN])"
+    r"(?P<base>Wh|Ah|Hz|Pa|mol|cal|eq|bar|bps|bit|[glLmsWVABJN])"
     r"|(?P<alone>[glLmsWV]|[WA]h|Hz|mol|cal|bar)"
 )
 _NAME_OF_UNIT = re.compile(
@@ -62,9 +64,10 @@ _BASES = {"g": "g", "m": "m", "l": "l", "w": "w", "v": "v", "b": "b", "h": "hz",
 """The symbols of units, by the first letters of their names."""
 _UNITS = {word: (code, Decimal(1)) for code, listed in _NUMBERS["units"].items() for word in listed.split()}
 _UNITS |= {word: (code, Decimal(1)) for word, code in CURRENCIES.items()}
-_UNITS |= dict.fromkeys(("kilo", "kilos"), ("g", Decimal(1000))) | {"fortnight": ("second", Decimal(1_209_600))}
+_UNITS |= dict.fromkeys(("kilo", "kilos"), ("g", Decimal(1000)))
 _TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 3600), "day": ("second", 86_400),
-          "week": ("second", 604_800), "month": ("month", 1), "year": ("month", 12)}  # fmt: skip
+          "week": ("second", 604_800), "fortnight": ("second", 1_209_600), "month": ("month", 1), "year": ("month", 12),
+          "decade": ("month", 120), "century": ("month", 1200)}  # fmt: skip
 LONGEST_UNIT = 20
 _IN_PARTS = frozenset({"second", "month", "m", "g", "l"})
 """Quantities that are written in several units at once: "1 m 80 cm"."""
@@ -91,8 +94,8 @@ _BEFORE = re.compile(
     re.IGNORECASE,
 )
 _RATE = re.compile(
-    rf"(?i)(?:[\s-]?[{LATIN}]{{1,{LONGEST_UNIT}}})??"
-    r"(?:\s?/\s?|\s(?:an?|per|each|every|pro|im|je|par|por|a la|al|alla|om)\s)"
+    rf"(?i)(?:[\s-]?(?:[{LATIN}]{{1,{LONGEST_UNIT}}}\.?|[%{_SIGNS}]))??"
+    r"(?:\s?/\s?|\s(?:(?:an?|per|each|every|pro|im|je|par|por|a la|al|alla|om)\s|all['’]))"
     rf"([{LATIN}]{{1,{LONGEST_UNIT}}})"
 )
 """Matches the second unit of a rate: "$15 an hour", "80.000 € im Jahr"."""
@@ -137,8 +140,9 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
         values = {sign * value * factor for sign in signs for value in written for factor in factors}
         claimed = values | {abs(value) for value in values}  # a source may have a word for the sign: "overdrawn"
         if unit:
-            in_source = _keys(values, NUMBER) | {(unit[0], value * unit[1]) for value in values}
-            in_summary = _keys(claimed, BARE) | {(unit[0], value * unit[1]) for value in claimed}
+            units = _CENTS.get(unit[0], (unit,))
+            in_source = _keys(values, NUMBER) | {(kind, value * factor) for kind, factor in units for value in values}
+            in_summary = _keys(claimed, BARE) | {(kind, value * factor) for kind, factor in units for value in claimed}
         else:
             in_source, in_summary = _keys(values, NUMBER, BARE), _keys(claimed, NUMBER, CLOCK)
             in_source |= _keys({100 * value for value in values if 0 < value < 1}, "%")
@@ -162,7 +166,7 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
 
 LARGEST_SUM = Decimal(10**27)
 """Larger numbers have more digits than a Decimal divides exactly."""
-_BETWEEN_PARTS = re.compile(r"\s?(?:[^\W\d_]{1,12}\.?\s?)?(?:(?:and|und|et|y|e|en|og)\s)?")
+_BETWEEN_PARTS = re.compile(r"\s?(?:[^\W\d_]{1,12}\.?\s?)?(?:(?:and|und|et|y|con|e|en|og)\s)?")
 
 
 def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
@@ -180,7 +184,7 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
             for part in (part for same, part in other.in_source if same == kind and 0 < part < value < LARGEST_SUM):
                 if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
                     yield from _keys({value + part}, NUMBER, BARE)
-                elif kind in _IN_PARTS:
+                elif kind in _IN_PARTS or (kind in _NUMBERS["currencies"] and part < 1):
                     yield kind, value + part
 
 
