@@ -143,6 +143,7 @@ async def until_forgotten(deployment: Deployment, conversation: str, stub: State
         await until(is_left)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("settings", [{"forget_after_days": 3 / 86_400, "overlap": 2}], indirect=True)
 async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_changed(
     deployment: Deployment, events: Events

@@ -133,7 +133,7 @@ SHAPES = {
     "protobuf": Shape(3, "chat.protobuf", protobuf),
     "keyed": Shape(4, "crm.messages", keyed),
 }
-BEFORE_EVERY_CHANGE = ("flat", "protobuf")
+BEFORE_EVERY_CHANGE = ("flat",)
 
 
 @pytest_asyncio.fixture

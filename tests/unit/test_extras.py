@@ -51,7 +51,8 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize(
     ("extra", "code"),
     [
-        *((BASE, SUBSCRIBERS), ("memory", AGENTS), ("worker", WORKERS), ("serve", SERVERS), ("dev", EVERYTHING)),
+        *((BASE, SUBSCRIBERS), ("memory", AGENTS), ("serve", SERVERS), ("dev", EVERYTHING)),
+        pytest.param("worker", WORKERS, marks=pytest.mark.nightly),  # imports every module
         *(
             pytest.param(extra, f"import {module}", marks=pytest.mark.nightly)  # the adapters' own tests import them
             for extra, module in ADAPTERS.items()

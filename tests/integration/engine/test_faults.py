@@ -21,6 +21,7 @@ from tests.integration.engine.lab import Lab, until
 from tests.stack import Stack, chosen_jars
 
 
+@pytest.mark.nightly
 async def test_a_worker_killed_again_and_again_with_and_without_its_disk_loses_and_repeats_nothing(lab: Lab) -> None:
     async with lab.loaded():
         for kill in range(1, 5):

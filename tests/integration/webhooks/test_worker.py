@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import orjson
+import pytest
 from aiohttp import web
 
 from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
@@ -143,6 +144,7 @@ async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_a
             assert asyncio.get_running_loop().time() - began < settings.drain_seconds
 
 
+@pytest.mark.nightly
 async def test_what_is_not_taken_in_time_is_a_dead_letter_and_its_replay_goes_to_that_endpoint_only(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:

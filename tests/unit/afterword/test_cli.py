@@ -198,7 +198,7 @@ def test_a_command_gives_every_server_the_same_time_to_answer(monkeypatch: pytes
     assert mongo.connect(found.mongo).client.options.server_selection_timeout == ANSWER_SECONDS
 
 
-@pytest.mark.parametrize("command", ["check", "audit", "dlq list", "topics create"])
+@pytest.mark.parametrize("command", ["audit", "topics create"])
 def test_the_engine_is_not_imported_for_servers_that_are_away(command: str, tmp_path: Path) -> None:
     code = "import atexit, sys; atexit.register(lambda: print('faust' in sys.modules)); "
     code += f"from afterword.cli import main; main({command.split()})"
