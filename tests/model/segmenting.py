@@ -140,6 +140,8 @@ class World:
         self.ends_seen: dict[tuple[str, int], int] = {}
         """Lowest end of the source, by worker and the time on its clock."""
         self.produced = 0
+        self.owner = 0
+        """The last worker that the group has assigned the partition to."""
 
     @property
     def wall_ms(self) -> int:
@@ -158,10 +160,11 @@ class World:
             self.workers[number] = self._new_worker(self.workers[number].name, self.workers[number].disk)
         if self.workers[number].partition is None:
             self.workers[number].assign(self.loop, SOURCE)
+            self.owner = number
 
     def is_outdated(self, number: int) -> bool:
-        """Return whether the group no longer considers the worker the owner."""
-        return False
+        """Return whether the group no longer considers the worker the owner, as its next heartbeat will show."""
+        return self.owner != number
 
     def kill(self, number: int) -> None:
         worker = self.workers[number]
