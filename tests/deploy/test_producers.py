@@ -15,9 +15,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from afterword.embedded.java import JarCache, locked_jars
+from afterword.embedded.java import JarCache
 from afterword.schemas import MessageCreated, decode_input
-from afterword.streams.private import cache_directory
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
@@ -77,7 +76,7 @@ def go(directory: Path, servers: str) -> None:
 
 def java(directory: Path, servers: str) -> None:
     shutil.copy(EXAMPLES / "Produce.java", directory)
-    jars = JarCache(cache_directory(), locked_jars())
+    jars = JarCache()
     jars.ensure()
     run(directory, needs("java"), "-cp", jars.classpath("kafka"), "Produce.java", BOOTSTRAP_SERVERS=servers)
 

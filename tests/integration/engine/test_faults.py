@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import IllegalOperation, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword.embedded.java import Java
+from afterword.embedded.java import JarCache
 from afterword.embedded.process import until_ready
 from afterword.embedded.stack import Broker, has_brokers
 from faust_eos.batch import Output
@@ -58,7 +58,7 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
 @pytest.mark.nightly
 async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(stack: Stack, tmp_path: Path) -> None:
     del stack  # its jars are what this one starts from
-    kafka, before = Broker(Java(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()
+    kafka, before = Broker(JarCache(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()
     try:
         await start(kafka)
         await create_topic(kafka.bootstrap_servers, "out")

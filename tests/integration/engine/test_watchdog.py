@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.java import Java
+from afterword.embedded.java import JarCache
 from afterword.embedded.stack import Broker
 from faust_eos.health import stalls_before
 from tests.integration.engine.lab import Lab, laboratory
@@ -23,7 +23,7 @@ BOUND_SECONDS = 3 * LIMIT_SECONDS + 14
 
 @asynccontextmanager
 async def own_broker(directory: Path) -> AsyncIterator[Broker]:
-    kafka = Broker(Java(jars=chosen_jars()), directory)
+    kafka = Broker(JarCache(jars=chosen_jars()), directory)
     try:
         await start(kafka)
         yield kafka

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.claims import DirectoryLock, remembered_ports
+from afterword.embedded.claims import locked_directory, remembered_ports
 from afterword.embedded.process import Process
 from afterword.streams.private import private_directory
 from afterword.streams.stores.sqlite import SqliteFile
@@ -57,15 +57,14 @@ async def test_an_sqlite_file(root: Path) -> None:
 
 def test_data_of_an_embedded_server(root: Path) -> None:
     private_directory(root / ".afterword")  # as the stack does before it takes the lock
-    lock = DirectoryLock(root / ".afterword")
-    lock.acquire()
+    with locked_directory(root / ".afterword"):
+        pass
     remembered_ports(root / ".afterword" / "kafka" / "ports.json", 1)
     data = root / "data"
     write = f"mkdir -p {data}/sub; echo hi > {data}/sub/file"
     server = Process("server", ["/bin/sh", "-c", write], root / "logs" / "server.log")
     server.wait(10)
     server.kill()
-    lock.release()
     assert stat.S_IMODE((data / "sub" / "file").stat().st_mode) == 0o600
     assert open_to_others(root) == []
 

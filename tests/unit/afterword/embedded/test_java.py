@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.java import Jar, JarCache, JarsUnavailable, Java
+from afterword.embedded.java import Jar, JarCache, JarsUnavailable
 from afterword.streams.private import cache_directory
 
 BYTES = {"one": b"first" * 5_000, "two": b"second" * 5_000}
@@ -142,15 +142,3 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert cache_directory() == tmp_path / "xdg" / "afterword"
     monkeypatch.setenv("AFTERWORD_CACHE_DIR", str(tmp_path / "chosen"))
     assert cache_directory() == tmp_path / "chosen"
-
-
-def test_the_first_broker_records_its_classes_for_the_next_ones(tmp_path: Path, jars: list[Jar]) -> None:
-    java = Java(tmp_path, jars=jars)
-    plain = java.broker(tmp_path, record=False)
-    [flag] = set(java.broker(tmp_path, record=True)) - set(plain)
-    java.keep_recording()  # it was killed before it wrote anything
-    assert java.broker(tmp_path, record=False) == plain
-    Path(flag.split("=")[1]).write_bytes(b"classes")
-    java.keep_recording()
-    [flag] = set(java.broker(tmp_path, record=True)) - set(plain)
-    assert Path(flag.split("=")[1]).read_bytes() == b"classes"

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from afterword.embedded.stack import new_id, server_properties
+from afterword.embedded.java import Jar, JarCache
+from afterword.embedded.stack import Broker, new_id, server_properties
 
 
 def test_everything_listens_on_this_machine_only() -> None:
@@ -15,3 +16,17 @@ def test_everything_listens_on_this_machine_only() -> None:
 def test_a_cluster_id_never_begins_with_a_dash() -> None:
     """Every 64th used to, and the storage tool read it as an option."""
     assert not any(new_id().startswith("-") for _ in range(1_000))
+
+
+def test_the_first_broker_records_its_classes_for_the_next_ones(tmp_path: Path) -> None:
+    jars = JarCache(tmp_path, [Jar("org.example", "one", "1.0", 1, "", "kafka")])
+    plain, recording = (Broker(jars, tmp_path, record=record) for record in (False, True))
+    command = plain.start_command()
+    [flag] = set(recording.start_command()) - set(command)
+    recording.keep_recording()  # it was killed before it wrote anything
+    assert plain.start_command() == command
+    Path(flag.split("=")[1]).write_bytes(b"classes")
+    recording.keep_recording()
+    for broker in (plain, recording):
+        [flag] = set(broker.start_command()) - set(command)
+        assert Path(flag.split("=")[1]).read_bytes() == b"classes"

@@ -7,42 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.claims import DirectoryInUse, DirectoryLock
+from afterword.embedded.claims import DirectoryInUse, locked_directory
 from tests.processes import alive
 
 OWNER = """
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
-from afterword.embedded.claims import DirectoryLock
-lock = DirectoryLock(Path(sys.argv[1]))
-lock.acquire()
+from afterword.embedded.claims import locked_directory
+with locked_directory(Path(sys.argv[1])) as lock:
+    {then}
+    os._exit(0)
 """
-CHILD = """
-print(subprocess.Popen(["sleep", "0.5"], pass_fds=[lock.fd], stdout=subprocess.DEVNULL).pid)
-"""
+CHILD = """print(subprocess.Popen(["sleep", "0.5"], pass_fds=[lock], stdout=subprocess.DEVNULL).pid, flush=True)"""
 
 
 def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
-    first, second = DirectoryLock(tmp_path), DirectoryLock(tmp_path)
-    first.acquire()
-    with pytest.raises(DirectoryInUse, match=f"process {os.getpid()}"):
-        second.acquire()
-    first.release()
-    second.acquire()
-    second.release()
+    with locked_directory(tmp_path), pytest.raises(DirectoryInUse, match=f"process {os.getpid()}"):
+        locked_directory(tmp_path).__enter__()
+    with locked_directory(tmp_path):
+        pass
 
 
 def test_a_dead_owner_holds_nothing(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", OWNER, str(tmp_path)], check=True)
-    lock = DirectoryLock(tmp_path)
-    lock.acquire()
-    lock.release()
+    subprocess.run([sys.executable, "-c", OWNER.format(then="pass"), str(tmp_path)], check=True)
+    with locked_directory(tmp_path):
+        pass
 
 
 def test_the_children_of_a_dead_owner_are_waited_for(tmp_path: Path) -> None:
-    owner = [sys.executable, "-c", OWNER + CHILD, str(tmp_path)]
+    owner = [sys.executable, "-c", OWNER.format(then=CHILD), str(tmp_path)]
     done = subprocess.run(owner, check=True, capture_output=True, text=True)
-    lock = DirectoryLock(tmp_path)
-    lock.acquire()
-    assert not alive(int(done.stdout))
-    lock.release()
+    with locked_directory(tmp_path):
+        assert not alive(int(done.stdout))

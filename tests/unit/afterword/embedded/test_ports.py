@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
 
 from afterword.embedded.claims import HIGHEST, HOST, LOWEST, free_ports, is_free, remembered_ports
-from afterword.embedded.java import Java
+from afterword.embedded.java import JarCache
 from afterword.embedded.stack import Broker
 
 LOWEST_EPHEMERAL = 32_768
@@ -31,10 +31,10 @@ def test_a_port_that_was_taken_since_is_replaced(tmp_path: Path) -> None:
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from afterword.embedded.java import Java
+from afterword.embedded.java import JarCache
 from afterword.embedded.stack import Broker
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
-Broker(Java(Path(sys.argv[1])), Path(sys.argv[1]))
+Broker(JarCache(Path(sys.argv[1])), Path(sys.argv[1]))
 """
 
 
@@ -42,7 +42,7 @@ def test_a_start_that_a_full_disk_ended_does_not_spoil_the_next_one(tmp_path: Pa
     """A file has at most 5 bytes, and the ports need more."""
     failed = run([sys.executable, "-c", FULL_DISK, str(tmp_path), "5"], capture_output=True, text=True, check=False)
     assert "OSError" in failed.stderr
-    assert Broker(Java(tmp_path), tmp_path).ports == Broker(Java(tmp_path), tmp_path).ports
+    assert Broker(JarCache(tmp_path), tmp_path).ports == Broker(JarCache(tmp_path), tmp_path).ports
 
 
 def test_ports_differ_and_no_outgoing_connection_is_ever_given_them() -> None:
