@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from afterword.installed import running_version
-from afterword.operating.person import Person, conversation_pages
+from afterword.operating.person import Person, conversations_of
 from afterword.schemas.base import rfc3339
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError
@@ -106,17 +106,16 @@ async def export_lines(
     whose, person = {"user_id": user_id, "tenant_id": tenant_id}, Person(user_id, tenant_id)
     yield {"type": "export", **whose, "exported_at": rfc3339(datetime.now(UTC)), "version": running_version()}
     counts = Counter[str]()
-    async for page in conversation_pages(episodes, messages, person):
-        for conversation in page:
-            counts["conversation"] += 1
-            selection = Selection(conversation, tenant_id, user_id=user_id)
-            async with aclosing(messages.newest(selection)) as found:
-                async for archived in found:
-                    counts["message"] += 1
-                    yield {"type": "message", **archived.message.model_dump(mode="json")}
-            async for line in _episode_lines(episodes, conversation, person):
-                counts[line["type"]] += 1
-                yield line
+    async for conversation in conversations_of(episodes, messages, person):
+        counts["conversation"] += 1
+        selection = Selection(conversation, tenant_id, user_id=user_id)
+        async with aclosing(messages.newest(selection)) as found:
+            async for archived in found:
+                counts["message"] += 1
+                yield {"type": "message", **archived.message.model_dump(mode="json")}
+        async for line in _episode_lines(episodes, conversation, person):
+            counts[line["type"]] += 1
+            yield line
     yield {"type": "end", **{name: counts[kind] for kind, name in COUNTED.items()}}
 
 

@@ -7,7 +7,7 @@ else names them once they are deleted. `ErasureRunner` carries out erasures in a
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,13 +18,7 @@ from uuid import uuid4
 import structlog
 
 from afterword.operating.dlq import DeadLetterQueue, open_queue
-from afterword.operating.person import (
-    Person,
-    TheirDeadLetters,
-    conversation_pages,
-    deleted_but_indexed,
-    person_of,
-)
+from afterword.operating.person import Person, TheirDeadLetters, conversations_of, deleted_but_indexed, person_of
 from afterword.operating.receipt import Receipt, TopicDate, gone_by
 from afterword.operating.topics import read_configs, wanted_topics
 from afterword.schemas import ConversationDeleted, MessageDeleted
@@ -80,10 +74,9 @@ class Run:
     found: dict[str, ErasedConversation] = field(default_factory=dict)
     reported: tuple[str, int] | None = None
 
-    def note(self, conversations: Iterable[ErasedConversation]) -> None:
-        for one in conversations:
-            known = self.found.get(one.conversation_id)
-            self.found[one.conversation_id] = one.merged(known) if known else one
+    def note(self, found: ErasedConversation) -> None:
+        known = self.found.get(found.conversation_id)
+        self.found[found.conversation_id] = found.merged(known) if known else found
 
     async def check(self, what: str, left: int) -> None:
         """Report what is left. Raises: NotErased if the time is up."""
@@ -136,7 +129,7 @@ class Eraser:
         archived yet are not counted.
         """
         person = person_of(user_id, tenant_id)
-        found = {one.conversation_id: one async for page in self._pages(person) for one in page}
+        found = {one.conversation_id: one async for one in self._conversations(person)}
         with broker_errors(self._settings.kafka.bootstrap_servers):
             theirs = await self._dead_letters(person, found)
             counts = [await self._queue.count(topic, theirs, "discarded") for topic in await self._queue.topics()]
@@ -163,7 +156,8 @@ class Eraser:
         await self._stores.prepare_database()
         erasure = await self._stores.erasures.begin(new_erasure(person, asked_by))
         run = Run(person, erasure, timeout_seconds, progress)
-        run.note(await self._stores.erasures.conversations(erasure))
+        for known in await self._stores.erasures.conversations(erasure):
+            run.note(known)
         with broker_errors(self._settings.kafka.bootstrap_servers):
             while await self._delete_what_there_is(run):
                 pass
@@ -189,22 +183,21 @@ class Eraser:
         await self._stores.erasures.end(erasure, receipt.model_dump_json())
         return receipt
 
-    async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
-        async for names in conversation_pages(self._stores.episodes, self._stores.messages, person):
-            found = [await self._found_in(name, person) for name in names]
-            yield [one for one in found if one.messages or one.episodes]
-
-    async def _found_in(self, name: str, person: Person) -> ErasedConversation:
-        every = Selection(name, person.tenant_id)
-        said = (await self._stores.messages.count(every)).messages
-        own = (await self._stores.messages.count(replace(every, user_id=person.user_id))).messages
-        taken_part, users = 0, set[str]()
-        async for episode in all_episodes(self._stores.episodes, name):
-            if isinstance(episode, StoredEpisode):
-                taken_part += person.took_part_in(episode)
-                users.update(episode.participants)
-        # other people's messages may have expired while their episodes have not
-        return ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
+    async def _conversations(self, person: Person) -> AsyncIterator[ErasedConversation]:
+        """Yield the conversations of which the stores have messages or episodes of the person."""
+        messages, episodes = self._stores.messages, self._stores.episodes
+        async for name in conversations_of(episodes, messages, person):
+            every = Selection(name, person.tenant_id)
+            said = (await messages.count(every)).messages
+            own = (await messages.count(replace(every, user_id=person.user_id))).messages
+            taken_part, users = 0, set[str]()
+            async for episode in all_episodes(episodes, name):
+                if isinstance(episode, StoredEpisode):
+                    taken_part += person.took_part_in(episode)
+                    users.update(episode.participants)
+            if own or taken_part:
+                # other people's messages may have expired while their episodes have not
+                yield ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
 
     async def _delete_what_there_is(self, run: Run) -> bool:
         """Delete the person's data in the stores, once the workers are done. Returns whether there was any.
@@ -221,15 +214,14 @@ class Eraser:
             await self._until_summarized(run)
         deleted = 0
         undeletable: list[str] = []
-        async for page in self._pages(run.person):
-            deletable = [one for one in page if one.messages or one.alone]
-            undeletable += [one.conversation_id for one in page if one not in deletable]
-            run.note(deletable)
-            if deletable:
-                await self._stores.erasures.add(run.erasure, deletable)
-            for one in deletable:
-                await self._producer.send_all(await self._deletions(run, one))
-            deleted += len(deletable)
+        async for found in self._conversations(run.person):
+            if not (found.messages or found.alone):
+                undeletable.append(found.conversation_id)
+                continue
+            run.note(found)
+            await self._stores.erasures.add(run.erasure, [found])
+            await self._producer.send_all(await self._deletions(run, found))
+            deleted += 1
         if undeletable and not deleted:
             raise UserNotArchived(number=len(undeletable), first=undeletable[0])
         if deleted:
@@ -286,8 +278,7 @@ class Eraser:
     async def _topic_dates(self, now: datetime) -> tuple[TopicDate, ...]:
         kafka = self._settings.kafka
         ours = (topic.name for topic in wanted_topics(self._settings))
-        # the compacted topics may have been in use before
-        names = {*ours, kafka.current_episodes_topic, kafka.current_conversations_topic, *await self._queue.topics()}
+        names = {*ours, *await self._queue.topics()}
         dates = []
         for topic, config in sorted((await read_configs(self._settings, sorted(names))).items()):
             ends = {where.partition: end for where, end in (await self._log.ends(topic)).items()}

@@ -161,16 +161,15 @@ class TheirDeadLetters:
         )
 
 
-async def conversation_pages(
-    episodes: EpisodeQueries, messages: MessageArchive, person: Person
-) -> AsyncIterator[list[str]]:
-    """Yield pages of the conversations in which the person may have taken part, by id. Raises: StoreUnavailable."""
+async def conversations_of(episodes: EpisodeQueries, messages: MessageArchive, person: Person) -> AsyncIterator[str]:
+    """Yield the conversations in which the person may have taken part, by id. Raises: StoreUnavailable."""
     page = [""]
     while page:
         wanted = person.user_id, person.tenant_id, page[-1] or None, PAGE
         found = {*await messages.conversations_of(*wanted), *await episodes.conversations_of(*wanted)}
-        if page := sorted(found, key=str.encode)[:PAGE]:
-            yield page
+        page = sorted(found, key=str.encode)[:PAGE]
+        for conversation in page:
+            yield conversation
 
 
 async def deleted_but_indexed(stores: Stores, conversation_id: str) -> int:

@@ -5,7 +5,8 @@ until their dates. Data that arrived after the receipt does not count.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from errno import EEXIST
 from pathlib import Path
@@ -19,7 +20,7 @@ from afterword.operating.dlq import resolved_offset
 from afterword.operating.person import (
     Person,
     TheirDeadLetters,
-    conversation_pages,
+    conversations_of,
     deleted_but_indexed,
     holds,
     person_of,
@@ -31,7 +32,7 @@ from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.ids import conversation_of_episode, conversation_of_scope
 from afterword.streams.errors import AfterwordError, ConfigurationError, RowUnreadable, StateUnreadable
-from afterword.streams.ingest.sources import DEAD_LETTERS, Source, load_sources
+from afterword.streams.ingest.sources import DEAD_LETTERS, load_sources
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.private import write_private
@@ -190,7 +191,8 @@ async def verify(
     now, kafka = now or datetime.now(UTC), settings.kafka
     async with open_stores(settings) as stores:
         found = await left_in_stores(stores, receipt, person, kafka.messages_topic)
-    records = Records(kafka, receipt, person, load_sources(settings))
+    conversations = frozenset(receipt.deleted_conversations), frozenset(receipt.shared_conversations)
+    records = Records(kafka, TheirDeadLetters(person, *conversations, sources=load_sources(settings)))
     # the last two have only ids and counters
     unsearched = {kafka.messages_topic, kafka.deletions_topic, kafka.changelog(CONVERSATIONS)}
     with broker_errors(kafka.bootstrap_servers):
@@ -213,53 +215,48 @@ async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messa
     """Count the data that predates the receipt. Messages that the person wrote later may stay."""
     [ends] = [date.ends for date in receipt.topics if date.topic == messages_topic]
     messages = episodes = 0
-    async for page in conversation_pages(stores.episodes, stores.messages, person):
-        for name in page:
-            newest = stores.messages.newest(Selection(name, person.tenant_id, user_id=person.user_id))
-            messages += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
-            async for one in all_episodes(stores.episodes, name):
-                if isinstance(one, StoredEpisode) and person.took_part_in(one):
-                    episodes += one.summary.closed_at < receipt.finished_at
+    async for name in conversations_of(stores.episodes, stores.messages, person):
+        newest = stores.messages.newest(Selection(name, person.tenant_id, user_id=person.user_id))
+        messages += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
+        async for one in all_episodes(stores.episodes, name):
+            if isinstance(one, StoredEpisode) and person.took_part_in(one):
+                episodes += one.summary.closed_at < receipt.finished_at
     points = sum([await deleted_but_indexed(stores, name) for name in receipt.conversations])
     counts = {"messages in the archive": messages, "episodes": episodes, "deleted episodes in the index": points}
     return [Remains(place, number, late=True) for place, number in counts.items()]
 
 
+@dataclass(frozen=True)
 class Records:
     """Decides which records on our topics contain data of the person."""
 
-    def __init__(self, kafka: Kafka, receipt: Receipt, person: Person, sources: Sequence[Source] = ()) -> None:
-        self._kafka = kafka
-        self._receipt = receipt
-        self._person = person
-        conversations = frozenset(receipt.deleted_conversations), frozenset(receipt.shared_conversations)
-        self._letters = TheirDeadLetters(person, *conversations, sources=sources)
-        self._current = kafka.current_episodes_topic, kafka.current_conversations_topic
+    kafka: Kafka
+    theirs: TheirDeadLetters
 
     def are_theirs(self, record: ConsumerRecord) -> bool:
-        kafka, value = self._kafka, record.value
+        theirs, value = self.theirs, record.value
         if record.topic.endswith(DEAD_LETTERS):
-            return resolved_offset(record) is None and self._letters(read_dead_letter(record))
-        if record.topic == kafka.changelog(MESSAGES):
+            return resolved_offset(record) is None and theirs(read_dead_letter(record))
+        if record.topic == self.kafka.changelog(MESSAGES):
             return self._is_pending_message(record)
         event_type = header(record.headers, CE_TYPE)
         if not value or event_type == EPISODE_REDO or (event_type == EPISODE_AMENDED and b'"fields":{}' in value):
             return False  # such a record has only ids
         conversation = self._conversation_of(record)
-        if conversation in self._receipt.shared_conversations and record.topic != kafka.episodes_topic:
+        if conversation in theirs.shared and record.topic != self.kafka.episodes_topic:
             return True  # a summary of a shared conversation may contain their words
-        return conversation in self._receipt.deleted_conversations or holds(value, self._person)
+        return conversation in theirs.alone or holds(value, theirs.person)
 
     def is_current_of_shared(self, record: ConsumerRecord) -> bool:
         """Return whether the record is on a compacted topic and about a shared conversation.
 
         The last record of such a key was made without the person's words, so it stays.
         """
-        return record.topic in self._current and self._conversation_of(record) in self._receipt.shared_conversations
+        return record.topic in self.kafka.current_topics and self._conversation_of(record) in self.theirs.shared
 
     def _conversation_of(self, record: ConsumerRecord) -> str:
         key = (record.key or b"").decode(errors="replace")
-        episodes, conversations = self._current
+        episodes, conversations = self.kafka.current_topics
         if record.topic == episodes:
             return conversation_of_episode(key)
         return conversation_of_scope(key)[0] if record.topic == conversations else key
@@ -267,11 +264,12 @@ class Records:
     def _is_pending_message(self, record: ConsumerRecord) -> bool:
         if not record.value:
             return False
+        user_id = self.theirs.person.user_id
         try:
             scope, seq = parse_key(record.key)
             body = None if seq is None else decode_body(record.value)
         except (RowUnreadable, StateUnreadable):
-            return orjson.dumps(self._person.user_id) in record.value
-        if body is None or body.is_gone or scope.conversation_id not in self._receipt.conversations:
+            return orjson.dumps(user_id) in record.value
+        if body is None or body.is_gone or scope.conversation_id not in self.theirs.alone | self.theirs.shared:
             return False
-        return bool(orjson.loads(body.json).get("user_id") == self._person.user_id)
+        return bool(orjson.loads(body.json).get("user_id") == user_id)

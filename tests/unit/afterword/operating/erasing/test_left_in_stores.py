@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord
 
-from afterword.operating.person import person_of
+from afterword.operating.person import TheirDeadLetters, person_of
 from afterword.operating.receipt import NEVER, Receipt, Records, TopicDate, left_in_stores
 from afterword.schemas.dead_letters import dead_letter
 from tests.doubles.index import MemoryIndex
@@ -71,4 +71,5 @@ def test_dead_letters_count_that_the_erasure_has_discarded(conversation: str, er
     key, value, headers = dead_letter(original, stage="segmenter", error_type=error_type, message="", now_ms=1)
     topic = SETTINGS.kafka.dead_letters(SETTINGS.kafka.messages_topic)
     record = ConsumerRecord(topic, 0, 3, 1, 0, key, value, None, 1, 1, tuple(headers))
-    assert Records(SETTINGS.kafka, a_receipt(9), person_of("ann", TENANT)).are_theirs(record) is is_theirs
+    theirs = TheirDeadLetters(person_of("ann", TENANT), frozenset({"anns"}), frozenset({"shared"}))
+    assert Records(SETTINGS.kafka, theirs).are_theirs(record) is is_theirs
