@@ -8,6 +8,7 @@ from typing import Literal
 from uuid import uuid4
 
 import orjson
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed
 from opentelemetry.trace import NoOpTracer
 
@@ -23,7 +24,9 @@ from afterword.streams.summarizer.providers import LlmProvider, make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.addresses import unreachable
 from afterword.writing.produce import produce
+from faust_eos.options import Options
 
+OFFSET_METADATA = "offset.metadata.max.bytes"
 TURNS = (
     ("user", "Is the smoke test of this deployment through yet?"),
     ("assistant", "Not yet: this conversation has to be summarized first."),
@@ -88,9 +91,17 @@ async def _result(name: str, check: Check) -> Result:
 
 
 async def check_kafka(settings: Settings) -> str:
+    """Check that every broker accepts the metadata of the engine's commits. One that we may not ask is not checked."""
     async with admin_client(settings.kafka) as admin:
-        cluster = await admin.describe_cluster()
-    return f"{settings.kafka.bootstrap_servers}, brokers: {len(cluster['brokers'])}"
+        brokers = (await admin.describe_cluster())["brokers"]
+        names = [str(broker["node_id"]) for broker in brokers]
+        asked = [ConfigResource(ConfigResourceType.BROKER, name, {OFFSET_METADATA: None}) for name in names]
+        answers = await admin.describe_configs(asked)
+    limits = [int(entry[1]) for answer in answers for *_, entries in answer.resources for entry in entries]
+    least, needed = min(limits, default=None), Options().offset_metadata_bytes
+    if least is not None and least < needed:
+        raise CheckFailed(problem=f"{OFFSET_METADATA} of the brokers is {least}, should be at least {needed}")
+    return f"{settings.kafka.bootstrap_servers}, brokers: {len(brokers)}"
 
 
 async def check_wanted_topics(settings: Settings) -> str:

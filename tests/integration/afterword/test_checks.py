@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.embedded import EmbeddedStack
-from afterword.operating.checks import CheckFailed, check_commits
+from afterword.operating.checks import CheckFailed, check_commits, check_kafka
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings, load_settings
 from tests.deploy.acls import allow
@@ -28,6 +28,7 @@ SCRAM = Listener(
 STRICT = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",  # the broker itself and the test connect on the plain listener
+    "offset.metadata.max.bytes": "100",
 }
 
 
@@ -67,3 +68,6 @@ async def test_rights_that_are_missing_are_named(broker: EmbeddedStack) -> None:
         assert f"transactional ids with the prefix {kafka.summarizer_id}- are not permitted" in await problem(user)
         await allow(admin, USER, [on_transactions_of(kafka.summarizer_id)])
     assert await check_commits(user) == "transactions are permitted"
+    assert await check_kafka(user)  # which may not ask for the brokers' configuration
+    with pytest.raises(CheckFailed, match=r"offset\.metadata\.max\.bytes of the brokers is 100, .* at least 4096"):
+        await check_kafka(everybody)
