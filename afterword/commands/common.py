@@ -1,10 +1,12 @@
 """What the commands share: their settings, common options and errors."""
 
+import asyncio
 import logging
 import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from afterword.reading.memory import Memory
     from afterword.streams.settings import Settings
 
+Opened = TypeVar("Opened")
 Result = TypeVar("Result")
 
 FAILED = 1
@@ -141,9 +144,22 @@ def report(error: AfterwordError) -> int:
     return MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
 
 
-async def from_memory(read: "Callable[[Memory], Awaitable[Result]]") -> Result:
-    """Open the memory, read from it, and close it."""
+def use(
+    open_: "Callable[[Settings], AbstractAsyncContextManager[Opened]]",
+    settings: "Settings",
+    work: Callable[[Opened], Awaitable[Result]],
+) -> Result:
+    """Open something with these settings, work with it, and close it."""
+
+    async def run() -> Result:
+        async with open_(settings) as opened:
+            return await work(opened)
+
+    return asyncio.run(run())
+
+
+def from_memory(read: "Callable[[Memory], Awaitable[Result]]") -> Result:
+    """Read from the memory."""
     from afterword.reading.memory import Memory
 
-    async with Memory.from_settings(start_command()) as memory:
-        return await read(memory)
+    return use(Memory.from_settings, start_command(), read)

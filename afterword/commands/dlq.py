@@ -1,13 +1,12 @@
 """`afterword dlq`: inspect and resolve dead letters."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Conversation, DryRun, Json, Since, Yes, start_command
+from afterword.commands.common import Conversation, DryRun, Json, Since, Yes, start_command, use
 from afterword.streams.text.visible import printable, shown
 from afterword.terminal import counting, print_json, print_table
 
@@ -19,6 +18,14 @@ PAGE = 500
 """Number of dead letters per table."""
 NONE = "no dead letters"
 COLUMNS = ("address", "failed", "stage", "type", "key", "problem")
+REPLAY = """Send the original records again, unchanged, to their original partitions. Each can be replayed once.
+
+Fix the cause first: a record that is still rejected becomes a new dead letter.
+"""
+DISCARD = """Mark dead letters as discarded, so that they are no longer listed or replayed.
+
+The records expire with the topic.
+"""
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
 
@@ -83,8 +90,10 @@ def show(address: DeadLetterAddress, raw: Raw = False) -> None:
     _with_queue(None, one)
 
 
-@app.command()
-def replay(
+@app.command("discard", help=DISCARD)
+@app.command("replay", help=REPLAY)
+def resolve(
+    context: typer.Context,
     topic: FromTopic = None,
     stage: Stage = None,
     error_type: Type = None,
@@ -93,34 +102,11 @@ def replay(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Send the original records again, unchanged, to their original partitions. Each can be replayed once.
-
-    Fix the cause first: a record that is still rejected becomes a new dead letter.
-    """
-    _resolve("replayed", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes)
-
-
-@app.command()
-def discard(
-    topic: FromTopic = None,
-    stage: Stage = None,
-    error_type: Type = None,
-    since: Since = None,
-    conversation: Conversation = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-) -> None:
-    """Mark dead letters as discarded, so that they are no longer listed or replayed.
-
-    The records expire with the topic.
-    """
-    _resolve("discarded", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes)
-
-
-def _resolve(action: "Action", topic: str | None, selected: tuple[Any, ...], *, dry_run: bool, yes: bool) -> None:
+    """Replay or discard dead letters, depending on the name of the command."""
     from afterword.operating.dlq import Filters
 
-    filters = Filters(*selected)
+    filters = Filters(stage, error_type, since, conversation)
+    action: Action = "replayed" if context.info_name == "replay" else "discarded"
 
     async def work(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
         planned = {name: await queue.count(name, filters, action) for name in topics}
@@ -129,13 +115,10 @@ def _resolve(action: "Action", topic: str | None, selected: tuple[Any, ...], *, 
             _report(planned, f"would be {action}")
         if dry_run or not total or not (yes or typer.confirm("Continue?", err=True)):
             return
-        resolved = 0
         with counting() as show_count:
 
-            def progress(number: int) -> None:
-                nonlocal resolved
-                resolved += number
-                show_count("dead letters", resolved, total)
+            def progress(name: str, number: int) -> None:
+                show_count(name, number, planned[name].resolved)
 
             done = {name: await queue.resolve(name, filters, action, progress) for name in topics}
         _report(done, action)
@@ -146,16 +129,13 @@ def _resolve(action: "Action", topic: str | None, selected: tuple[Any, ...], *, 
 def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
     from afterword.operating.dlq import open_queue
 
-    settings = start_command()
+    async def with_topics(queue: "DeadLetterQueue") -> None:
+        topics = await queue.topics()
+        if topic is not None and topic not in topics:
+            raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
+        await work(queue, [topic] if topic else topics)
 
-    async def run() -> None:
-        async with open_queue(settings) as queue:
-            topics = await queue.topics()
-            if topic is not None and topic not in topics:
-                raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
-            await work(queue, [topic] if topic else topics)
-
-    asyncio.run(run())
+    use(open_queue, start_command(), with_topics)
 
 
 def _report(found: "dict[str, DeadLetterCounts]", done: str) -> None:

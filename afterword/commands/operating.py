@@ -18,6 +18,7 @@ from afterword.commands.common import (
     next_step,
     start,
     start_command,
+    use,
 )
 from afterword.streams.text.visible import many, shown
 from afterword.terminal import counting, print_json, print_table
@@ -25,7 +26,6 @@ from afterword.terminal import counting, print_json, print_table
 if TYPE_CHECKING:
     from afterword.operating.redo import RedoCounts
     from afterword.operating.trial import TrialSummary
-    from afterword.streams.stores.episodes import UsageTotals
 
 NOTHING = "–"
 
@@ -312,12 +312,7 @@ def usage(by: By = "model", as_json: Json = False) -> None:
     from afterword.streams.stores.opening import open_stores
 
     settings = start_command()
-
-    async def read() -> "list[UsageTotals]":
-        async with open_stores(settings) as stores:
-            return await stores.episodes.usage(by)
-
-    found = asyncio.run(read())
+    found = use(open_stores, settings, lambda stores: stores.episodes.usage(by))
     costs = [settings.llm.cost(*one[2:5]) for one in found]
     if as_json:
         named = [{by if name == "group" else name: value for name, value in one._asdict().items()} for one in found]

@@ -1,10 +1,9 @@
 """Commands about one person's data: `erase`, its verification, and `export`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,14 +17,13 @@ from afterword.commands.common import (
     Yes,
     start_command,
     tenant_of,
+    use,
 )
 from afterword.streams.text.visible import many, shown
 from afterword.terminal import print_json
 
 if TYPE_CHECKING:
-    from afterword.operating.eraser import Eraser
-
-Result = TypeVar("Result")
+    from afterword.streams.stores.opening import Stores
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -68,8 +66,11 @@ def erase(
     whose = user, tenant_of(tenant, no_tenant)
     if receipt and receipt.exists() and not dry_run:
         raise typer.BadParameter("the file already exists", param_hint="--receipt")
+    from afterword.operating.eraser import Eraser
+
+    settings = start_command()
     if dry_run or not yes:
-        plan = asyncio.run(_with_eraser(lambda eraser: eraser.plan(*whose)))
+        plan = use(Eraser.from_settings, settings, lambda eraser: eraser.plan(*whose))
         if dry_run and as_json:
             print_json(plan)
         else:
@@ -78,7 +79,7 @@ def erase(
             return
         typer.confirm("Erase all of it?", err=True, abort=True)
     options: dict[str, Any] = {"asked_by": by, "timeout_seconds": timeout, "progress": _report}
-    made = asyncio.run(_with_eraser(lambda eraser: eraser.erase(*whose, **options)))
+    made = use(Eraser.from_settings, settings, lambda eraser: eraser.erase(*whose, **options))
     made.write(receipt or Path(f"erasure-{made.receipt_id}.json"))
     if as_json:
         print_json(made.model_dump(mode="json"))
@@ -115,13 +116,6 @@ def verify(
         raise typer.Exit(1)
 
 
-async def _with_eraser(work: "Callable[[Eraser], Awaitable[Result]]") -> Result:
-    from afterword.operating.eraser import Eraser
-
-    async with Eraser.from_settings(start_command()) as eraser:
-        return await work(eraser)
-
-
 async def _report(stage: str, left: int) -> None:
     noun, _, rest = stage.partition(" ")
     typer.echo(shown(f"{many(left, noun.removesuffix('s'), noun)} {rest}"), err=True)
@@ -137,12 +131,9 @@ def export(user: RequiredUser, tenant: Tenant = None, no_tenant: NoTenant = Fals
 
     whose = user, tenant_of(tenant, no_tenant)
 
-    async def run() -> None:
-        async with (
-            open_stores(start_command()) as stores,
-            aclosing(export_lines(stores.episodes, stores.messages, *whose)) as lines,
-        ):
+    async def print_lines(stores: "Stores") -> None:
+        async with aclosing(export_lines(stores.episodes, stores.messages, *whose)) as lines:
             async for line in lines:
                 print_json(line)
 
-    asyncio.run(run())
+    use(open_stores, start_command(), print_lines)

@@ -27,6 +27,7 @@ from afterword.commands.common import (
     start_command,
     start_quietly,
     tenant_of,
+    use,
 )
 from afterword.installed import extra_required
 from afterword.streams.errors import WorkerFailed
@@ -34,7 +35,6 @@ from afterword.streams.text.visible import shown_json
 from afterword.terminal import Screen, print_json, print_table
 
 if TYPE_CHECKING:
-    from afterword.embedded import DownloadProgress
     from afterword.streams.settings import Settings
     from afterword.streams.stores.bookkeeping import ApiKeys
 
@@ -55,7 +55,6 @@ Configuration = Annotated[
     bool, typer.Option("--json", help="Print what to paste into Claude Desktop and Cursor, and exit.")
 ]
 OUR_VARIABLES = "AFTERWORD_"
-MILLION = 1_000_000
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
@@ -70,7 +69,7 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
 
         start_quietly()
         end_as_by_ctrl_c()
-        asyncio.run(run(data_dir, _downloads(screen), screen.line, screen.doing))
+        asyncio.run(run(data_dir, screen))
 
 
 def demo() -> None:
@@ -92,7 +91,7 @@ def demo() -> None:
         watched = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
         story = Story(screen, keep_serving=watched)
         with temporary_directory(story) as directory:
-            asyncio.run(run(directory, sample_lines(), _downloads(screen), story))
+            asyncio.run(run(directory, sample_lines(), story))
 
 
 def end_as_by_ctrl_c() -> None:
@@ -100,14 +99,6 @@ def end_as_by_ctrl_c() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-
-
-def _downloads(screen: Screen) -> "DownloadProgress":
-    def report(name: str, done: int, total: int) -> None:
-        if done < total:
-            screen.doing(f"fetching {name}, {done / MILLION:.0f} of {total / MILLION:.0f} MB", live=True)
-
-    return report
 
 
 @worker_app.command()
@@ -215,7 +206,7 @@ def create(
     if unknown := sorted(set(scope) - SCOPES):
         raise typer.BadParameter(f"{unknown[0]!r} is not a scope; the scopes are {', '.join(sorted(SCOPES))}")
     key, record = new_key(tuple(sorted(set(scope))), tenant, user)
-    asyncio.run(_with_keys(lambda keys: keys.put(record)))
+    _with_keys(lambda keys: keys.put(record))
     if as_json:
         print_json({"key": key, "key_id": record.key_id})
     else:
@@ -228,7 +219,7 @@ def list_keys() -> None:
     """List the keys, without their secrets."""
     from afterword.schemas.base import rfc3339
 
-    found = asyncio.run(_with_keys(lambda keys: keys.list()))
+    found = _with_keys(lambda keys: keys.list())
     rows = [
         (
             key.key_id,
@@ -245,17 +236,16 @@ def list_keys() -> None:
 @keys_app.command()
 def revoke(key: KeyId) -> None:
     """Revoke a key; running servers refuse it within 5 seconds. Exit 1 if there is no such key."""
-    if not asyncio.run(_with_keys(lambda keys: keys.remove(key))):
+    if not _with_keys(lambda keys: keys.remove(key)):
         typer.echo("there is no such key", err=True)
         raise typer.Exit(1)
     typer.echo("revoked", err=True)
 
 
-async def _with_keys(work: "Callable[[ApiKeys], Awaitable[Result]]") -> Result:
+def _with_keys(work: "Callable[[ApiKeys], Awaitable[Result]]") -> Result:
     from afterword.streams.stores.opening import open_stores
 
-    async with open_stores(start_command()) as stores:
-        return await work(stores.keys)
+    return use(open_stores, start_command(), lambda stores: work(stores.keys))
 
 
 def mcp(

@@ -71,9 +71,7 @@ def context(
 ) -> None:
     """Print what an agent loads: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
     owner = _owner(user, tenant)
-    found = asyncio.run(
-        from_memory(lambda memory: memory.context(conversation, messages, max_tokens, agent, **owner._asdict()))
-    )
+    found = from_memory(lambda memory: memory.context(conversation, messages, max_tokens, agent, **owner._asdict()))
     if found is None:
         typer.echo(f"nothing is known about conversation {shown(conversation)}", err=True)
         raise typer.Exit(1)
@@ -107,9 +105,7 @@ def episodes(
 ) -> None:
     """Show a conversation's episodes, newest first, page by page."""
     owner = _owner(user, tenant)
-    page = asyncio.run(
-        from_memory(lambda memory: memory.episodes(conversation, limit, before, agent, **owner._asdict()))
-    )
+    page = from_memory(lambda memory: memory.episodes(conversation, limit, before, agent, **owner._asdict()))
     if as_json:
         own = ("fingerprint", "close_reason", "overlap_ids")
         documents = [
@@ -168,7 +164,7 @@ def recall(
         "ended_before": until,
         "min_coverage": min_coverage,
     }
-    hits = asyncio.run(from_memory(lambda memory: memory.recall(query, **filters)))
+    hits = from_memory(lambda memory: memory.recall(query, **filters))
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:
@@ -203,7 +199,7 @@ def profile(
 ) -> None:
     """Show what is known about a user, and what was known before. Without --tenant, only data without a tenant is
     used."""
-    found = asyncio.run(from_memory(lambda memory: memory.profile(user, tenant, max_tokens=max_tokens)))
+    found = from_memory(lambda memory: memory.profile(user, tenant, max_tokens=max_tokens))
     if as_json:
         print_json(found.model_dump(mode="json"))
         return

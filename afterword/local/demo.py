@@ -3,18 +3,17 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 
 from afterword.consumers.subscriber import watching
-from afterword.embedded import DownloadProgress
 from afterword.local.dev import deployment, served_at, until_told_to_stop
 from afterword.reading.memory import Memory
 from afterword.samples import interleaved
-from afterword.schemas import MessageCreated, SummaryCreated
+from afterword.schemas import MessageCreated, SummaryCreated, SummaryDeleted
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 from afterword.streams.tasks import gather_or_cancel
@@ -73,6 +72,7 @@ class Story:
         self.keep_serving = keep_serving
         """Whether everything keeps running until SIGINT or SIGTERM."""
         self.has_failed = False
+        self.summaries: list[SummaryCreated] = []
         self._steps = 0
 
     def step(self, text: str) -> None:
@@ -84,11 +84,25 @@ class Story:
         self.has_failed = True
         self.screen.line(f"{name} {what}", "red")
 
-    def finished(self, summaries: Sequence[SummaryCreated], address: str) -> None:
-        screen, conversations = self.screen, {event.conversation_id for event in summaries}
+    @property
+    def summarized(self) -> int:
+        """The number of messages in the summaries."""
+        return sum(summary.message_count for summary in self.summaries)
+
+    async def until_summarized(self, events: AsyncIterator[SummaryCreated | SummaryDeleted], expected: int) -> None:
+        """Collect summaries until they have this number of messages."""
+        while self.summarized < expected:
+            count = len(self.summaries)
+            self.screen.doing(f"{self.summarized} of {expected} messages are in {count} summaries", live=True)
+            event = await anext(events)
+            if isinstance(event, SummaryCreated) and event.revision == 1:
+                self.summaries.append(event)
+
+    def finished(self, address: str) -> None:
+        screen, conversations = self.screen, {summary.conversation_id for summary in self.summaries}
         screen.doing("")
         screen.line(
-            f"{messages_in(summaries)} messages of {len(conversations)} conversations became {len(summaries)} "
+            f"{self.summarized} messages of {len(conversations)} conversations became {len(self.summaries)} "
             "episodes; each is stored, indexed and announced."
         )
         screen.line()
@@ -103,64 +117,47 @@ class Story:
             screen.doing("serving until Ctrl-C")
 
 
-async def demo(directory: Path, lines: Sequence[bytes], progress: DownloadProgress, story: Story) -> None:
+async def demo(directory: Path, lines: Sequence[bytes], story: Story) -> None:
     """Tell the story, replay the other `lines` (JSON messages), and wait until each message is in a summary.
 
     Raises: DemoIncomplete.
     """
-    summaries: list[SummaryCreated] = []
     messages = [MessageCreated.model_validate_json(line) for line in lines]
     expected = len(messages) + 1  # plus the question
-    async with deployment(directory, progress, story.failed, story.screen.doing, once=True) as settings:
-        collecting = asyncio.create_task(_collect(settings, summaries))
+    async with deployment(directory, story.screen, story.failed, once=True) as settings:
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS), Memory.from_settings(settings) as memory:
+            async with (
+                asyncio.timeout(TIMEOUT_SECONDS),
+                Memory.from_settings(settings) as memory,
+                watching(settings.kafka, from_beginning=True) as events,
+            ):
                 told = [message for message in messages if message.conversation_id == STORY]
-                await _tell(settings, told, summaries, memory, story)
+                await _tell(settings, told, events, memory, story)
                 await _ask(settings, told[0].user_id, memory, story)
                 story.step("The other conversations")
                 others = [line for line, one in zip(lines, messages, strict=True) if one.conversation_id != STORY]
                 mixed = interleaved(others, CONVERSATIONS_AT_A_TIME)
                 await gather_or_cancel(
                     produce(settings, mixed, rate=MESSAGES_PER_SECOND, flush=True),
-                    _until_summarized(summaries, expected, story.screen),
+                    story.until_summarized(events, expected),
                 )
                 address = await served_at(settings)
         except TimeoutError:
             raise DemoIncomplete(
                 seconds=TIMEOUT_SECONDS,
-                summarized=messages_in(summaries),
+                summarized=story.summarized,
                 expected=expected,
                 logs=directory / "logs",
             ) from None
-        finally:
-            collecting.cancel()
-        story.finished(summaries, address)
+        story.finished(address)
         if story.keep_serving:
             await until_told_to_stop()
-
-
-async def _collect(settings: Settings, summaries: list[SummaryCreated]) -> None:
-    async with watching(settings.kafka, from_beginning=True) as events:
-        async for event in events:
-            if isinstance(event, SummaryCreated) and event.revision == 1:
-                summaries.append(event)  # noqa: PERF401 – others read the list meanwhile
-
-
-async def _until_summarized(summaries: Sequence[SummaryCreated], expected: int, screen: Screen) -> None:
-    while (done := messages_in(summaries)) < expected:
-        screen.doing(f"{done} of {expected} messages are in {len(summaries)} summaries", live=True)
-        await asyncio.sleep(LOOK_SECONDS)
-
-
-def messages_in(summaries: Sequence[SummaryCreated]) -> int:
-    return sum(event.message_count for event in summaries)
 
 
 async def _tell(
     settings: Settings,
     said: Sequence[MessageCreated],
-    summaries: Sequence[SummaryCreated],
+    events: AsyncIterator[SummaryCreated | SummaryDeleted],
     memory: Memory,
     story: Story,
 ) -> None:
@@ -175,15 +172,14 @@ async def _tell(
     lines = [message.to_json() for message in said]
     await produce(settings, lines, show, rate=STORY_MESSAGES_PER_SECOND, flush=True)
     screen.doing("waiting for segmenter and summarizer")
-    while messages_in(summaries) < len(said):  # noqa: ASYNC110 – another task collects the summaries
-        await asyncio.sleep(LOOK_SECONDS)
+    await story.until_summarized(events, len(said))
     story.step("The segmenter closes episodes where the topic shifts")
-    for episode in summaries:
+    for episode in story.summaries:
         minutes = f"{episode.started_at:%Y-%m-%d %H:%M:%S} to {episode.ended_at:%H:%M:%S}"
         count = many(episode.message_count, "message", "messages")
         screen.row(f"episode {episode.ordinal}", f"{count}, {minutes}")
     story.step("The summarizer summarizes each episode, here without an LLM: from exchanges of the conversation")
-    for summary in summaries:
+    for summary in story.summaries:
         screen.row(f"episode {summary.ordinal}", shown(summary.title), "bold")
         screen.row("", shown(summary.short_summary))
     screen.doing("waiting for the archiver")

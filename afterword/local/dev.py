@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from afterword.embedded import DownloadProgress, EmbeddedStack, Process
+from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, remembered_ports
 from afterword.embedded.process import accepts
 from afterword.embedded.stack import Broker, is_full
@@ -20,6 +20,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources
 from afterword.streams.private import write_private
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings
+from afterword.terminal import Screen
 
 CONFIG_FILE = "afterword.toml"
 ROLES = ("segmenter", "summarizer", "archiver")
@@ -35,6 +36,7 @@ STOP_SECONDS = 40.0
 DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
 DRAIN_SECONDS = 3.0
 """Short, because somebody is waiting. The next worker does what this one does not finish."""
+MILLION = 1_000_000
 
 Ended = Callable[[str, str], None]
 """Called with the name of a process that exited by itself or failed to start, and with what happened."""
@@ -108,16 +110,19 @@ class TopicsNotFine(AfterwordError):
 
 
 @asynccontextmanager
-async def deployment(
-    directory: Path, progress: DownloadProgress, ended: Ended, doing: Callable[[str], None], *, once: bool = False
-) -> AsyncIterator[Settings]:
+async def deployment(directory: Path, screen: Screen, ended: Ended, *, once: bool = False) -> AsyncIterator[Settings]:
     """Run a deployment in `directory`; yields settings that point to it.
 
-    `once` skips preparations that only benefit later deployments on this machine. `doing` is called with a description
-    of each wait. Raises: ConfigurationError, TopicsNotFine, and what `EmbeddedStack.start` raises.
+    `once` skips preparations that only benefit later deployments on this machine. The screen describes each
+    wait. Raises: ConfigurationError, TopicsNotFine, and what `EmbeddedStack.start` raises.
     """
-    doing("starting Kafka")
-    async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
+
+    def downloading(name: str, done: int, total: int) -> None:
+        if done < total:
+            screen.doing(f"fetching {name}, {done / MILLION:.0f} of {total / MILLION:.0f} MB", live=True)
+
+    screen.doing("starting Kafka")
+    async with EmbeddedStack(directory, progress=downloading, record=not once) as stack:
         # the same as last time, because people may have the server's address open
         [port] = remembered_ports(directory / "server-port.json", 1, [load_settings().serve.port])
         environment = {
@@ -129,13 +134,13 @@ async def deployment(
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
         settings = load_settings()
-        doing("creating topics")
+        screen.doing("creating topics")
         for report in await ensure_topics(settings):
             if not report.fine:
                 raise TopicsNotFine(name=report.name, detail=report.detail or report.status)
         sources = () if once else load_sources(settings)
         await create_sources(settings, sources)
-        doing("starting the workers")
+        screen.doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
         environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ROLES, INGEST) if sources else ROLES
         workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka, roles))
@@ -143,7 +148,7 @@ async def deployment(
             yield settings
         finally:
             workers.cancel()
-            doing("stopping")
+            screen.doing("stopping")
             with suppress(asyncio.CancelledError):
                 await workers
 
@@ -176,24 +181,23 @@ def write_config(file: Path, environment: Mapping[str, str]) -> None:
     write_private(file, f"{text}\n".encode())
 
 
-async def dev(
-    directory: Path, progress: DownloadProgress, say: Callable[[str], None], doing: Callable[[str], None]
-) -> None:
+async def dev(directory: Path, screen: Screen) -> None:
     """Run in the foreground until SIGINT or SIGTERM. Raises: the errors of `deployment`."""
 
     def ended(name: str, what: str) -> None:
-        say(f"{name} {what}; restarting")
+        screen.line(f"{name} {what}; restarting")
 
-    async def say_page(settings: Settings) -> None:
-        say(f"page    {await served_at(settings)}/")
+    async def show_page(settings: Settings) -> None:
+        screen.line(f"page    {await served_at(settings)}/")
 
-    async with deployment(directory, progress, ended, doing) as settings:
-        doing("")
-        say(f"Kafka   {settings.kafka.bootstrap_servers}")
-        say(f"stores  {settings.sqlite.path}")
-        say(f"logs    {directory / 'logs'}")
-        say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
-        say(f"In another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
-        page = asyncio.create_task(say_page(settings))
+    async with deployment(directory, screen, ended) as settings:
+        screen.doing("")
+        screen.line(f"Kafka   {settings.kafka.bootstrap_servers}")
+        screen.line(f"stores  {settings.sqlite.path}")
+        screen.line(f"logs    {directory / 'logs'}")
+        screen.line("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
+        file = (directory / CONFIG_FILE).absolute()
+        screen.line(f"In another directory, first: export {CONFIG_FILE_VARIABLE}={file}")
+        page = asyncio.create_task(show_page(settings))
         await until_told_to_stop()  # until here, Ctrl-C aborts the start instead
         page.cancel()

@@ -109,8 +109,9 @@ async def open_queue(settings: Settings) -> AsyncIterator["DeadLetterQueue"]:
     Raises: BrokerUnavailable, TopicMissing, ConfigurationError.
     """
     await require_topics(settings.kafka, *queue_topics(settings.kafka))
-    async with open_log(settings.kafka) as log:
-        yield DeadLetterQueue(settings, log)
+    with broker_errors(settings.kafka.bootstrap_servers):
+        async with open_log(settings.kafka) as log:
+            yield DeadLetterQueue(settings, log)
 
 
 class DeadLetterQueue:
@@ -160,15 +161,15 @@ class DeadLetterQueue:
         return counts
 
     async def resolve(
-        self, topic: str, is_wanted: Matching, action: Action, progress: Callable[[int], None] = lambda _: None
+        self, topic: str, is_wanted: Matching, action: Action, progress: Callable[[str, int], None] = lambda *_: None
     ) -> DeadLetterCounts:
         """Replay or discard matching dead letters, with one transaction for each batch of originals and resolutions.
 
         The producer is opened first. This aborts a transaction that an earlier run left open, and fences a run that is
-        still going, so reading afterwards sees everything. `progress` is called with the number of dead letters in each
-        batch.
+        still going, so reading afterwards sees everything. `progress` is called with the topic and the number of
+        dead letters so far.
 
-        Raises: ReplayOverlaps, BrokerUnavailable, TopicMissing, TopicStalled.
+        Raises: ReplayOverlaps, KafkaError, BrokerUnavailable, TopicMissing, TopicStalled.
         """
         counts = DeadLetterCounts()
         async with self._producer(topic) as producer:
@@ -178,7 +179,7 @@ class DeadLetterQueue:
                     batch.append(found)
                 if len(batch) == BATCH:
                     await self._commit(producer, batch, action)
-                    progress(len(batch))
+                    progress(topic, counts.resolved)
                     batch.clear()
             await self._commit(producer, batch, action)
         return counts
@@ -187,29 +188,28 @@ class DeadLetterQueue:
         if not dead_letters:
             return
         sent: list[Awaitable[object]] = []
-        with broker_errors(self._kafka.bootstrap_servers):
-            try:
-                async with producer.transaction():
-                    for found in dead_letters:
-                        if action == "replayed":
-                            assert found.origin is not None  # noqa: S101 – only those with an origin are replayed
-                            topic, partition, _ = found.origin
-                            # the original partition, because the original producer may have used another partitioner
-                            target = partition if partition in await producer.partitions_for(topic) else None
-                            sent.append(await send_copy(producer, topic, found, target))
-                        headers = resolution(found, action, datetime.now(UTC))
-                        sent.append(await producer.send(found.topic, b"", partition=found.partition, headers=headers))
-                    await asyncio.gather(*sent)
-            except (KafkaError, IllegalOperation) as error:
-                # the error may only say that nothing more can be sent; an earlier send then has the cause
-                results = await asyncio.gather(*sent, return_exceptions=True)
-                causes = [result for result in results if isinstance(result, KafkaError)]
-                why = causes[0] if causes and isinstance(error, IllegalOperation) else error
-                if is_overtaken(why):
-                    raise ReplayOverlaps(topic=dead_letters[0].topic) from None
-                raise why from why.__cause__
-            finally:
-                await asyncio.gather(*sent, return_exceptions=True)
+        try:
+            async with producer.transaction():
+                for found in dead_letters:
+                    if action == "replayed":
+                        assert found.origin is not None  # noqa: S101 – only those with an origin are replayed
+                        topic, partition, _ = found.origin
+                        # the original partition, because the original producer may have used another partitioner
+                        target = partition if partition in await producer.partitions_for(topic) else None
+                        sent.append(await send_copy(producer, topic, found, target))
+                    headers = resolution(found, action, datetime.now(UTC))
+                    sent.append(await producer.send(found.topic, b"", partition=found.partition, headers=headers))
+                await asyncio.gather(*sent)
+        except (KafkaError, IllegalOperation) as error:
+            # the error may only say that nothing more can be sent; an earlier send then has the cause
+            results = await asyncio.gather(*sent, return_exceptions=True)
+            causes = [result for result in results if isinstance(result, KafkaError)]
+            why = causes[0] if causes and isinstance(error, IllegalOperation) else error
+            if is_overtaken(why):
+                raise ReplayOverlaps(topic=dead_letters[0].topic) from None
+            raise why from why.__cause__
+        finally:
+            await asyncio.gather(*sent, return_exceptions=True)
 
     @asynccontextmanager
     async def _producer(self, topic: str) -> AsyncIterator[AIOKafkaProducer]:

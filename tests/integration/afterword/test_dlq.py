@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import KafkaError, ProducerFenced
 
 from afterword.operating.dlq import DeadLetterQueue, Filters, ReplayOverlaps, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas.dead_letters import DeadLetter, dead_letter
+from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.conftest import MakeSettings
@@ -111,10 +112,10 @@ async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(world: Worl
 @pytest.mark.nightly
 async def test_more_dead_letters_than_one_transaction_takes_are_all_replayed_once(world: World) -> None:
     await asyncio.gather(*[world.add(number) for number in range(450)])
-    told: list[int] = []
-    counts = await world.queue.resolve(world.topic, Filters(), "replayed", told.append)
+    told: list[tuple[str, int]] = []
+    counts = await world.queue.resolve(world.topic, Filters(), "replayed", lambda *news: told.append(news))
     assert counts.resolved == 450
-    assert told == [200, 200]
+    assert told == [(world.topic, 200), (world.topic, 400)]
     assert len({record.key for record in await world.sent_again()}) == len(await world.sent_again()) == 450
 
 
@@ -141,3 +142,10 @@ async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(world: Wor
     assert [record.key for record in await world.sent_again()] == [b"c0"]
     with suppress(ProducerFenced):
         await died.stop()
+
+
+async def test_a_broker_that_fails_while_dead_letters_are_read_is_named(world: World) -> None:
+    servers = world.settings.kafka.bootstrap_servers
+    with pytest.raises(BrokerUnavailable, match=f"{servers}.*gone"):
+        async with open_queue(world.settings):
+            raise KafkaError("gone")
