@@ -286,7 +286,7 @@ def try_prompt(
     with counting() as progress:
         found = asyncio.run(compare(settings, file, model, size, lambda done: progress("summaries", done, size)))
     if as_json:
-        print_json({"worse": found.is_worse, "measures": found.measures})
+        print_json({"worse": found.is_worse, "measures": found.measures, "left_out": found.left_out})
     else:
         rows = [(name, f"{before:.3f}", f"{after:.3f}") for name, (before, after) in found.measures.items()]
         print_table((f"mean of {len(found.trials):,}", "stored", "candidate"), rows)
@@ -294,6 +294,9 @@ def try_prompt(
         if texts:
             typer.echo("")
             print_table(("episode", "stored", "candidate"), texts)
+        if found.left_out:
+            missing = "left out, because their messages are no longer in the archive"
+            typer.echo(f"{many(found.left_out, 'episode', 'episodes')} {missing}", err=True)
         typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")
     if found.is_worse:
         raise typer.Exit(1)

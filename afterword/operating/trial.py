@@ -89,7 +89,9 @@ class Trial:
 @dataclass(frozen=True)
 class Comparison:
     trials: Sequence[Trial]
-    """The trials, worst first. Episodes whose messages are no longer in the archive are left out."""
+    """The trials, worst first."""
+    left_out: int = 0
+    """Number of chosen episodes whose messages are no longer in the archive."""
 
     @cached_property
     def measures(self) -> dict[str, tuple[float, float]]:
@@ -169,7 +171,7 @@ async def summarize_again(
     if not trials:
         raise NothingToCompare
     trials.sort(key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
-    return Comparison(trials)
+    return Comparison(trials, left_out=len(chosen) - len(trials))
 
 
 def candidate_settings(settings: Settings, prompt: Path | None, model: str | None) -> Settings:

@@ -139,6 +139,7 @@ async def test_what_is_not_in_the_archive_is_left_out() -> None:
     del messages.messages["c1:m1"]
     found = await compared(known, messages, Candidate(GOOD))
     assert [one.episode_id for one in found.trials] == ["c2:1"]
+    assert found.left_out == 1
     messages.messages.clear()
     with pytest.raises(NothingToCompare):
         await compared(known, messages, Candidate(GOOD))
