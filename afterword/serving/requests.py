@@ -67,8 +67,6 @@ class Services:
     outbox: "Outbox"
     feed: "Feed"
     erasures: ErasureRunner
-    warming: "asyncio.Task[None] | None" = None
-    """A task that must end before the server is ready."""
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
 

@@ -78,7 +78,7 @@ MOST_CONNECTIONS = 2000
 SEND_BUFFER_BYTES = 128 * 1024
 """Bytes that the kernel buffers for a client that does not read. By default it buffers megabytes per client."""
 WARM_UP_SECONDS = 10.0
-"""Time limit for warming up. After that the server is ready even if a backend did not answer."""
+"""Time limit for warming up. After that the server starts even if a backend did not answer."""
 NOBODY = "afterword/warm-up"
 """A conversation and a user that do not exist."""
 QUESTION = "What was said on 1 May 2024?"
@@ -90,7 +90,7 @@ router = APIRouter(tags=["operating"])
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Open the routes' services and start to warm them up, without waiting for unavailable servers.
+    """Open the routes' services, and warm them up.
 
     Raises: ConfigurationError.
     """
@@ -106,6 +106,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         _run(closing, feed.run())
         runner = ErasureRunner(stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings))
         _run(closing, runner.run())
+        await warm_up(memory, outbox)
         yield Services(
             settings=settings,
             ping_database=stores.ping_database,
@@ -117,11 +118,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             outbox=outbox,
             feed=feed,
             erasures=runner,
-            warming=_run(closing, warm_up(memory, outbox)),
         )
 
 
-def _run(closing: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _run(closing: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
     task = asyncio.create_task(work)
 
     async def stop() -> None:
@@ -130,7 +130,6 @@ def _run(closing: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Ta
             await task
 
     closing.push_async_callback(stop)
-    return task
 
 
 def authenticator(settings: Serve, stores: Stores) -> Authenticator:
@@ -154,17 +153,10 @@ async def livez() -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Answer 200 once the server is warmed up and the database answers, else 503."""
-    services = services_of(request)
-    if services.warming and not services.warming.done():
-        return _unready("server", "is warming up")
-    if not await services.database_answers():
-        return _unready("stores", "cannot be reached")
-    return JSONResponse({"status": "ok", "reasons": {}})
-
-
-def _unready(what: str, why: str) -> Response:
-    return JSONResponse({"status": "unavailable", "reasons": {what: why}}, 503)
+    """Answer 200 if the database answers, else 503."""
+    if await services_of(request).database_answers():
+        return JSONResponse({"status": "ok", "reasons": {}})
+    return JSONResponse({"status": "unavailable", "reasons": {"stores": "cannot be reached"}}, 503)
 
 
 @router.get("/metrics")
@@ -357,19 +349,14 @@ async def run_server(settings: Settings, started: Callable[[str], None]) -> None
     allocate_sparingly()
     with _listening(settings) as listener:
         async with open_services(settings) as services:
-            if services.warming:
-                services.warming.add_done_callback(_settle)
+            # exempt what is loaded from garbage collection, which would stop every request for 100 ms
+            spare_the_collector()
+            return_freed_memory()
             host, port = listener.getsockname()[:2]
             address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             log.info("server_started", stage="serve", address=address, auth=settings.serve.auth)
             started(address)
             await HttpServer(configuration(settings, make_app(services))).serve([listener])
-
-
-def _settle(_: "asyncio.Task[None]") -> None:
-    """Once everything is loaded, exempt it from garbage collection, which would stop every request for 100 ms."""
-    spare_the_collector()
-    return_freed_memory()
 
 
 def configuration(settings: Settings, app: Any) -> uvicorn.Config:

@@ -1,20 +1,18 @@
-"""A server does at its start what first requests would do, and is ready afterwards."""
+"""A server does at its start what first requests would do."""
 
-import asyncio
-from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
-import httpx
 import pytest
 
 from afterword.reading.memory import Memory
-from afterword.serving.server import make_app, warm_up
+from afterword.serving import server
+from afterword.serving.server import warm_up
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.settings import Kafka
+from afterword.streams.settings import Kafka, load_settings
 from afterword.streams.stores.index import Candidate, Dense, Query
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.unit.afterword.serving.served import serving
 
 
 class Connecting:
@@ -78,19 +76,12 @@ async def test_what_is_away_is_left_to_the_requests(broker_away: bool) -> None:
     assert world.producer.connected == (0 if broker_away else 1)
 
 
-async def test_the_server_is_ready_when_it_is_warm() -> None:
-    async with serving() as served:
-        cold = asyncio.Event()
+async def test_services_are_warm_before_anybody_uses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed = []
 
-        async def warming() -> None:
-            await cold.wait()
+    async def warm(*given: object) -> None:
+        warmed.append(given)
 
-        task = asyncio.create_task(warming())
-        app = make_app(replace(served.services, warming=task))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-            answer = await client.get("/readyz")
-            assert (answer.status_code, answer.json()["reasons"]) == (503, {"server": "is warming up"})
-            assert (await client.get("/livez")).status_code == 200
-            cold.set()
-            await task
-            assert (await client.get("/readyz")).status_code == 200
+    monkeypatch.setattr(server, "warm_up", warm)
+    async with server.open_services(load_settings(sqlite={"path": tmp_path / "afterword.db"})) as services:
+        assert warmed == [(services.memory, services.outbox)]
