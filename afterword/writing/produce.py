@@ -25,6 +25,7 @@ CHUNK_BYTES = 256 * 1024
 INVALID_LINES_NAMED = 3
 MOST_LINE_BYTES = 16 * 2**20
 """A message has at most 700,000 bytes, but white space and escapes may make its line much longer."""
+TOO_LARGE = f"too_large: more than {MOST_LINE_BYTES >> 20} MiB"
 
 
 class InvalidLine(AfterwordError):
@@ -141,7 +142,7 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
 def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | None:
     """Parse one line; None if it is blank. Raises: InvalidLine, which never repeats the line's content."""
     if len(line) > MOST_LINE_BYTES:
-        raise InvalidLine(number=number, problem=f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
+        raise InvalidLine(number=number, problem=TOO_LARGE)
     try:
         return parse(line, now) if line.strip() else None
     except InvalidRecord as error:
@@ -179,7 +180,8 @@ def bounded_lines(file: BinaryIO, most_bytes: int) -> Iterator[bytes]:
 async def read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
     """Yield lines of a file, or of a pipe or terminal as they arrive, without blocking the event loop.
 
-    A pipe is closed afterwards. An oversized line is truncated just above MOST_LINE_BYTES. Raises: OSError.
+    A pipe is closed afterwards. An oversized line of a file is truncated just above MOST_LINE_BYTES. Raises: OSError,
+    InvalidLine for an oversized line of a pipe.
     """
     if is_regular(file):
         for line in bounded_lines(file, MOST_LINE_BYTES):
@@ -187,19 +189,12 @@ async def read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
         return
     reader, loop = asyncio.StreamReader(MOST_LINE_BYTES), asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
-    oversized = b""
+    number = 1
     try:
-        while True:
-            try:
-                line = await reader.readuntil()
-            except asyncio.LimitOverrunError as error:
-                oversized = (await reader.readexactly(error.consumed))[: MOST_LINE_BYTES + 1]
-                continue
-            except asyncio.IncompleteReadError as error:
-                if oversized or error.partial:
-                    yield oversized or error.partial
-                return
-            yield oversized or line
-            oversized = b""
+        while line := await reader.readline():
+            yield line
+            number += 1
+    except ValueError:  # the line is longer than the reader's limit
+        raise InvalidLine(number=number, problem=TOO_LARGE) from None
     finally:
         transport.close()
