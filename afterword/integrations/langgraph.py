@@ -74,7 +74,8 @@ def context_node(
 
     async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:
         conversation_id, user_id = _configured(config, "thread_id"), _configured(config, "user_id")
-        tenant_id = config.get("configurable", {}).get("tenant_id")
+        tenant = config.get("configurable", {}).get("tenant_id")
+        tenant_id = None if tenant is None else str(tenant)
         said = [message for message in convert_to_messages(state["messages"]) if isinstance(message, HumanMessage)]
         question = said[-1].text if said else ""
         found: list[Recalled] = []

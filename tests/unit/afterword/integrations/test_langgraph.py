@@ -90,11 +90,11 @@ async def test_somebody_elses_conversation_is_an_unknown_one() -> None:
     assert len(await run(await remembered(), "zebra?", thread_id="c3")) == 1
 
 
-@pytest.mark.parametrize("thread_id", [7, UUID(int=7)])
-async def test_a_conversation_may_be_named_by_a_number_or_a_uuid(thread_id: object) -> None:
+@pytest.mark.parametrize("name", [7, UUID(int=7)])
+async def test_conversation_user_and_tenant_may_be_named_by_a_number_or_a_uuid(name: object) -> None:
     world = Remembered()
-    await world.say("Two lamps.", conversation_id=str(thread_id), user_id="ada")
-    given = await run(world, "zebra?", thread_id=thread_id)
+    await world.say("Two lamps.", conversation_id=str(name), user_id=str(name), tenant_id=str(name))
+    given = await run(world, "zebra?", thread_id=name, user_id=name, tenant_id=name)
     assert any("Two lamps." in message.text for message in given)
 
 
