@@ -298,6 +298,7 @@ def _as_typed(text: str) -> str:
     """Undo the escapes of a text that was escaped as a whole, for HTML or for JSON."""
     if re.match(r"\s*&lt;", text) or ("&quot;" in text and '"' not in text):
         text = html.unescape(text)
+    text = re.sub(r"(?<!\\)\\_", "_", text)  # Markdown escapes underscores, JSON does not
     return text.replace('\\"', '"') if re.search(r'\{\s*\\"', text) and not re.search(r'\{\s*"', text) else text
 
 

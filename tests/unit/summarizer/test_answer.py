@@ -56,6 +56,7 @@ def written(**fields: object) -> str:
         f"I cannot see any names, but here is the object:\n{written()}",
         written()[1:],
         written().replace('"', '\\"'),
+        written().replace("_", "\\_"),
         html.escape(f"<pre>{written()}</pre>"),
         json.dumps({"name": "summary", "arguments": written()}),
         written().replace('": "', '"： "'),
