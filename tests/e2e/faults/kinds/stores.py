@@ -1,10 +1,10 @@
 """Faults of the summarizer's servers: stopped, slow, or resetting connections. The segmenter must not notice."""
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import ClassVar
 
 import apsw
@@ -30,15 +30,14 @@ class Away(Fault):
         self._stall = self._undisturbed = 0.0
         self._memory = 0
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        """Return a block in which the server is away."""
         raise NotImplementedError
-        yield
 
     async def inject(self, world: World, chance: random.Random) -> None:
         await world.caught_up()
         self._undisturbed = max(self._undisturbed, world.stalls.lap())
-        async with self.broken(world, chance):
+        async with self.broken(world):
             for _ in range(int(world.seconds(3, 60))):
                 await asyncio.sleep(1)
                 self._memory = max(self._memory, megabytes(world, "summarizer"))
@@ -58,8 +57,8 @@ class FileLocked(Away):
     name = "SQLite file locked by another process"
     company = STORES
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+    @asynccontextmanager
+    async def broken(self, world: World) -> AsyncIterator[None]:
         connection = apsw.Connection(str(world.deployment.settings.sqlite.path))
         connection.set_busy_timeout(60_000)
         connection.execute("BEGIN IMMEDIATE")
@@ -69,25 +68,26 @@ class FileLocked(Away):
             connection.close()
 
 
-class MongoDown(Away):
-    name = "MongoDB killed, restarted after a while"
+class OnServers(Away):
     settings: ClassVar = ON_SERVERS
     company = SERVERS
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+
+class MongoDown(OnServers):
+    name = "MongoDB killed, restarted after a while"
+
+    @asynccontextmanager
+    async def broken(self, world: World) -> AsyncIterator[None]:
         await asyncio.to_thread(world.servers.database.process.kill)
         yield
         await world.servers.database.run()
 
 
-class MongoHung(Away):
+class MongoHung(OnServers):
     name = "MongoDB suspended"
-    settings: ClassVar = ON_SERVERS
-    company = SERVERS
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+    @asynccontextmanager
+    async def broken(self, world: World) -> AsyncIterator[None]:
         world.servers.database.process.suspend()
         try:
             yield
@@ -95,26 +95,18 @@ class MongoHung(Away):
             world.servers.database.process.resume()
 
 
-class MongoSlow(Away):
+class MongoSlow(OnServers):
     name = "MongoDB slow"
-    settings: ClassVar = ON_SERVERS
-    company = SERVERS
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.mongo.slowed(world.seconds(1, 30)):
-            yield
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        return world.servers.mongo.slowed(world.seconds(1, 30))
 
 
-class MongoResets(Away):
+class MongoResets(OnServers):
     name = "MongoDB's connections reset"
-    settings: ClassVar = ON_SERVERS
-    company = SERVERS
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.mongo.resetting():
-            yield
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        return world.servers.mongo.resetting()
 
 
 class Llm(Away):
@@ -138,62 +130,46 @@ class Llm(Away):
 class LlmDown(Llm):
     name = "LLM down"
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.llm.away():
-            yield
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        return world.servers.llm.away()
 
 
 class LlmSlow(Llm):
     name = "LLM slow"
     falls_back = False
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.llm.answering(after(world.seconds(3, 30), world.servers.llm.usual)):
-            yield
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        return world.servers.llm.answering(after(world.seconds(3, 30), world.servers.llm.usual))
 
 
 class LlmResets(Llm):
     name = "LLM's connections reset"
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.llm.answering(resets()):
-            yield
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        return world.servers.llm.answering(resets())
 
 
-class QdrantDown(Away):
+class QdrantDown(OnServers):
     name = "Qdrant down"
-    settings: ClassVar = ON_SERVERS
-    company = SERVERS
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+    @asynccontextmanager
+    async def broken(self, world: World) -> AsyncIterator[None]:
         async with world.servers.qdrant.away(), world.servers.index.killed():
             yield
 
 
-class QdrantSlow(Away):
+class QdrantSlow(OnServers):
     name = "Qdrant slow"
-    settings: ClassVar = ON_SERVERS
-    company = SERVERS
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.qdrant.slowed(world.seconds(1, 30)):
-            yield
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        return world.servers.qdrant.slowed(world.seconds(1, 30))
 
 
-class QdrantResets(Away):
+class QdrantResets(OnServers):
     name = "Qdrant's connections reset"
-    settings: ClassVar = ON_SERVERS
-    company = SERVERS
 
-    @contextlib.asynccontextmanager
-    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        async with world.servers.qdrant.resetting():
-            yield
+    def broken(self, world: World) -> AbstractAsyncContextManager[None]:
+        return world.servers.qdrant.resetting()
 
 
 async def summary_sources(world: World) -> Counter[str]:
