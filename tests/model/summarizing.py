@@ -325,7 +325,9 @@ class World:
         self._segment(conversation, amended.to_json(), EPISODE_AMENDED)
 
     def redo(self, conversation: str, ordinal: int, revision: int, times: int) -> None:
-        """Request another summary of a stored episode. A `revision` of 0 means the stored one."""
+        """Request another summary of a stored episode. A `revision` of 0 means the stored one, and there are no later
+        ones, because whoever requests one has read it.
+        """
         closed = self.talks[conversation].closed
         if ordinal > len(closed):
             return
@@ -336,7 +338,7 @@ class World:
             conversation_id=conversation,
             tenant_id="t1",
             episode_id=closed[ordinal - 1].episode_id,
-            revision=revision or stored.summary.revision,
+            revision=min(revision or stored.summary.revision, stored.summary.revision),
             attempt=stored.attempt,
             requested_at=NOON,
         )
