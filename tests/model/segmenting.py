@@ -134,7 +134,7 @@ class World:
         self.network = Network(self.loop)
         self.true_ms = NOON
         self.skew_ms = 0
-        self.broker = Broker(self.network.post, lambda: self.true_ms)
+        self.broker = Broker(self.network.post)
         self.started: list[Worker] = []
         self.workers = [self._new_worker(f"w{n}", {}) for n in range(workers)]
         self.ends_seen: dict[tuple[str, int], int] = {}

@@ -267,7 +267,7 @@ class World:
     def __init__(self, workers: int) -> None:
         self.loop = Loop()
         self.network = Network(self.loop)
-        self.broker = Broker(self.network.post, lambda: 0)
+        self.broker = Broker(self.network.post)
         self.broker.on_commit = self.check_offsets
         self.shared = Shared()
         self.passed_over = False

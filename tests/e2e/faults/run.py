@@ -249,6 +249,8 @@ async def judge_changes(world: World, faults: Sequence[Fault], result: Result) -
         return
     outcome = await changes.judged(settings, [record.value for record in world.load.sent])
     result.problems += outcome.problems
+    if world.report and not world.report.summaries["with_facts"]:
+        result.problems.append("the audit saw no facts")
     result.notes += outcome.notes
 
 
@@ -263,8 +265,6 @@ def _judge_completeness(world: World, report: Report, result: Result, faults: Se
         result.problems.append(f"{len(world.load.sent)} records were sent, and {report.messages} found")
     counts = {name: report.summaries.get(name, 0) for name in ("stored", "announced", "deleted")}
     stored = {"stored": counts["stored"] + counts["deleted"], "announced": counts["announced"]}
-    if world.running("summarizer") and not report.summaries["with_facts"]:
-        result.problems.append("the audit saw no facts")
     if world.running("summarizer") and set(stored.values()) != {report.episodes["total"]}:
         result.problems.append(f"{report.episodes['total']} episodes, and summaries {stored}")
 

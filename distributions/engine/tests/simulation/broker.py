@@ -55,7 +55,8 @@ class Transaction:
 class Entry:
     record: Record
     transaction: Transaction | None
-    appended_ms: int
+    cleaned_ms: int | None = None
+    """The time of the first compaction that a tombstone has survived."""
 
 
 class Log:
@@ -108,7 +109,10 @@ class Log:
         return self.entries[low:]
 
     def compact(self, before: int, now_ms: int) -> None:
-        """Keep only the latest record of each key before this offset, and remove old tombstones."""
+        """Keep only the latest record of each key before this offset, and remove old tombstones.
+
+        Since KIP-534, a tombstone stays for DELETE_RETENTION_MS after the first compaction that it survives.
+        """
         before = min(before, self.stable)
         live = [e for e in self.entries if e.transaction is None or e.transaction.outcome != "abort"]
         last = {e.record.key: e.record.offset for e in live if e.record.offset < before}
@@ -118,16 +122,18 @@ class Log:
 def _survives(entry: Entry, last: dict[bytes | None, int], now_ms: int) -> bool:
     if entry.transaction is not None and entry.transaction.outcome == "abort":
         return False
-    forgotten = entry.record.value is None and now_ms - entry.appended_ms >= DELETE_RETENTION_MS
-    return last[entry.record.key] == entry.record.offset and not forgotten
+    if last[entry.record.key] != entry.record.offset:
+        return False
+    if entry.cleaned_ms is None:
+        entry.cleaned_ms = now_ms
+    return entry.record.value is not None or now_ms - entry.cleaned_ms < DELETE_RETENTION_MS
 
 
 class Broker:
     """`later` takes the actions that the broker performs by itself some time afterwards."""
 
-    def __init__(self, later: Callable[[str, Callable[[], None]], None], clock: Callable[[], int]) -> None:
+    def __init__(self, later: Callable[[str, Callable[[], None]], None]) -> None:
         self._later = later
-        self._clock = clock
         self._logs: dict[TopicPartition, Log] = {}
         self._epochs: dict[str, int] = {}
         self._current: dict[str, Transaction] = {}
@@ -159,11 +165,11 @@ class Broker:
         transaction: Transaction | None = None,
     ) -> int:
         """Append records and return the offset of the first."""
-        log, now_ms = self.log(where), self._clock()
+        log = self.log(where)
         first = log.end
         for key, value, timestamp, headers in rows:
             record = Record(where.topic, where.partition, log.end, key, value, timestamp, headers)
-            log.entries.append(Entry(record, transaction, now_ms))
+            log.entries.append(Entry(record, transaction))
             if transaction is not None:
                 transaction.written.append(record)
             log.end += 1
