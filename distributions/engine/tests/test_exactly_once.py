@@ -39,7 +39,7 @@ class World:
     def __init__(self) -> None:
         self.loop = Loop()
         self.network = Network(self.loop)
-        self.broker = Broker(self.network.post, lambda: 0)
+        self.broker = Broker(self.network.post)
         self.workers: list[Copier] = []
 
     def take(self) -> Copier:

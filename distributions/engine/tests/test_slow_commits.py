@@ -71,7 +71,7 @@ class World:
         self.now_ms = 0
         self.loop = Loop()
         self.network = Network(self.loop)
-        self.broker = Broker(self.network.post, lambda: self.now_ms)
+        self.broker = Broker(self.network.post)
         self.options = Options(clock=lambda: self.now_ms, **options)
         self.worker = Reminder("w", self.network, self.broker, self.options, TABLES, APP)
         self.seconds_of = seconds_of
