@@ -480,8 +480,8 @@ class Memory:
     ) -> list[Recalled]:
         """Return the episodes with the user that best match the query, best first, with the messages that match.
 
-        An episode is found by everyone who wrote in it. Messages of other people are shown only to the user of the
-        episode, who wrote its first user message, and to the user who began the conversation.
+        An episode is found by everyone who wrote in it. Messages of other people, the title and the summary are shown
+        only to the user of the episode, who wrote its first user message, and to the user who began the conversation.
 
         The result is empty if the user never talked about this, that is, if no hit has a `coverage` of at least
         `min_coverage`, 0 to 1. Hits that score less than `min_score_ratio`, 0 to 1, of the best score are left out.
@@ -569,8 +569,9 @@ def hit_lines(hit: Recalled, clean: Callable[[str], str] = cleaned) -> Iterator[
     summary = indented(clean(hit.short_summary))
     if not hit.matches:
         yield f"{hit.ended_at:%Y-%m-%d}, summary: {summary}"
-    yield f'  (from "{indented(clean(hit.title))}", episode {hit.ordinal})'
-    if hit.matches:
+    title = f'"{indented(clean(hit.title))}", ' if hit.title else ""
+    yield f"  (from {title}episode {hit.ordinal})"
+    if hit.matches and summary:
         yield f"  summary: {summary}"
 
 

@@ -116,6 +116,8 @@ class EpisodeSearch:
                 kept = {key: score for key, score in found.items() if key in episode.summary.message_ids}
                 shows_all = await self._may_read_all(query, episode)
                 hit = Recalled.of(episode.summary, score=one.score, coverage=one.coverage, scores=one.scores)
+                if not shows_all:  # title and summary were made from everybody's words
+                    hit = hit.model_copy(update={"title": "", "short_summary": ""})
                 shown.append(Hit(hit, kept, name in of_time, shows_all))
         return shown
 
@@ -200,7 +202,10 @@ def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Wor
 
 
 def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:
-    """Add the best message of each hit, then the second best of each and so on, up to ANSWER_TOKENS in all."""
+    """Add the best message of each hit, then the second best of each and so on, up to ANSWER_TOKENS in all.
+
+    A hit is left out if only words match that its user may not read.
+    """
     found = [
         [
             Match(
@@ -224,7 +229,11 @@ def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> 
             if match and (tokens := count_tokens(match.content)) <= left:
                 matches.append(match)
                 left -= tokens
-    return [one.hit.model_copy(update={"matches": tuple(each)}) for one, each in zip(shown, kept, strict=True)]
+    return [
+        one.hit.model_copy(update={"matches": tuple(each)})
+        for one, each in zip(shown, kept, strict=True)
+        if one.shows_all or any(match.score > 0 for match in each)
+    ]
 
 
 def excerpt(text: str, asked: Sequence[Word]) -> str:

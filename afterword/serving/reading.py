@@ -341,7 +341,8 @@ async def search_episodes(
 ) -> RecallAnswer:
     """Search the episodes that a user wrote in, best match first.
 
-    Messages of other people are shown to the user who began the episode or the conversation, and to nobody else.
+    Messages of other people, titles and summaries are shown to the user who began the episode or the conversation, and
+    to nobody else.
     """
     filters = wanted.model_dump(exclude={"query", "user_id", "tenant_id", "form"})
     hits = await services_of(request).memory.recall(

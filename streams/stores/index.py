@@ -114,7 +114,9 @@ class Recalled(BaseModel):
     agent_id: str | None
     ordinal: int
     title: str
+    """Empty for a user who may only read their own messages in the episode."""
     short_summary: str
+    """Empty for a user who may only read their own messages in the episode."""
     message_ids: tuple[str, ...]
     started_at: Time
     ended_at: Time

@@ -81,6 +81,18 @@ async def test_a_group_is_found_by_everyone_but_only_who_began_it_reads_what_oth
     assert await read("u3") == {"Not a boat again!"}
 
 
+async def test_participant_reads_nothing_made_from_words_of_others(world: Remembered) -> None:
+    said = await world.say("My salary is 5000 euros.", role="user", user_id="u1")
+    said += await world.say("A boat for me, please.", role="user", user_id="u3")
+    await world.summarise(said)
+    (own,) = await world.memory.recall("salary", user_id="u1", tenant_id="t1")
+    assert "salary" in own.title.lower() + own.short_summary.lower()
+    (hit,) = await world.memory.recall("boat", user_id="u3", tenant_id="t1")
+    assert (hit.title, hit.short_summary) == ("", "")
+    assert "salary" not in hits_as_text([hit])
+    assert await world.memory.recall("salary", user_id="u3", tenant_id="t1") == [], "not even that others spoke of it"
+
+
 async def test_only_what_is_shown_is_read_from_the_archive(world: Remembered) -> None:
     for n in range(20):
         await world.summarise(await world.say(*TRIP, conversation_id=f"c{n}"))
