@@ -525,11 +525,15 @@ def _check_template(file: Path | None) -> None:
 
 
 def zone_of(name: str) -> tzinfo:
-    """Raises: ValueError."""
+    """Return the time zone with this IANA name. Raises: ValueError."""
     try:
         return UTC if name == "UTC" else ZoneInfo(name)
     except (ValueError, OSError, ZoneInfoNotFoundError):
         raise ValueError(f"{name!r} is not a time zone such as Europe/Berlin") from None
+
+
+TimeZone = Annotated[str, checked(zone_of)]
+"""An IANA name."""
 
 
 class SummarizerSettings(Section):
@@ -547,9 +551,10 @@ class SummarizerSettings(Section):
     max_summary_length: int | None = Field(
         None, ge=400, le=10_000, description="length of the long summary; default: the trigger preset's, else 1000"
     )
-    time_zone: Annotated[str, checked(zone_of)] = Field(
+    time_zone: TimeZone = Field(
         "UTC",
-        description="time zone of times in prompts and of days such as yesterday: UTC, or a name like Europe/Berlin",
+        description="time zone of times in prompts and, unless a reader names another, of days such as yesterday: UTC, "
+        "or a name like Europe/Berlin",
     )
 
     @property

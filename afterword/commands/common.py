@@ -53,6 +53,18 @@ def not_empty(user: str | None) -> str | None:
     return user
 
 
+def known_zone(name: str | None) -> str | None:
+    """Reject an unknown time zone. Raises: typer.BadParameter."""
+    from afterword.streams.settings import zone_of
+
+    try:
+        if name is not None:
+            zone_of(name)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return name
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 USER = typer.Option("--user", callback=not_empty, help="Only data of this user, matched exactly.")
 User = Annotated[str | None, USER]
@@ -60,6 +72,14 @@ RequiredUser = Annotated[str, USER]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
 NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
 Conversation = Annotated[str | None, typer.Option("--conversation", help="Only this conversation.")]
+TimeZone = Annotated[
+    str | None,
+    typer.Option(
+        "--time-zone",
+        callback=known_zone,
+        help="Zone of days and times, such as Europe/Berlin; default: AFTERWORD_SUMMARIZER__TIME_ZONE.",
+    ),
+]
 Since = Annotated[
     datetime | None,
     typer.Option(parser=moment, help="Only those since this time, or since 15m, 2h or 3d ago."),

@@ -13,6 +13,7 @@ from afterword.commands.common import (
     Json,
     RequiredUser,
     Tenant,
+    TimeZone,
     User,
     from_memory,
     moment,
@@ -67,11 +68,12 @@ def context(
     agent: Agent = None,
     user: User = None,
     tenant: Tenant = None,
+    time_zone: TimeZone = None,
     as_json: Json = False,
 ) -> None:
     """Print what an agent loads: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
-    owner = _owner(user, tenant)
-    found = from_memory(lambda memory: memory.context(conversation, messages, max_tokens, agent, **owner._asdict()))
+    wanted: dict[str, Any] = {**_owner(user, tenant)._asdict(), "time_zone": time_zone}
+    found = from_memory(lambda memory: memory.context(conversation, messages, max_tokens, agent, **wanted))
     if found is None:
         typer.echo(f"nothing is known about conversation {shown(conversation)}", err=True)
         raise typer.Exit(1)
@@ -151,6 +153,7 @@ def recall(
     since: BeganSince = None,
     until: EndedBefore = None,
     min_coverage: MinCoverage = 0.17,
+    time_zone: TimeZone = None,
     as_json: Json = False,
 ) -> None:
     """Search the episodes of one user, best first. Without --tenant, only episodes without a tenant are searched."""
@@ -163,6 +166,7 @@ def recall(
         "started_after": since,
         "ended_before": until,
         "min_coverage": min_coverage,
+        "time_zone": time_zone,
     }
     hits = from_memory(lambda memory: memory.recall(query, **filters))
     if as_json:
@@ -179,15 +183,17 @@ def _hint(tenant: str | None) -> str:
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
+    from afterword.streams.settings import zone_of
     from afterword.streams.text.fences import speaker_of
 
-    who = [f"{match.sent_at:%Y-%m-%d}, {speaker_of(match.role, match.name)}" for match in hit.matches]
+    zone = zone_of(hit.time_zone)
+    who = [f"{one.sent_at.astimezone(zone):%Y-%m-%d}, {speaker_of(one.role, one.name)}" for one in hit.matches]
     said = "\n".join(
         shown_lines(f"{speaker}: {match.content} ({shown(match.message_id)})")
         for speaker, match in zip(who, hit.matches, strict=True)
     )
     fallback = " (without the LLM)" if hit.source == "fallback" else ""
-    ended = f"{hit.ended_at:%Y-%m-%d %H:%M}"
+    ended = f"{hit.ended_at.astimezone(zone):%Y-%m-%d %H:%M}"
     return f"{hit.score:.2f}", hit.episode_id, ended, said, f"{shown(hit.title)}: {hit.short_summary}{fallback}"
 
 
@@ -195,20 +201,26 @@ def profile(
     user: Person,
     tenant: Tenant = None,
     max_tokens: MaxProfileTokens = 1000,
+    time_zone: TimeZone = None,
     as_json: Json = False,
 ) -> None:
     """Show what is known about a user, and what was known before. Without --tenant, only data without a tenant is
     used."""
-    found = from_memory(lambda memory: memory.profile(user, tenant, max_tokens=max_tokens))
+    from afterword.streams.settings import zone_of
+
+    found = from_memory(lambda memory: memory.profile(user, tenant, max_tokens, time_zone=time_zone))
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
+    zone = zone_of(found.time_zone)
     rows: list[tuple[str, ...]] = []
     for fact in (*found.facts, *found.superseded):
         newest = fact.sources[0]
-        until = f"{fact.superseded_at:%Y-%m-%d}" if fact.superseded_at else ""
+        until = f"{fact.superseded_at.astimezone(zone):%Y-%m-%d}" if fact.superseded_at else ""
         said_in = f"{shown(newest.conversation_id)}: {', '.join(map(shown, newest.message_ids))}"
-        rows.append((fact.kind, f"{newest.ended_at:%Y-%m-%d}", fact.as_line(printable), said_in, until))
+        rows.append(
+            (fact.kind, f"{newest.ended_at.astimezone(zone):%Y-%m-%d}", fact.as_line(printable), said_in, until)
+        )
     print_table(FACT_COLUMNS, rows, below=2, none=f"nothing is known about this user{_hint(tenant)}")
     if found.omitted:
         typer.echo(f"{found.omitted} more: raise --max-tokens", err=True)

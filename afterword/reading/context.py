@@ -108,6 +108,8 @@ class Context(Model):
     tokens."""
     profile: Profile | None = None
     """What is known about the user, if requested. It comes first, and no count here includes it."""
+    time_zone: str = "UTC"
+    """The zone in which the texts show times."""
 
     @computed_field  # type: ignore[prop-decorator]  # mypy does not support decorators above property
     @property

@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -27,7 +27,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model, Time, milliseconds, moment_at
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.streams.errors import AfterwordError, OwnerMissing
-from afterword.streams.settings import Settings, load_settings
+from afterword.streams.settings import Settings, load_settings, zone_of
 from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeQueries,
@@ -165,9 +165,10 @@ class Memory:
     """Reads conversations and their episodes, and searches them. Close it, or use it with `async with`.
 
     `search` queries the index, and `embed` makes the vectors of queries; without it, only words count. `keep_recent` is
-    how many last messages `context` returns by default. `reranking` is the last stage of `recall`, if any. `zone` and
-    `now` determine what words such as "yesterday" in a query mean. `tracer` makes a span for each `recall`. All methods
-    raise StoreUnavailable, and ValueError for a number out of bounds.
+    how many last messages `context` returns by default. `reranking` is the last stage of `recall`, if any. `now`
+    determines what words such as "yesterday" in a query mean, and `time_zone`, an IANA name, is the default for the
+    zone in which days are counted and shown. `tracer` makes a span for each `recall`. All methods raise
+    StoreUnavailable, and ValueError for a number out of bounds or an unknown time zone.
     """
 
     def __init__(
@@ -179,14 +180,15 @@ class Memory:
         embed: Embed | None = None,
         keep_recent: int = KEEP_RECENT,
         reranking: "Reranking | None" = None,
-        zone: tzinfo = UTC,
+        time_zone: str = "UTC",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         tracer: Tracer | None = None,
         closing: tuple[Close, ...] = (),
     ) -> None:
         self._episodes = episodes
         self._messages = messages
-        self._searched_with = search, embed, reranking, zone, now
+        self._searched_with = search, embed, reranking, now
+        self._time_zone = time_zone
         self._keep_recent = keep_recent
         self._tracer = tracer or NoOpTracer()
         self._closing = closing
@@ -209,7 +211,7 @@ class Memory:
             embed=embed,
             keep_recent=settings.episodes.preset.keep_recent,
             reranking=reranking,
-            zone=settings.summarizer.zone,
+            time_zone=settings.summarizer.time_zone,
             tracer=tracer,
             closing=(embed.close, *([reranking.close] if reranking else []), stores.aclose),
         )
@@ -391,6 +393,7 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
         profile: bool = False,
+        time_zone: str | None = None,
     ) -> Context | None:
         """Return a conversation's summary and last messages within `max_tokens`; None if the conversation is unknown.
 
@@ -398,8 +401,9 @@ class Memory:
         its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or `tenant_id`
         differ from those the conversation began with, it counts as unknown; by default they are not compared. With
         `profile`, it begins with the profile of the user who began the conversation, in at most a quarter of the
-        tokens. Raises: OwnerMissing for a user of None or "".
+        tokens. Its texts show times in `time_zone`. Raises: OwnerMissing for a user of None or "".
         """
+        zone = self._zone(time_zone)
         recent = self._keep_recent if keep_recent is None else keep_recent
         require_within(0, keep_recent=recent)
         require_within(1, max_tokens=max_tokens)
@@ -408,11 +412,12 @@ class Memory:
             return None
         known: Profile | None = None
         if profile and conversation.user_id:
-            known = await self.profile(conversation.user_id, conversation.tenant_id, max_tokens // PROFILE_SHARE)
+            whose = conversation.user_id, conversation.tenant_id
+            known = await self.profile(*whose, max_tokens // PROFILE_SHARE, time_zone=zone)
             max_tokens -= known.tokens
         selection = Selection(conversation_id, conversation.tenant_id, agent_id)
         found = await read_context(self._episodes, self._messages, selection, conversation, recent, max_tokens)
-        return found.model_copy(update={"profile": known})
+        return found.model_copy(update={"profile": known, "time_zone": zone})
 
     async def episodes(
         self,
@@ -437,18 +442,27 @@ class Memory:
         page = found[:limit]
         return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)
 
-    async def profile(self, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS) -> Profile:
+    async def profile(
+        self,
+        user_id: str,
+        tenant_id: str | None,
+        max_tokens: int = PROFILE_TOKENS,
+        *,
+        time_zone: str | None = None,
+    ) -> Profile:
         """Return what is known about a user, each fact with the messages that state it.
 
-        It is built from the user's last 20,000 facts. `max_tokens` limits its `as_text`. A `tenant_id` of
-        None means episodes without a tenant. Raises: OwnerMissing.
+        It is built from the user's last 20,000 facts. `max_tokens` limits its `as_text`, which shows days in
+        `time_zone`. A `tenant_id` of None means episodes without a tenant. Raises: OwnerMissing.
         """
+        zone = self._zone(time_zone)
         _check_user(user_id)
         _check_tenant(tenant_id)
         require_within(0, max_tokens=max_tokens)
         found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_FACTS)
         # in a thread, because thousands of facts take long enough to delay other requests
-        return await asyncio.to_thread(merged_profile, user_id, tenant_id, found, max_tokens)
+        profile = await asyncio.to_thread(merged_profile, user_id, tenant_id, found, max_tokens)
+        return profile.model_copy(update={"time_zone": zone})
 
     async def users(
         self, *, tenant_id: str | None, limit: int = PAGE_SIZE, after: str | None = None, prefix: str = ""
@@ -477,6 +491,7 @@ class Memory:
         ended_before: datetime | None = None,
         min_coverage: float = MIN_COVERAGE,
         min_score_ratio: float = MIN_SCORE_RATIO,
+        time_zone: str | None = None,
     ) -> list[Recalled]:
         """Return the episodes with the user that best match the query, best first, with the messages that match.
 
@@ -493,7 +508,7 @@ class Memory:
 
         `started_after` and `ended_before` are times with an offset. They are compared with the episode's first message
         (inclusive) and last message (exclusive). Episodes of a time that the query names, such as "last week", rank
-        higher.
+        higher. Days are counted in `time_zone`, an IANA name.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
@@ -508,6 +523,7 @@ class Memory:
             ended_before=ended_before,
             min_coverage=min_coverage,
             min_score_ratio=min_score_ratio,
+            time_zone=self._zone(time_zone),
         )
         attributes = {"gen_ai.operation.name": SEARCH}
         # neither the text nor the stack of an exception is recorded, because they may hold contents
@@ -522,6 +538,12 @@ class Memory:
                 raise
             span.set_attribute("gen_ai.memory.record.count", len(hits))
         return hits
+
+    def _zone(self, time_zone: str | None) -> str:
+        """Return the zone's name, or the default. Raises: ValueError if there is no such zone."""
+        name = self._time_zone if time_zone is None else time_zone
+        zone_of(name)
+        return name
 
     async def close(self) -> None:
         """Close the connections."""
@@ -561,24 +583,30 @@ def hit_lines(hit: Recalled, clean: Callable[[str], str] = cleaned) -> Iterator[
     """Format a hit for a model: what was said, where it is from, and the summary.
 
     Only our own text starts a line. Further lines of quoted texts are indented more than any of ours. `clean` sanitizes
-    foreign text.
+    foreign text. Days are those of the hit's `time_zone`.
     """
+    zone = zone_of(hit.time_zone)
     for match in hit.matches:
         speaker = speaker_of(match.role, clean(match.name or ""))
-        yield f"{match.sent_at:%Y-%m-%d}, {speaker}: {indented(clean(match.content))}"
+        yield f"{match.sent_at.astimezone(zone):%Y-%m-%d}, {speaker}: {indented(clean(match.content))}"
     summary = indented(clean(hit.short_summary))
     if not hit.matches:
-        yield f"{hit.ended_at:%Y-%m-%d}, summary: {summary}"
+        yield f"{hit.ended_at.astimezone(zone):%Y-%m-%d}, summary: {summary}"
     title = f'"{indented(clean(hit.title))}", ' if hit.title else ""
     yield f"  (from {title}episode {hit.ordinal})"
     if hit.matches and summary:
         yield f"  summary: {summary}"
 
 
-def hits_as_text(hits: Sequence[Recalled]) -> str:
-    """Format hits, best first, fenced as data: what was said, then the summary. NOTHING_KNOWN without hits."""
+def hits_as_text(hits: Sequence[Recalled], time_zone: str | None = None) -> str:
+    """Format hits, best first, fenced as data: what was said, then the summary. NOTHING_KNOWN without hits.
+
+    Days are shown in `time_zone`, an IANA name; by default in that of the recall. Raises: ValueError.
+    """
     if not hits:
         return NOTHING_KNOWN
+    if time_zone is not None:
+        hits = [hit.model_copy(update={"time_zone": time_zone}) for hit in hits]
     text = "\n".join(line for hit in hits for line in hit_lines(hit))
     fence = fence_of(text)
     return f"{HITS_RULE.format(fence=fence)}\n{fenced_text('MEMORY', text, fence)}"

@@ -79,6 +79,8 @@ class Profile(Model):
     """Number of current facts that did not fit into the token limit."""
     tokens: int
     """Upper bound on the number of tokens in `as_text`."""
+    time_zone: str = "UTC"
+    """The zone in which days are shown."""
 
     def as_text(self) -> str:
         """Return the current facts as one text for a prompt, quoted as data; "" if nothing is known.

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from functools import partial
 from itertools import zip_longest
 from textwrap import wrap
@@ -15,7 +15,7 @@ from afterword.reading.ranking import Ranked, rank
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.times import AskedTime, asked_time
 from afterword.schemas.ids import message_key
-from afterword.streams.settings import MOST_RERANKED
+from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
@@ -68,20 +68,19 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True)
 class EpisodeSearch:
-    """Finds a user's episodes that best match a query. `zone` and `now` determine what days like "yesterday" mean."""
+    """Finds a user's episodes that best match a query. `now` determines what days like "yesterday" mean."""
 
     episodes: EpisodeStore
     archive: MessageArchive
     search: Search
     embed: Embed | None
     reranking: Reranking | None
-    zone: tzinfo
     now: Callable[[], datetime]
 
     async def hits(self, query: Query) -> list[Recalled]:
         """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
         # in a thread, because it is CPU-bound
-        asked = await asyncio.to_thread(asked_time, query.text, self.now(), self.zone)
+        asked = await asyncio.to_thread(asked_time, query.text, self.now(), zone_of(query.time_zone))
         vector = await self.embed(query.text) if self.embed else None
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
@@ -115,7 +114,8 @@ class EpisodeSearch:
                 found = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
                 kept = {key: score for key, score in found.items() if key in episode.summary.message_ids}
                 shows_all = await self._may_read_all(query, episode)
-                hit = Recalled.of(episode.summary, score=one.score, coverage=one.coverage, scores=one.scores)
+                scores = {"score": one.score, "coverage": one.coverage, "scores": one.scores}
+                hit = Recalled.of(episode.summary, time_zone=query.time_zone, **scores)
                 if not shows_all:  # title and summary were made from everybody's words
                     hit = hit.model_copy(update={"title": "", "short_summary": ""})
                 shown.append(Hit(hit, kept, name in of_time, shows_all))

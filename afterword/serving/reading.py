@@ -36,6 +36,7 @@ from afterword.serving.requests import (
     described_body,
     services_of,
 )
+from afterword.streams.settings import TimeZone
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 
@@ -80,6 +81,8 @@ class UsersQuery(TenantParameters):
 class ProfileQuery(TenantParameters):
     max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Upper limit for `as_text`, in tokens."""
+    time_zone: TimeZone | None = None
+    """IANA name of the zone in which `as_text` shows days; defaults to the server's."""
 
 
 class ProfileAnswer(Profile):
@@ -121,6 +124,8 @@ class ContextQuery(ByAgent, ByOwner):
     """Adds a form for prompts: `messages` fills `as_messages`, `text` fills `as_text`."""
     profile: bool = False
     """Put what is known about the user first, in at most a quarter of the tokens."""
+    time_zone: TimeZone | None = None
+    """IANA name of the zone in which the forms for prompts show times; defaults to the server's."""
 
 
 class EpisodesQuery(ByAgent, ByOwner):
@@ -169,6 +174,9 @@ class RecallBody(Model):
     this."""
     min_score_ratio: Annotated[float, Field(ge=0, le=1)] = MIN_SCORE_RATIO
     """Hits whose share of the best score is lower are left out."""
+    time_zone: TimeZone | None = None
+    """IANA name of the user's zone, in which days like "yesterday" are counted, and shown in `as_text`; defaults to the
+    server's."""
     form: Literal["text"] | None = None
     """`text` fills `as_text`, for a prompt."""
 
@@ -257,7 +265,7 @@ async def get_profile(
 ) -> ProfileAnswer:
     """Show what is known about a user, each fact with the messages that state it, and what was superseded."""
     found = await services_of(request).memory.profile(
-        principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens
+        principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens, time_zone=wanted.time_zone
     )
     return ProfileAnswer.of(found)
 
@@ -283,6 +291,7 @@ async def get_context(
         wanted.max_tokens,
         wanted.agent_id,
         profile=wanted.profile,
+        time_zone=wanted.time_zone,
         **wanted.owner(principal),
     )
     return ContextAnswer.of(existing("conversation", found), wanted.form)

@@ -44,7 +44,7 @@ from afterword.serving.reading import (
 )
 from afterword.serving.requests import EpisodeName, read_json, services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
-from afterword.streams.settings import Serve
+from afterword.streams.settings import Serve, TimeZone
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
 from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
 from afterword.streams.text.visible import printable, shown
@@ -69,6 +69,8 @@ class RecallArguments(Parameters):
     """Only episodes that ended before this time; RFC 3339 with an offset."""
     min_coverage: float = Field(MIN_COVERAGE, ge=0, le=1)
     """Share of the query that a hit must cover; if none does, the answer is that nothing is known."""
+    time_zone: TimeZone | None = None
+    """The user's time zone, such as Europe/Berlin, in which days are counted and shown."""
 
 
 class MessageArguments(Parameters):
@@ -82,11 +84,15 @@ class ContextArguments(Parameters):
     conversation_id: ConversationName
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Upper limit for the text of the whole answer, in tokens."""
+    time_zone: TimeZone | None = None
+    """The user's time zone, such as Europe/Berlin, in which times are shown."""
 
 
 class ProfileArguments(Parameters):
     max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Upper limit for the facts, in tokens."""
+    time_zone: TimeZone | None = None
+    """The user's time zone, such as Europe/Berlin, in which days are shown."""
 
 
 class ConversationsArguments(Parameters):
@@ -154,6 +160,7 @@ class Toolbox:
             started_after=given.since,
             ended_before=given.until,
             min_coverage=given.min_coverage,
+            time_zone=given.time_zone,
             **self._owner,
         )
         lines: list[str] = []
@@ -168,12 +175,13 @@ class Toolbox:
 
         Use it at the beginning of a conversation. The structured answer includes the messages that state each fact.
         """
-        found = await self.memory.profile(max_tokens=given.max_tokens, **self._owner)
+        found = await self.memory.profile(max_tokens=given.max_tokens, time_zone=given.time_zone, **self._owner)
         return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible)))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: its summary and its last messages, within `max_tokens` tokens."""
-        context = await self.memory.context(given.conversation_id, None, given.max_tokens, **self._owner)
+        wanted = {"time_zone": given.time_zone, **self._owner}
+        context = await self.memory.context(given.conversation_id, None, given.max_tokens, **wanted)
         found = existing("conversation", context)
         return ToolAnswer(ContextAnswer.of(found), quoted([found.as_text(_visible)] if found.events else []))
 

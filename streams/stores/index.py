@@ -47,6 +47,8 @@ class Query(BaseModel):
     """If no hit has this coverage, there are no hits: the user never talked about this."""
     min_score_ratio: float = Field(MIN_SCORE_RATIO, ge=0, le=1)
     """Hits with a lower fraction of the best score are left out."""
+    time_zone: str = "UTC"
+    """The zone in which days like "yesterday" are counted."""
 
     def within(self, begin: datetime, end: datetime) -> "Query":
         """Return the same query limited to episodes within this time."""
@@ -126,6 +128,8 @@ class Recalled(BaseModel):
     """The best messages and those beside the best two, best first."""
     scores: RankingScores
     """The parts of `score`."""
+    time_zone: str = "UTC"
+    """The zone in which the query's days were counted, and in which the hit as text shows days."""
 
     @classmethod
     def of(cls, summary: SummaryCreated, **found: Any) -> Self:

@@ -216,6 +216,19 @@ async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembe
     assert all(hit.ended_at < datetime(2025, 5, 1, tzinfo=UTC) for hit in hits), "a filter stays one"
 
 
+async def test_days_are_shown_in_the_callers_zone(world: Remembered) -> None:
+    at = datetime(2026, 11, 28, 8, tzinfo=UTC)  # the evening in Auckland, midnight in Los Angeles
+    await world.summarise(await world.say("I cooked leek pie for dinner.", "Nice.", sent_at=at))
+    memory = _memory(world, now=lambda: datetime(2026, 11, 28, 18, tzinfo=UTC), time_zone="Pacific/Auckland")
+    asked = "What did I cook yesterday?"
+    for zone in (None, "America/Los_Angeles"):
+        (hit,) = await memory.recall(asked, **OWNER, time_zone=zone)
+        assert "2026-11-28, user: I cooked leek pie" in hits_as_text([hit]), zone
+    assert "2026-11-27, user:" in hits_as_text([hit], "Pacific/Honolulu")
+    with pytest.raises(ValueError, match="Europe/Nowhere"):
+        await memory.recall(asked, **OWNER, time_zone="Europe/Nowhere")
+
+
 async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Remembered) -> None:
     said = {
         "planned": ("The wedding of my cousin is in September 2025.", datetime(2025, 6, 10, tzinfo=UTC)),

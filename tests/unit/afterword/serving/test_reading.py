@@ -160,6 +160,21 @@ async def test_recall_finds_within_times() -> None:
         assert [h["ordinal"] for h in (await served.client.post("/v1/recall", json=earlier)).json()["hits"]] == [1]
 
 
+async def test_days_are_shown_in_the_zone_of_the_request() -> None:
+    async with serving() as served:
+        await a_conversation(served)  # at noon UTC
+        body = {"query": "flight Rome", "user_id": "u1", "tenant_id": "t1", "form": "text"}
+        for zone, day in (("Pacific/Auckland", "2026-01-06"), (None, "2026-01-05")):
+            answer = (await served.client.post("/v1/recall", json={**body, "time_zone": zone})).json()
+            assert f"{day}, user: " in answer["as_text"]
+        zone = {"time_zone": "Pacific/Auckland"}
+        for path in ("/v1/conversations/c1/context", "/v1/users/u1/profile"):
+            assert (await served.client.get(path, params=zone)).json()["time_zone"] == zone["time_zone"]
+            assert (await served.client.get(path, params={"time_zone": "Nowhere/Land"})).status_code == 422
+        refused = await served.client.post("/v1/recall", json={**body, "time_zone": "../etc/localtime"})
+        assert refused.status_code == 422
+
+
 async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_known() -> None:
     async with serving() as served:
         await newcomers_conversation(served.remembered)
