@@ -18,7 +18,7 @@ MINUTES ?= 20
 SEED ?= 1
 THREADS ?= 1
 
-.PHONY: help help-all venv demo test test-all test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
+.PHONY: help help-all venv demo test test-all test-touched test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
 
 ##@ Start
 help: ## list the targets that a contributor needs
@@ -63,6 +63,12 @@ test: lint ## run what every change has to pass
 	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
 	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit distributions/engine/tests && exit $$servers
+
+SINCE ?= main
+
+test-touched: $(STAMP) ## run the nightly and deployment tests of what changed since this branch left SINCE=main
+	@tests=$$($(BIN)/python -m tools.touched $(SINCE)); echo "nightly and deployment tests in:" $${tests:-none}; \
+	test -z "$$tests" || $(BIN)/pytest -m "nightly or deploy" --hypothesis-profile nightly $$tests || test $$? = 5  # 5: no such test
 
 docs: $(STAMP) ## generate the reference pages, the schemas and the chart's files
 	$(BIN)/python -m tools.reference

@@ -1,0 +1,43 @@
+"""Which nightly and deployment tests a changed file needs."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.touched import TESTS, covering_tests, without_nested
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_path_of_the_table_exists() -> None:
+    named = {Path("tests", name) for names in TESTS.values() for name in names.split()} | {*map(Path, TESTS)}
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("folder", ["afterword", "consumers", "schemas", "streams", "distributions/engine", "helm"])
+def test_every_product_file_selects_tests(folder: str) -> None:
+    files = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py")]
+    assert [path for path in files if not covering_tests(str(path))] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "selected"),
+    [
+        ("streams/webhooks/agent.py", "tests/deploy/test_webhooks.py"),
+        ("docs/how-to/webhooks.md", "tests/deploy/test_webhooks.py"),
+        ("streams/settings.py", "tests/deploy"),
+        ("helm/afterword/values.yaml", "tests/deploy"),
+        ("distributions/engine/faust_eos/window.py", "tests/integration/engine"),
+        ("tests/e2e/test_page.py", "tests/e2e/test_page.py"),
+    ],
+)
+def test_changed_file_selects_tests(changed: str, selected: str) -> None:
+    assert selected in covering_tests(changed)
+
+
+def test_changed_changelog_selects_nothing() -> None:
+    assert covering_tests("CHANGELOG.md") == []
+
+
+def test_nested_paths_are_dropped() -> None:
+    assert without_nested(["tests/e2e/test_page.py", "tests/e2e", "tests/deploy"]) == ["tests/deploy", "tests/e2e"]
