@@ -1,4 +1,4 @@
-"""Measures what recall finds: python -m benchmarks.recall [--seed 15] [--beam FOLDER | --realtalk FOLDER]
+"""Measures what recall finds: python -m benchmarks.recall [--seed N] [--everyday SET | --beam DIR | --realtalk DIR]
 
 It calls `Memory.recall` itself, with an index in a directory, the other stores in memory, and episodes that were
 summarized without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets its own rows.
@@ -6,7 +6,7 @@ The questions have known answers:
 
 - everyday: somebody has mentioned things in ordinary conversations, and asks about them in other words. `none` is the
   share of these questions without hits, and `unknown` the share of questions about things never mentioned that have
-  hits.
+  hits. Somebody who had not read the ranking wrote the second set, in two parts: `dev`, to tune on, and `test`.
 - meetings: people asked about a part of a meeting. An episode with a turn of that part is an answer.
 - dialogues: a user's sentence is the question. It is removed from its dialogue, which is the answer.
 - sessions: the same, with three dialogues per episode and few episodes per user.
@@ -75,6 +75,8 @@ PAUSE = timedelta(seconds=300)
 """The sizes and the pause at which the default settings close an episode."""
 SESSION_DIALOGUES, USER_SESSIONS = 3, 27
 SEED = 15
+EVERYDAY = "first", "dev", "test"
+"""The sets of everyday conversations: the first, and the parts of the second."""
 WARM_UP = "What was said on 1 May 2024?"
 AIMS = {
     "beam": "aim: R@1 .317, R@5 .656 with vectors, .280 and .635 with words alone",
@@ -407,9 +409,15 @@ async def measured(corpus: Corpus) -> list[dict[str, str]]:
         return rows
 
 
-async def everyday_rows() -> list[dict[str, str]]:
+def everyday_people(which: str) -> list[dict[str, Any]]:
+    """Return the people of the first set, or those of the `dev` or `test` part of the second."""
+    name = "everyday.json" if which == "first" else "everyday_second.json"
+    people: list[dict[str, Any]] = json.loads((DATA / name).read_text(encoding="utf-8"))
+    return [person for person in people if person.get("part", "first") == which]
+
+
+async def everyday_rows(people: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Check whether the hits show the answers to questions about everyday conversations."""
-    people = json.loads((DATA / "everyday.json").read_text(encoding="utf-8"))
     episodes = [episode for number, person in enumerate(people) for episode in _everyday(f"person-{number}", person)]
     rows = []
     async with remembered(episodes) as make:
@@ -420,7 +428,7 @@ async def everyday_rows() -> list[dict[str, str]]:
             answered, refused, guessed = list[tuple[bool, ...]](), list[bool](), list[bool]()
             for number, person in enumerate(people):
                 ask = partial(memory.recall, user_id=f"person-{number}", tenant_id=None)
-                for question, answer in person["questions"]:
+                for question, answer, *_ in person["questions"]:
                     hits = await ask(question)
                     shown = [any(answer in match.content for match in hit.matches) for hit in hits]
                     answered.append((any(shown[:1]), any(shown[:3])))
@@ -435,6 +443,8 @@ async def everyday_rows() -> list[dict[str, str]]:
 def _everyday(user_id: str, person: Mapping[str, Any]) -> Iterator[EpisodeClosed]:
     for number, texts in enumerate(person["conversations"]):
         name, at = f"{user_id}-{number}", STARTED_AT + timedelta(days=3 * number)
+        if began := person.get("began"):
+            at = datetime.fromisoformat(began[number])
         messages = [
             message_of(str(n), "assistant" if n % 2 else "user", text, at + timedelta(seconds=30 * n), user_id)
             for n, text in enumerate(texts)
@@ -489,13 +499,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of the histories; the docs have those of 15")
     parser.add_argument("--beam", type=Path, help="a folder of BEAM's chats, such as chats/100K")
     parser.add_argument("--realtalk", type=Path, help="the folder of REALTALK's chats, data")
+    parser.add_argument("--everyday", choices=EVERYDAY, help="only these everyday conversations; tune on dev alone")
     given = parser.parse_args()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx would log a line for each request to a reranker
     if given.beam or given.realtalk:
         corpora = [beam_corpus(given.beam) if given.beam else realtalk_corpus(given.realtalk)]
     else:
-        show("everyday conversations: which hits show the answer", asyncio.run(everyday_rows()))
-        corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
+        for which in [given.everyday] if given.everyday else EVERYDAY:
+            rows = asyncio.run(everyday_rows(everyday_people(which)))
+            show(f"everyday conversations, {which}: which hits show the answer", rows)
+        corpora = []
+        if not given.everyday:
+            corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
     for corpus in corpora:
         rows = asyncio.run(measured(corpus))
         users = len({question.user_id for question in corpus.questions})
