@@ -7,7 +7,7 @@ The others are the BM25 of the best message and the best cosine of a message. Ea
 the query, so that scores of different queries are comparable.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +41,10 @@ CHANCE, FEW = 0.04, 18
 """The best cosine among n unrelated messages grows with the logarithm of n. So CHANCE × ln(n / FEW) is subtracted from
 a cosine."""
 
+ASKED_TIME_SHARE = 0.4
+"""Share of the score for taking place at the time named in the query. It does not filter, because plans for May are
+made in April."""
+
 ALIKE, NEAR = 0.4, 0.5
 """Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but
 not all. Such repeats are looked for among episodes with at least NEAR of the best score."""
@@ -63,6 +67,20 @@ class Ranked(NamedTuple):
     best_words: Set[int]
     """The first words of its best message, as numbers."""
     scores: RankingScores
+    of_time: float = 0.0
+    """How well it matches the time named in the query, 0 to 1."""
+
+    @classmethod
+    def unranked(cls, candidate: Candidate) -> "Ranked":
+        """Return a candidate that is wanted for its time, not for its words."""
+        nothing = RankingScores(episode=0, passage=0, message=0, cosine=None)
+        return cls(candidate, 1.0, 1.0, [0.0] * len(candidate.message_ids), frozenset(), nothing)
+
+    def with_time(self, of_time: float) -> "Ranked":
+        """Raise the score of an episode of the time that the query names, and its coverage by the same share."""
+        share = ASKED_TIME_SHARE * of_time
+        score, coverage = self.score * (1 - ASKED_TIME_SHARE) + share, self.coverage * (1 - share) + share
+        return self._replace(score=score, coverage=coverage, of_time=of_time)
 
     @property
     def messages(self) -> dict[int, float]:
@@ -74,11 +92,16 @@ class Ranked(NamedTuple):
         return {at: scores[at] for at in sorted({*best, *beside})}
 
 
-def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
+def rank(
+    query: Sequence[Word],
+    vector: Dense | None,
+    candidates: Sequence[Candidate],
+    of_time: Callable[[Ranked], float] = lambda _: 0.0,
+) -> list[Ranked]:
     """Rank the candidates, best first, and newer ones first if equal. Linear in their words and vectors.
 
     If the best message was said again later in nearly the same words, the latest such episode takes the place of the
-    best one.
+    best one, unless `of_time` says that it matches the time named in the query less well.
     """
     if not candidates:
         return []
@@ -123,6 +146,9 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
         )
         for at, candidate in enumerate(candidates)
     ]
+    times = [of_time(one) for one in ranked]
+    if any(times):
+        ranked = [one.with_time(share) for one, share in zip(ranked, times, strict=True)]
     latest, best = _latest_and_best(ranked, {number for word in query for number in hashed(word.forms)})
     ranked[latest] = ranked[latest]._replace(score=ranked[best].score)
     return sorted(ranked, key=lambda one: (one.score, one.candidate.ended_at), reverse=True)
@@ -135,7 +161,8 @@ def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, in
     same = [best]
     for at, one in enumerate(ranked):
         is_alike = ALIKE <= len(one.best_words & words) / max(len(one.best_words | words), 1) < 1
-        if is_alike and words & asked <= one.best_words and one.score >= NEAR * ranked[best].score:
+        is_of_time = one.of_time >= ranked[best].of_time
+        if is_alike and is_of_time and words & asked <= one.best_words and one.score >= NEAR * ranked[best].score:
             same.append(at)
     return max(same, key=lambda at: ranked[at].candidate.ended_at), best
 

@@ -3,17 +3,18 @@
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import zip_longest
+from operator import attrgetter
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from afterword.reading.ranking import Ranked, rank
 from afterword.reading.reranking import Mask, Reranking
-from afterword.reading.times import AskedTime, asked_time
+from afterword.reading.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword.schemas.ids import message_key
 from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
@@ -25,9 +26,8 @@ from afterword.streams.text.search_words import Word, fold, hashed, query_words
 from afterword.streams.text.sentences import ELLIPSIS, split_sentences
 from afterword.streams.text.tokens import count_tokens
 
-ASKED_TIME_SHARE = 0.4
-"""Share of the score for matching the time named in the query. It does not filter, because plans for May are made in
-April."""
+OF_DAYS_AFTER = 0.5
+"""How well an episode in the days after the named time matches it."""
 READ_CHARACTERS = 12_000
 """How many characters of a matching message are read."""
 EXCERPT_CHARACTERS = 600
@@ -61,7 +61,8 @@ class Hit(NamedTuple):
     hit: Recalled
     messages: Mapping[str, float]
     """The scores of its best messages by message id."""
-    is_of_asked_time: bool
+    of_time: float
+    """How well it matches the time named in the query, 0 to 1."""
     shows_all: bool = True
     """Whether the user may read the messages of the episode's other users."""
 
@@ -80,36 +81,49 @@ class EpisodeSearch:
     async def hits(self, query: Query) -> list[Recalled]:
         """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
         # in a thread, because it is CPU-bound
-        asked = await asyncio.to_thread(asked_time, query.text, self.now(), zone_of(query.time_zone))
+        asked, alone = await asyncio.to_thread(_understood, query, self.now())
+        found = [] if alone and alone.is_certain else await self._by_subject(query, asked)
+        # a vector alone is not enough where the time may be all that is asked for
+        if alone and not (found if asked is None else any(hit.scores.message for hit in found)):
+            return await self._by_time(query, asked, alone)
+        return found
+
+    async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone) -> list[Recalled]:
+        """Return the episodes of the asked time, or the newest or oldest of all."""
+        wanted = query.model_copy(update={"order": alone.order})
+        wanted = wanted.within(asked.begin, asked.named_end) if asked else wanted
+        found = sorted(await self.search(wanted, None), key=attrgetter("ended_at"), reverse=alone.order == "newest")
+        ranked = [Ranked.unranked(candidate) for candidate in found[: query.k]]
+        return await self._shown(wanted, await self._as_stored(wanted, ranked), ())
+
+    async def _by_subject(self, query: Query, asked: AskedTime | None) -> list[Recalled]:
         vector = await self.embed(query.text) if self.embed else None
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self.search(each, vector) for each in queries))
         found = list({one.episode_id: one for answer in answers for one in answer}.values())
-        ranked = await asyncio.to_thread(rank, words, vector, found)
-        of_time = _of_time(asked, ranked) if asked else set()
-        if of_time:
-            ranked = sorted((_with_time(one, of_time) for one in ranked), key=lambda one: -one.score)
+        ranked = await asyncio.to_thread(rank, words, vector, found, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
-        shown = await self._as_stored(query, ranked[:wanted], of_time)
+        shown = await self._as_stored(query, ranked[:wanted])
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             return []
         if self.reranking:
             shown = await self._reranked(self.reranking, query, shown, words)
         least = query.min_score_ratio * shown[0].hit.score
-        shown = [one for one in shown[: query.k] if one.hit.score >= least]
+        return await self._shown(query, [one for one in shown[: query.k] if one.hit.score >= least], words)
+
+    async def _shown(self, query: Query, shown: Sequence[Hit], words: Sequence[Word]) -> list[Recalled]:
         texts = await self._said_in(query, shown)
         # in a thread, because it is CPU-bound
         return await asyncio.to_thread(_with_matches, shown, texts, words)
 
-    async def _as_stored(self, query: Query, ranked: Sequence[Ranked], of_time: Collection[str]) -> list[Hit]:
+    async def _as_stored(self, query: Query, ranked: Sequence[Ranked]) -> list[Hit]:
         """Return the hits that may be shown, in their stored revisions. The index may have earlier ones."""
         stored = living((await self.episodes.lookup([one.candidate.episode_id for one in ranked])).values())
         shown: list[Hit] = []
         for one in ranked:
-            name = one.candidate.episode_id
-            episode = stored.get(name)
+            episode = stored.get(one.candidate.episode_id)
             if episode and episode.summary.short_summary and query.allows(episode):
                 found = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
                 kept = {key: score for key, score in found.items() if key in episode.summary.message_ids}
@@ -118,7 +132,7 @@ class EpisodeSearch:
                 hit = Recalled.of(episode.summary, time_zone=query.time_zone, **scores)
                 if not shows_all:  # title and summary were made from everybody's words
                     hit = hit.model_copy(update={"title": "", "short_summary": ""})
-                shown.append(Hit(hit, kept, name in of_time, shows_all))
+                shown.append(Hit(hit, kept, one.of_time, shows_all))
         return shown
 
     async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
@@ -161,7 +175,7 @@ class EpisodeSearch:
             for at, place in enumerate(places):
                 ranks[place] += 1 / (FUSION_K + at)
         for place, one in enumerate(best):
-            ranks[place] += ASKED_TIME_RANKS * one.is_of_asked_time / FUSION_K
+            ranks[place] += ASKED_TIME_RANKS * one.of_time / FUSION_K
         fused = sorted(ranks, key=lambda place: -ranks[place])
         scores = [one.hit.score for one in best]  # the scores stay in descending order
         return [
@@ -170,26 +184,22 @@ class EpisodeSearch:
         ] + list(shown[len(best) :])
 
 
-def _of_time(asked: AskedTime, ranked: Sequence[Ranked]) -> set[str]:
-    """Return the ids of matching episodes that took place at this time or whose best message names its month."""
-    months = set(hashed(asked.month))
-    return {
-        one.candidate.episode_id
-        for one in ranked
-        # a match by vectors alone does not count, because vectors always match something
-        if one.scores.message > 0
-        and (
-            asked.meets(one.candidate.started_at, one.candidate.ended_at)
-            or (months & one.best_words and asked.is_near(one.candidate.ended_at))
-        )
-    }
+def _understood(query: Query, now: datetime) -> tuple[AskedTime | None, TimeAlone | None]:
+    """Read the time that a query names, and whether it is about a time alone."""
+    asked = asked_time(query.text, now, zone_of(query.time_zone))
+    return asked, time_alone(query.text, asked)
 
 
-def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
-    """Raise the scores of episodes of the time that the query names, and the coverage by the same share."""
-    share = ASKED_TIME_SHARE * (ranked.candidate.episode_id in of_time)
-    score = ranked.score * (1 - ASKED_TIME_SHARE) + share
-    return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
+def _of_time(asked: AskedTime | None, ranked: Ranked) -> float:
+    """Return how well an episode matches the named time: whether it took place then, or its best message names it."""
+    # a match by vectors alone does not count, because vectors always match something
+    if asked is None or ranked.scores.message == 0:
+        return 0.0
+    times = ranked.candidate.started_at, ranked.candidate.ended_at
+    names_month = asked.is_near(times[1]) and not ranked.best_words.isdisjoint(hashed(asked.month))
+    if asked.names(*times) or names_month:
+        return 1.0
+    return OF_DAYS_AFTER * asked.meets(*times)
 
 
 def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Word], mask: Mask) -> str:

@@ -17,7 +17,7 @@ import regex
 import Stemmer
 from text_to_num import alpha2digit
 
-from afterword.streams.text.language import NAMES, VOCABULARY, date_words, plausible, stems, words
+from afterword.streams.text.language import NAMES, VOCABULARY, date_words, plausible, stem, stems, words
 from afterword.streams.text.search_words import words_of
 
 TOLD_LATER = timedelta(days=2)
@@ -31,6 +31,8 @@ MOST_LANGUAGES = 4
 SHORTEST_NAME = 4
 """Minimum length of a weekday's name. A shorter one may be another word: "sun", "mar", "we"."""
 ABOUT_A_YEAR = timedelta(days=366)
+LEAST_WORDS = 2
+"""Minimum number of words of a question that names neither a subject nor a time."""
 
 
 class Period(NamedTuple):
@@ -45,21 +47,31 @@ class Period(NamedTuple):
 
 
 class AskedTime(NamedTuple):
-    """A span of time; `end` is exclusive."""
+    """A span of time; ends are exclusive."""
 
     begin: datetime
     end: datetime
+    named_end: datetime
+    """The end of the named days, without TOLD_LATER."""
     days: Period
     """The days that the question names, without TOLD_LATER."""
     rest: str
     """The question without the words for the time. It is the whole question if nothing else is left, or if the time is
     longer than a month, because a year may be a subject too."""
+    besides: tuple[str, ...]
+    """The words of the question without those for the time."""
+    is_ago: bool
+    """Whether the days are counted back from today, such as "yesterday", instead of being named."""
     month: frozenset[str]
     """The names of the month of these days, as searches compare them. Empty if there are several months."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
         """Return whether an episode overlaps this time."""
         return started_at < self.end and ended_at >= self.begin
+
+    def names(self, started_at: datetime, ended_at: datetime) -> bool:
+        """Return whether an episode overlaps the days that are named."""
+        return started_at < self.named_end and ended_at >= self.begin
 
     def is_near(self, ended_at: datetime) -> bool:
         """Return whether an episode took place within a year of this time, so that it may name its month."""
@@ -85,14 +97,14 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         return None
     try:
         begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
-        begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
+        begin, end = begin.astimezone(UTC), end.astimezone(UTC)
+        later = end + TOLD_LATER
     except OverflowError:  # the date is at the limit of what Python can represent
         return None
     rest = question
-    if days.days <= LONGEST_LEFT_OUT:
-        left = words(rest := reader.without_dates(question))
-        if not any(stems(left, language) for language in languages):
-            rest = question
+    left = words(without := reader.without_dates(question))
+    if days.days <= LONGEST_LEFT_OUT and any(stems(left, language) for language in languages):
+        rest = without
     is_of_a_month = (days.first.year, days.first.month) == (days.last.year, days.last.month)
     month = f"M{days.first.month}" if is_of_a_month else None
     names = (
@@ -103,7 +115,37 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         for word in words_of(name, language)
         for form in word.forms
     )
-    return AskedTime(begin, end, days, rest, frozenset(names))
+    return AskedTime(
+        begin, later, end, days, rest, tuple(left), days.last < today and reader.is_relative, frozenset(names)
+    )
+
+
+class TimeAlone(NamedTuple):
+    """What a question asks for that names no subject, but a time at most."""
+
+    order: Literal["newest", "oldest"]
+    is_certain: bool
+    """False if it may have a meaning that its words do not tell: "where am I from?", "what do I have on Monday?"."""
+
+
+def time_alone(question: str, asked: AskedTime | None) -> TimeAlone | None:
+    """Find out which episodes a question without a subject wants; None if it has a subject.
+
+    Each of its words besides the time must be a stop word or a word for talking, in one of the languages in which times
+    are read.
+    """
+    left = asked.besides if asked else words(question[:MOST_CHARACTERS])
+    if asked is None and len(left) < LEAST_WORDS:
+        return None
+    for language, (said, newest, oldest, beside) in _ALONE.items():
+        stemmer = Stemmer.Stemmer(NAMES[language])
+        found = set(stemmer.stemWords(left))
+        of_talk = found & (said | newest | oldest)
+        if all(stem(word, language) is None or stemmer.stemWord(word) in of_talk | beside for word in left):
+            is_oldest = newest.isdisjoint(found) and not oldest.isdisjoint(found)
+            is_certain = bool(of_talk) or (asked is not None and asked.is_ago)
+            return TimeAlone("oldest" if is_oldest else "newest", is_certain)
+    return None
 
 
 _TOKEN = re.compile(
@@ -117,6 +159,19 @@ _WORDS: dict[str, dict[str, list[str]]] = {
     for language, around in VOCABULARY["asked_times"].items()
 }
 """The words around dates, by language and meaning."""
+_ALONE = {
+    language: tuple(
+        frozenset(Stemmer.Stemmer(NAMES[language]).stemWords(each.split()))
+        for each in (
+            said["said"],
+            said["newest"],
+            said["oldest"],
+            said["beside"] + " " + " ".join(_WORDS[language]["since"]),
+        )
+    )
+    for language, said in VOCABULARY["time_alone"].items()
+}
+"""The stems of the words of questions without a subject, by language."""
 _EVENINGS = {"1 day ago": ["last night"], "0 day ago": ["tonight", "this morning", "this afternoon", "this evening"]}
 """English phrases that dateparser reads as a time of day."""
 _DASHES = frozenset("–—-")
@@ -130,6 +185,8 @@ _NUMBER = r"(\d++[.,]?\d*+)"
 """The number in dateparser's patterns."""
 _ARTICLE = re.compile(r"^(?:(?:el|la|le)\s|l')")
 _YEAR = re.compile(r"(?:19|20)\d\d")
+_NAMED = re.compile(r"[DMWw]\d|\d{4}")
+"""Matches the symbols of `_Vocabulary` for such names and numbers."""
 _BETWEEN = r"(?:(?:[^\W\d]{1,3}|della|dalla|nella|~) ){0,2}"
 """Articles, prepositions or "last" between a date and the word that gives it another meaning."""
 _OF = "(?:(?:of|de|del|di|do) )?"
@@ -194,7 +251,8 @@ class _Vocabulary:
         other, opened, to_come = words["other"], words["opens"], words["to_come"]
         ends, also = (_any_of(around["and"] + around["to"] + more) for more in ([], [*_DASHES, *around["or"]]))
         day, week = (_any_of(map(str.casefold, info[unit])) for unit in ("day", "week"))
-        long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
+        spans = (name.casefold() for unit in _UNITS[1:] for name in info[unit] if len(name) > 1)  # "a" may be French
+        long = _any_of(["weekend", "wochenende", *spans])
         self.unclear = re.compile(
             rf"(?<!\S)(?:(?:{other}|{words['or']}) {_BETWEEN}@|{around['clause'][0]} (?:\S+ ){{0,7}}@"
             rf"|{opened} (?:\S+ ){{1,3}}{ends} {_BETWEEN}@"
@@ -311,6 +369,11 @@ class _Reader:
         if unit == "week":
             return "week", _days(today + timedelta(days=7 * count - today.weekday()), 7)
         return "day", _days(today + timedelta(days=count))
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether no date has the name or number of a day, a month or a year."""
+        return not any(_NAMED.match(word) for one in self.dates for word in self._said[one.begin : one.end])
 
     def without_dates(self, text: str) -> str:
         for one in reversed(self.dates):

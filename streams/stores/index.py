@@ -49,11 +49,16 @@ class Query(BaseModel):
     """Hits with a lower fraction of the best score are left out."""
     time_zone: str = "UTC"
     """The zone in which days like "yesterday" are counted."""
+    ended_after: Time | None = None
+    """Only episodes whose last message was sent at this time or later."""
+    started_before: Time | None = None
+    """Only episodes whose first message was sent before this time."""
+    order: Literal["newest", "oldest"] | None = None
+    """Find the episodes that began last or first, whatever the text is; None finds the best ones."""
 
     def within(self, begin: datetime, end: datetime) -> "Query":
-        """Return the same query limited to episodes within this time."""
-        after, before = self.started_after or begin, self.ended_before or end
-        return self.model_copy(update={"started_after": max(after, begin), "ended_before": min(before, end)})
+        """Return the same query limited to episodes that overlap this time."""
+        return self.model_copy(update={"ended_after": begin, "started_before": end})
 
     def allows(self, episode: StoredEpisode) -> bool:
         """Return whether the query's user may find an episode, and it passes the filters."""
@@ -64,6 +69,8 @@ class Query(BaseModel):
             and self.conversation_id in (None, summary.conversation_id)
             and (self.started_after is None or summary.started_at >= self.started_after)
             and (self.ended_before is None or summary.ended_at < self.ended_before)
+            and (self.ended_after is None or summary.ended_at >= self.ended_after)
+            and (self.started_before is None or summary.started_at < self.started_before)
         )
 
 
@@ -186,6 +193,7 @@ class EpisodeIndex(Protocol):
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
         """Return the DEPTH (or `k`) best episodes by words and, with `dense`, as many by vectors.
 
+        If the query has an `order`, return as many that come first in it.
         `dense` is the query's vector, made by the same model as the messages' vectors.
         """
         ...

@@ -73,6 +73,8 @@ USERS = "user_ids"
 """Payload field with the users who find the episode."""
 FILTERED_FIELDS = ("tenant_id", USERS, "agent_id", "conversation_id")
 """Payload fields that have an index."""
+ORDERED = "started_at"
+"""The payload field, with an index of its own, by which a search in an order sorts."""
 
 Call = Callable[[Any], Any]
 """Calls one method of the client."""
@@ -267,9 +269,9 @@ class QdrantIndex:
                 return
             if await self._exists() or not await self._created(dimension):
                 await self._check_dimension(dimension)
-            keyword = models.PayloadSchemaType.KEYWORD
-            for field in FILTERED_FIELDS:
-                create = methodcaller("create_payload_index", self.collection, field_name=field, field_schema=keyword)
+            keyword, time = models.PayloadSchemaType.KEYWORD, models.PayloadSchemaType.DATETIME
+            for field, kind in (*((field, keyword) for field in FILTERED_FIELDS), (ORDERED, time)):
+                create = methodcaller("create_payload_index", self.collection, field_name=field, field_schema=kind)
                 await self._connection.run(create)
             self._ready = True
 
@@ -349,10 +351,14 @@ def _candidate(payload: Mapping[str, Any]) -> Candidate:
 
 
 def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
-    """Return one request for the best episodes by words, and one by vectors."""
+    """Return one request for the best episodes by words, and one by vectors, or one in the query's order."""
+    most = max(DEPTH, query.k)
+    if query.order:
+        direction = models.Direction.DESC if query.order == "newest" else models.Direction.ASC
+        order = models.OrderByQuery(order_by=models.OrderBy(key=ORDERED, direction=direction))
+        return [models.QueryRequest(query=order, filter=_allowed_by(query), limit=most, with_payload=True)]
     sparse = query_vector(query.text)
     asked: dict[str, Any] = ({WORDS: sparse} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
-    most = max(DEPTH, query.k)
     return [
         models.QueryRequest(query=vector, using=name, filter=_allowed_by(query), limit=most, with_payload=True)
         for name, vector in asked.items()
@@ -371,6 +377,10 @@ def _allowed_by(query: Query) -> models.Filter:
         conditions.append(_within("started_at", models.DatetimeRange(gte=query.started_after)))
     if query.ended_before is not None:
         conditions.append(_within("ended_at", models.DatetimeRange(lt=query.ended_before)))
+    if query.ended_after is not None:
+        conditions.append(_within("ended_at", models.DatetimeRange(gte=query.ended_after)))
+    if query.started_before is not None:
+        conditions.append(_within("started_at", models.DatetimeRange(lt=query.started_before)))
     return models.Filter(must=conditions)
 
 

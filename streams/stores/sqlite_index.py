@@ -149,7 +149,7 @@ def _clear(connection: apsw.Connection, episode_id: str, revision: int, *, is_re
 
 def _search(connection: apsw.Connection, query: Query, dense: Dense | None, model: str | None) -> list[Candidate]:
     allowed = _allowed(query)
-    found = dict.fromkeys(_by_words(connection, query, allowed))
+    found = dict.fromkeys((_by_time if query.order else _by_words)(connection, query, allowed))
     if dense:
         found |= dict.fromkeys(_by_vector(connection, query, model, dense, allowed))
     # the user is compared again: whatever was found, no other user's episode is returned
@@ -180,6 +180,12 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
     select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"
     values = {**allowed.values, "match": " OR ".join(words), "most": max(DEPTH, query.k)}
     return [row for (row,) in rows(connection, select, values)]
+
+
+def _by_time(connection: apsw.Connection, query: Query, allowed: Allowed) -> list[int]:
+    direction = "DESC" if query.order == "newest" else "ASC"
+    select = f"SELECT finders.id FROM {POINTS} WHERE {allowed.condition} ORDER BY started_at {direction} LIMIT :most"
+    return [row for (row,) in rows(connection, select, {**allowed.values, "most": max(DEPTH, query.k)})]
 
 
 def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
@@ -222,6 +228,8 @@ def _allowed(query: Query) -> Allowed:
         "conversation_id = :conversation_id": query.conversation_id,
         "started_at >= :started_after": query.started_after and milliseconds(query.started_after),
         "ended_at < :ended_before": query.ended_before and milliseconds(query.ended_before),
+        "ended_at >= :ended_after": query.ended_after and milliseconds(query.ended_after),
+        "started_at < :started_before": query.started_before and milliseconds(query.started_before),
     }
     given = {part: value for part, value in wanted.items() if value is not None or part.startswith("tenant_id")}
     return Allowed(" AND ".join(given), {part.rpartition(":")[2]: v for part, v in given.items()}, len(given) == USER)

@@ -68,6 +68,28 @@ async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) ->
     assert cosines(one.vectors, [0.0, 1.0]).tolist() == pytest.approx([0.8, 0.0, -1.0], abs=0.005)
 
 
+async def test_episodes_of_a_time_are_found_in_its_order(index: EpisodeIndex) -> None:
+    for ordinal in range(1, DEPTH + 9):  # each lasts two hours of its day
+        at = NOON + timedelta(days=ordinal)
+        times = {"started_at": at, "ended_at": at + timedelta(hours=2)}
+        await put(index, a_summary(ordinal, **times), "text")
+    await put(index, a_summary(1, "c2", user_id="u2"), "text")
+
+    async def ordinals(**fields: Any) -> list[int]:
+        return [int(name.rpartition(":")[2]) for name in await found(index, "nothing", **fields)]
+
+    assert sorted(await ordinals(order="newest")) == list(range(9, DEPTH + 9))
+    assert sorted(await ordinals(order="oldest", k=1)) == list(range(1, DEPTH + 1))
+    day = NOON + timedelta(days=5)
+    for begin, end, wanted in (
+        (day + timedelta(hours=1), day + timedelta(hours=1, minutes=1), [5]),  # within the episode
+        (day + timedelta(hours=2), day + timedelta(days=1, minutes=1), [5, 6]),
+        (day + timedelta(hours=3), day + timedelta(days=1), []),
+    ):
+        query = a_query("nothing", order="newest").within(begin, end)
+        assert sorted(int(one.episode_id[3:]) for one in await index.search(query)) == wanted
+
+
 async def test_an_episode_is_found_by_its_summary_or_by_its_messages(index: EpisodeIndex) -> None:
     await put(index, a_summary(1, title="T", short_summary="An invoice.", long_summary="Unpaid."), "It is late.")
     await put(index, a_summary(2, title="T", short_summary="A flight.", long_summary="Booked."), "To Rome, please.")

@@ -2,7 +2,7 @@
 
 import unicodedata
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -214,6 +214,66 @@ async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembe
     )
     assert hits
     assert all(hit.ended_at < datetime(2025, 5, 1, tzinfo=UTC) for hit in hits), "a filter stays one"
+
+
+SATURDAY = datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+
+async def _said_on(world: Remembered, days: dict[int, tuple[str, ...]]) -> Memory:
+    """Let each text be a conversation, named after the number of days that it is ago."""
+    for ago, texts in days.items():
+        at = SATURDAY - timedelta(days=ago)
+        await world.summarise(await world.say(*texts, conversation_id=str(ago), sent_at=at))
+    return _memory(world, now=lambda: SATURDAY + timedelta(hours=3))
+
+
+async def _days_found(memory: Memory, question: str) -> list[int]:
+    return [int(hit.conversation_id) for hit in await memory.recall(question, **OWNER)]
+
+
+async def test_a_question_about_a_time_alone_gets_the_episodes_of_that_time(world: Remembered) -> None:
+    days = {
+        1: ("The dishwasher leaks below the left hinge.", "Order the seal kit 7781."),
+        3: ("My cousin Edda arrives at the harbour at noon.", "Shall I remind you?"),
+        10: ("I planted two quince trees behind the shed.", "Water them weekly."),
+        45: ("The notary wants the old deed.", "It is in the blue folder."),
+    }
+    memory = await _said_on(world, days)
+    for question, wanted in {
+        "What did we discuss yesterday?": [1],
+        "What did I tell you three days ago?": [3],
+        "¿Qué dije en octubre?": [45],
+        "What did I do in November?": [1, 3, 10],
+        "What did we talk about last week?": [10],
+        "what was our last conversation about?": [1, 3, 10, 45],
+        "what was the first thing I ever told you?": [45, 10, 3, 1],
+        "Where was I?": [1, 3, 10, 45],
+        "What did we talk about today?": [],
+    }.items():
+        hits = await memory.recall(question, **OWNER)
+        assert [int(hit.conversation_id) for hit in hits] == wanted, question
+        assert all(hit.coverage == 1 for hit in hits), question
+        assert all(hit.matches[0].content == days[int(hit.conversation_id)][0] for hit in hits), question
+
+
+async def test_a_day_that_is_named_beside_stop_words_may_be_the_subject(world: Remembered) -> None:
+    memory = await _said_on(world, {2: ("I have a rehearsal on Monday.",), 5: ("The rent is due.",)})
+    assert await _days_found(memory, "What do I have on Monday?") == [2]
+    assert await _days_found(memory, "What was on Tuesday?") == []
+
+
+async def test_the_named_day_comes_before_the_days_after_it(world: Remembered) -> None:
+    memory = await _said_on(world, {ago: (f"I ran {km} km along the river.",) for ago, km in enumerate((8, 5, 12, 3))})
+    for when, day in {"yesterday": 1, "two days ago": 2, "on Wednesday": 3, "on 26 November": 2}.items():
+        assert (await _days_found(memory, f"how many km along the river {when}?"))[0] == day, when
+
+
+async def test_the_day_of_a_question_is_counted_in_the_callers_zone(world: Remembered) -> None:
+    await _said_on(world, {0: ("A leek pie.",), 1: ("A soup.",)})  # at one in the morning of the next day in Auckland
+    memory = _memory(world, now=lambda: SATURDAY + timedelta(hours=20))
+    for zone, wanted in {"Pacific/Auckland": [1], "UTC": [0]}.items():
+        hits = await memory.recall("What did we discuss yesterday?", **OWNER, time_zone=zone)
+        assert [int(hit.conversation_id) for hit in hits] == wanted, zone
 
 
 async def test_days_are_shown_in_the_callers_zone(world: Remembered) -> None:

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from afterword.reading.times import MOST_CHARACTERS, Period, asked_time
+from afterword.reading.times import MOST_CHARACTERS, Period, TimeAlone, asked_time, time_alone
 from afterword.streams.text.language import words
 
 NOW = datetime(2026, 3, 31, 15, tzinfo=UTC)
@@ -289,6 +289,65 @@ def test_the_month_that_is_asked_for_has_its_names_as_searches_compare_them() ->
     several = asked_time("since January 1", NOW)
     assert several is not None
     assert not several.month
+
+
+def alone(question: str) -> TimeAlone | None:
+    return time_alone(question, asked_time(question, NOW))
+
+
+@pytest.mark.parametrize(
+    ("order", "question"),
+    [
+        ("newest", "What did we discuss yesterday?"),
+        ("newest", "anything from yesterday?"),
+        ("newest", "what did I say in October?"),
+        ("newest", "What's new since Monday?"),
+        ("newest", "what was our last conversation about?"),
+        ("newest", "Where did we leave off?"),
+        ("oldest", "what was the first thing I ever told you?"),
+        ("newest", "Was haben wir vorgestern besprochen?"),
+        ("newest", "Worüber haben wir zuletzt gesprochen?"),
+        ("oldest", "Was war das Erste, was ich dir erzählt habe?"),
+        ("newest", "De quoi on a parlé hier ?"),
+        ("newest", "De quoi parlions-nous la dernière fois ?"),
+        ("oldest", "Quelle est la première chose que je t'ai dite ?"),
+        ("newest", "¿De qué hablamos ayer?"),
+        ("newest", "¿De qué hablamos la última vez?"),
+        ("oldest", "¿Qué fue lo primero que te conté?"),
+        ("newest", "Cosa ci siamo detti la settimana scorsa?"),
+        ("oldest", "Qual è la prima cosa che ti ho detto?"),
+        ("newest", "Sobre o que falamos ontem?"),
+        ("oldest", "Qual foi a primeira coisa que eu te contei?"),
+        ("newest", "Waar hadden we het gisteren over?"),
+        ("newest", "Waar ging ons laatste gesprek over?"),
+        ("oldest", "Wat was het eerste wat ik je vertelde?"),
+        ("newest", "Hvad talte vi om i går?"),
+        ("oldest", "Hvad var det første jeg fortalte dig?"),
+    ],
+)
+def test_a_question_about_talk_asks_for_a_time_alone(order: str, question: str) -> None:
+    assert alone(question) == (order, True)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did I cook yesterday?",
+        "When is my first dentist appointment?",
+        "What was the last film I watched?",
+        "Was habe ich gestern gegessen?",
+        "yes",
+        "the",
+        "",
+    ],
+)
+def test_a_question_with_a_subject_asks_for_more_than_a_time(question: str) -> None:
+    assert alone(question) is None
+
+
+@pytest.mark.parametrize("question", ["Where am I from?", "What do I have on Monday?", "Where am I today?"])
+def test_stop_words_may_have_a_meaning_of_their_own(question: str) -> None:
+    assert alone(question) == ("newest", False)
 
 
 @pytest.mark.parametrize("words_of_dates", ["1 may ", "in a week ago ", "3 days ago ", "Mai 3 vor ", "monday - "])
