@@ -28,22 +28,17 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
     """
     level: list[Any] = [metadata]
     for _ in range(METADATA_MAX_DEPTH):
-        level = [child for node in level for child in _children(node)]
+        if any("\0" in name for node in level if isinstance(node, dict) for name in node):
+            raise ValueError("a field name contains NUL")
+        values = [value for node in level for value in (node.values() if isinstance(node, dict) else node)]
+        if any(isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX for value in values):
+            raise ValueError("an integer has more than 64 bits")
+        if any(isinstance(value, float) and not isfinite(value) for value in values):
+            raise ValueError("a number is not finite")
+        level = [value for value in values if isinstance(value, dict | list)]
         if not level:
             return metadata
     raise ValueError(f"nested deeper than {METADATA_MAX_DEPTH} levels")
-
-
-def _children(node: Any) -> list[Any]:
-    if isinstance(node, dict):
-        if any("\0" in name for name in node):
-            raise ValueError("a field name contains NUL")
-        return list(node.values())
-    if isinstance(node, int) and not INT64_MIN <= node <= INT64_MAX:
-        raise ValueError("an integer has more than 64 bits")
-    if isinstance(node, float) and not isfinite(node):
-        raise ValueError("a number is not finite")
-    return node if isinstance(node, list) else []
 
 
 class MessageCreated(Model):

@@ -31,7 +31,7 @@ from afterword.installed import running_version
 from afterword.reading.memory import Memory
 from afterword.serving.principal import Principal
 from afterword.serving.problems import FAILED, RequestInvalid, explained
-from afterword.serving.requests import MOST_BYTES
+from afterword.serving.requests import SMALL_BYTES
 from afterword.serving.tools import TOOLS, AgentTool, Toolbox, call_tool
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
@@ -73,7 +73,7 @@ class McpExchange(Response):
             json_response=True,
             stateless=True,
             security_settings=TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins),
-            max_request_body_size=MOST_BYTES,
+            max_request_body_size=SMALL_BYTES,
         )
         async with manager.run():
             await manager.handle_request(scope, replay, send)

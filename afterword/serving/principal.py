@@ -116,7 +116,7 @@ async def admit(request: Request, read_token: Callable[[], str | None], *scopes:
     token = read_token()
     address = f"address {request.client.host if request.client else ''}"
     principal = await services.rates.authenticated(services.authenticator, token, address)
-    request.state.read_token = read_token
+    request.state.read_token, request.state.key_id = read_token, principal.key_id
     await services.rates.take(f"key {principal.key_id}")
     if not any(map(principal.may, scopes)):
         raise NotPermitted(problem=f"the key lacks the scope {' or '.join(scopes)}")

@@ -4,15 +4,16 @@ Bodies are validated as strictly as records of the topics.
 """
 
 import asyncio
-import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
@@ -43,9 +44,13 @@ SMALL_BYTES: Final = 64 * 1024
 MOST_BYTES: Final = 8_000_000
 """Upper limit for a body."""
 MOST_VALUES: Final = 100_000
-"""Upper limit for the values in a body. Messages have a few each, but 7 MB could hold 800,000 unknown fields and take a
-second to parse."""
-STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re.DOTALL)
+"""Upper limit for the commas and brackets in a body. Messages have a few each, but 7 MB could hold millions of objects,
+which take seconds to parse."""
+MOST_DEPTH: Final = 16
+"""Upper limit for the nesting of a body."""
+OPENING, CLOSING = b"[]"
+_SAME_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_MARKS = bytes(set(range(256)) - set(b'"[]{},'))
 B = TypeVar("B", bound=BaseModel)
 K = TypeVar("K")
 T = TypeVar("T")
@@ -69,6 +74,8 @@ class Services:
     erasures: ErasureRunner
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
+    turns: "Turns" = field(default_factory=lambda: Turns())
+    """For what takes a request long."""
 
     async def database_answers(self) -> bool:
         try:
@@ -114,6 +121,17 @@ class SharedRead(Generic[K, T]):
             return self._known[key][1]
 
 
+class Turns:
+    """Lets only some of a key's requests do at once what takes long, so that one key cannot hold up the others."""
+
+    def __init__(self, at_once: int = 1) -> None:
+        self._at_once = at_once
+        self._by_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, key_id: str) -> asyncio.Semaphore:
+        return self._by_key.setdefault(key_id, asyncio.Semaphore(self._at_once))
+
+
 def body_of(model: type[B], most: int = MOST_BYTES) -> Any:
     """Build the dependency that reads a body of at most `most` bytes.
 
@@ -122,7 +140,7 @@ def body_of(model: type[B], most: int = MOST_BYTES) -> Any:
     """
 
     async def read(request: Request) -> B:
-        return _validated(model, await read_json(request, most))
+        return await read_json(request, partial(_validated, model), most)
 
     return Depends(read)
 
@@ -136,25 +154,45 @@ def _validated(model: type[B], given: bytes) -> B:
         raise RequestInvalid(problems=problems_of(error, "body")) from None
 
 
-async def read_json(request: Request, most: int = MOST_BYTES) -> bytes:
-    """Read a JSON body.
+async def read_json(request: Request, parse: Callable[[bytes], T], most: int = MOST_BYTES) -> T:
+    """Read and parse a JSON body.
 
     Raises: HTTPException 415 for another media type, 408 if it arrives too slowly, 413 if it is too large;
-    RequestInvalid if it has too many values.
+    RequestInvalid if it has too many values or is nested too deeply, and what `parse` raises.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:  # a form on another site cannot send this type without a preflight request
         raise HTTPException(415)
-    content = await read_body(request, most)
-    if content.count(b",") >= MOST_VALUES and has_too_many_values(content):
-        raise RequestInvalid(problems=[("body", f"has more than {MOST_VALUES:,} values")])
-    return content
+
+    def parse_checked(content: bytes) -> T:
+        if problem := json_problem(content):
+            raise RequestInvalid(problems=[("body", problem)])
+        return parse(content)
+
+    return await parsed(request, await read_body(request, most), parse_checked)
 
 
-def has_too_many_values(content: bytes) -> bool:
-    """Count commas outside strings, stopping at the limit."""
-    found = (match for match in STRING_OR_COMMA.finditer(content) if match[0] == b",")
-    return next(islice(found, MOST_VALUES - 1, None), None) is not None
+async def parsed(request: Request, content: bytes, parse: Callable[[bytes], T]) -> T:
+    """Parse a body of an admitted request: a large one in a thread, and only one of each key at a time."""
+    if len(content) <= SMALL_BYTES:
+        return parse(content)
+    async with services_of(request).turns.of(request.state.key_id):
+        return await asyncio.to_thread(parse, content)
+
+
+def json_problem(content: bytes) -> str | None:
+    """Return why JSON is not parsed: too many values, or nested too deeply. None if neither.
+
+    Only brackets and commas outside strings count. No step runs Python code for each byte of the content.
+    """
+    marks = content.replace(rb"\\", b"").replace(rb"\"", b"").translate(_SAME_BRACKETS, _NO_MARKS)
+    if marks.count(b'"') <= 4 * (MOST_VALUES + 1):  # a value has at most a name and a text
+        marks = b"".join(marks.split(b'"')[::2])
+    closed = marks.count(b"]")
+    if max(len(marks) - closed, closed) > MOST_VALUES:
+        return f"has more than {MOST_VALUES:,} values"
+    depths = accumulate((mark == OPENING) - (mark == CLOSING) for mark in marks)
+    return f"is nested deeper than {MOST_DEPTH} levels" if max(depths, default=0) > MOST_DEPTH else None
 
 
 async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:

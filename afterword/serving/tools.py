@@ -42,7 +42,7 @@ from afterword.serving.reading import (
     ProfileAnswer,
     RecallAnswer,
 )
-from afterword.serving.requests import EpisodeName, read_json, services_of
+from afterword.serving.requests import SMALL_BYTES, EpisodeName, read_json, services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve, TimeZone
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
@@ -308,7 +308,7 @@ async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Resp
 
     services = services_of(request)
     settings = services.settings.serve
-    content = await asyncio.to_thread(mended, await read_json(request))
+    content = await read_json(request, mended, SMALL_BYTES)
     toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings))
     return McpExchange(make_server(toolbox), content, settings)
 

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from afterword.operating.person import Person
 from afterword.operating.receipt import Receipt
@@ -29,7 +30,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.headers import ProducerRecord, to_record
-from afterword.schemas.messages import MessageChanges
+from afterword.schemas.messages import MessageChanges, storable
 from afterword.serving.principal import MayErase, MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
@@ -59,6 +60,16 @@ ACKNOWLEDGE_SECONDS = 15.0
 """How long Kafka may take to acknowledge all records of a request. The client itself would keep trying for minutes."""
 
 
+def small(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Reject metadata of more than SMALL_BYTES, as JSON."""
+    if len(orjson.dumps(metadata)) > SMALL_BYTES:
+        raise ValueError(f"must have at most {SMALL_BYTES:,} bytes")
+    return metadata
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(storable), AfterValidator(small)]
+
+
 class NewMessage(MessageCreated):
     """A message as on the topic, except that unknown fields are rejected."""
 
@@ -67,6 +78,8 @@ class NewMessage(MessageCreated):
     user_id: PartyId = ""
     """User of the conversation, also on assistant messages. Defaults to the key's user if it is bound to one, and is
     otherwise required."""
+    metadata: Metadata = Field(default_factory=dict)
+    """Archived unchanged, up to 64 kB. The key `afterword` overrides trigger settings."""
 
 
 class MessagesBody(Model):
@@ -83,6 +96,9 @@ class ChangeBody(MessageChanges):
 
     model_config = ConfigDict(extra="forbid")
 
+    metadata: Metadata | None = None
+    """Replaces the whole metadata, with up to 64 kB; null leaves it unchanged. The key `afterword` has no effect
+    here."""
     tenant_id: PartyId | None = None
     """Tenant of the message. Defaults to the key's tenant if it is bound to one."""
 
@@ -246,9 +262,16 @@ async def write_change(memory: Memory, outbox: "Outbox", principal: Principal, e
 
 
 async def write_events(outbox: "Outbox", events: Sequence[InputEvent]) -> WrittenAnswer:
-    """Send events, after decoding each as a worker will, so that a 202 is never followed by a dead letter.
+    """Send events. Raises: RequestInvalid, BrokerUnavailable, TopicMissing."""
+    # in a thread, because a large batch takes long
+    written = await outbox.send(await asyncio.to_thread(records_of, events))
+    return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
 
-    Raises: RequestInvalid, BrokerUnavailable, TopicMissing.
+
+def records_of(events: Sequence[InputEvent]) -> list[ProducerRecord]:
+    """Make records, and decode each as a worker will, so that a 202 is never followed by a dead letter.
+
+    Raises: RequestInvalid.
     """
     now = datetime.now(UTC)
     records = [to_record(event, now, SOURCE) for event in events]
@@ -260,8 +283,7 @@ async def write_events(outbox: "Outbox", events: Sequence[InputEvent]) -> Writte
             problems.append((f"body.messages.{at}", f"{error.error_type}: {error.detail}"))
     if problems:
         raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
-    written = await outbox.send(records)
-    return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
+    return records
 
 
 class Outbox:

@@ -15,7 +15,7 @@ from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
 from afterword.serving.page.conversations import ByConversation, ThreadQuery, seen_conversation, thread_of
 from afterword.serving.page.rendering import PageRoute, fragment, refreshing_page, see_other
-from afterword.serving.page.visitor import LocalVisitor, Submitted, only_value
+from afterword.serving.page.visitor import LocalVisitor, Submitted, SubmittedText, only_value
 from afterword.serving.reading import Parameters
 from afterword.serving.requests import Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation, write_events
@@ -66,7 +66,7 @@ async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated
 
 @router.post("/chat")
 async def say(
-    request: Request, _: LocalVisitor, wanted: Annotated[ByConversation, Query()], fields: Submitted
+    request: Request, _: LocalVisitor, wanted: Annotated[ByConversation, Query()], fields: SubmittedText
 ) -> RedirectResponse:
     """Send a message, and the LLM's answer if there is an LLM."""
     services, content = services_of(request), only_value(fields, "content", MESSAGE_CHARACTERS).strip()

@@ -18,7 +18,7 @@ from afterword.schemas.base import Id
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, refreshing_page, see_other, word_finder
-from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVisitor, only_value, seal_of
+from afterword.serving.page.visitor import ReadingVisitor, Submitted, SubmittedText, WritingVisitor, only_value, seal_of
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent
@@ -282,7 +282,7 @@ async def show_editor(
 
 @router.post("/conversation")
 async def change_conversation(
-    request: Request, principal: WritingVisitor, wanted: Annotated[ChangeQuery, Query()], fields: Submitted
+    request: Request, principal: WritingVisitor, wanted: Annotated[ChangeQuery, Query()], fields: SubmittedText
 ) -> RedirectResponse:
     """Carry out the submitted button's action. Deleting a conversation deletes it for all agents."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)

@@ -15,7 +15,14 @@ from afterword.schemas import FactKind
 from afterword.schemas.base import Id
 from afterword.serving.page.conversations import seen_conversation
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
-from afterword.serving.page.visitor import ErasingVisitor, ReadingVisitor, Submitted, WritingVisitor, only_value
+from afterword.serving.page.visitor import (
+    ErasingVisitor,
+    ReadingVisitor,
+    Submitted,
+    SubmittedText,
+    WritingVisitor,
+    only_value,
+)
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing, problems_of
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters, UsersQuery
@@ -134,7 +141,7 @@ async def show_sources(
 
 @router.post("/person/forget")
 async def forget(
-    request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: Submitted
+    request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: SubmittedText
 ) -> RedirectResponse:
     user_id, tenant_id = _person(principal, wanted)
     try:

@@ -17,7 +17,7 @@ from afterword.consumers.subscriber import RecentIds
 from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator, see_other
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
-from afterword.serving.requests import MOST_BYTES, read_body, services_of
+from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed, read_body, services_of
 from afterword.streams.settings import is_loopback
 
 COOKIE = "afterword_session"
@@ -97,7 +97,7 @@ OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
 LocalVisitor = Annotated[Principal, visiting("write", local=True)]
 
 
-def form(most: int = MOST_BYTES) -> Any:
+def form(most: int) -> Any:
     """Build the dependency that reads a form of at most `most` bytes, sent by one of our pages."""
 
     async def read(request: Request) -> FormFields:
@@ -109,17 +109,23 @@ def form(most: int = MOST_BYTES) -> Any:
             raise NotPermitted(problem="the form was sent by another site")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
             raise RequestInvalid(problems=[("body", "must be a form")])
-        content = await read_body(request, most)
-        try:
-            fields = parse_qs(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
-        except ValueError:
-            raise RequestInvalid(problems=[("body", "must be a form in UTF-8 with few fields")]) from None
-        return {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
+        return await parsed(request, await read_body(request, most), form_fields)
 
     return Depends(read)
 
 
-Submitted = Annotated[FormFields, form()]
+def form_fields(content: bytes) -> FormFields:
+    """Parse a form. Raises: RequestInvalid."""
+    try:
+        fields = parse_qs(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise RequestInvalid(problems=[("body", "must be a form in UTF-8 with few fields")]) from None
+    return {name: [value.replace("\r\n", "\n") for value in values] for name, values in fields.items()}
+
+
+Submitted = Annotated[FormFields, form(SMALL_BYTES)]
+SubmittedText = Annotated[FormFields, form(MOST_BYTES)]
+"""Comes from a visitor who may write."""
 SubmittedKey = Annotated[FormFields, form(MOST_KEY_BYTES)]
 """Comes from a visitor who is not authenticated."""
 

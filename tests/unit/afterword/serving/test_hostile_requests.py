@@ -1,6 +1,7 @@
 """Requests that are meant to break something: the server reads, keeps and reveals no more than it must."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -12,13 +13,16 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from afterword.serving.page.visitor import COOKIE, Seal
 from afterword.serving.principal import KeyHolders, new_key
 from afterword.serving.requests import (
     BODY_SECONDS,
     MOST_BYTES,
+    MOST_DEPTH,
     MOST_VALUES,
     SMALL_BYTES,
-    has_too_many_values,
+    json_problem,
+    parsed,
     read_body,
 )
 from afterword.serving.server import make_app, routes_only
@@ -140,17 +144,36 @@ async def test_json_that_is_none_or_too_deep_is_refused(path: str, content: byte
         (b'{"a":"\\\\"' + b',"a":1' * MOST_VALUES + b"}", True),
         (b'"' + b'\\"' * 3_000_000, False),  # a string that never ends is looked through once
         (b'"' + b"\\" * 6_000_001, False),
+        (b"[" + b"{}," * (MOST_VALUES // 2 - 1) + b"{}]", False),
+        (b"[" + b"{}," * (MOST_VALUES // 2) + b"{}]", True),
+        (b'{"a":' * 1_000_000, True),  # objects within objects need no commas
+        (b'{"a":' * MOST_DEPTH + b"1" + b"}" * MOST_DEPTH, False),
+        (b'{"a":' * MOST_DEPTH + b"[1]" + b"}" * MOST_DEPTH, True),
+        (b"[" + b'[{"a":[]}],' * 20_000 + b"1]", False),
+        (b'{"a":"' + b"[{" * 1_000_000 + b'"}', False),
+        (b"]" * 7_000_000, True),
+        (b'"",' * 2_000_000, True),
     ],
-    ids=range(7),
+    ids=range(16),
 )
-def test_values_are_counted_outside_of_texts_and_in_linear_time(content: bytes, are_too_many: bool) -> None:
+def test_shape_is_judged_outside_of_texts_in_linear_time(content: bytes, are_too_many: bool) -> None:
     began = time.process_time()
-    assert has_too_many_values(content) == are_too_many
+    assert (json_problem(content) is not None) == are_too_many
     assert time.process_time() - began < 10
 
 
-async def test_bodies_of_unknown_fields_do_not_keep_others_waiting() -> None:
-    content = b'{"messages":[{"a":1' + b',"a":1' * 1_100_000 + b"}]}"
+NEST = b'{"a":' * 30 + b"1" + b"}" * 30
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"messages":[{"a":1' + b',"a":1' * 1_100_000 + b"}]}",
+        b'{"messages":[{"metadata":{"a":[' + b",".join([NEST] * 40_000) + b"]}}]}",
+    ],
+    ids=["unknown fields", "objects within objects"],
+)
+async def test_bodies_of_many_values_do_not_keep_others_waiting(content: bytes) -> None:
     assert 6_000_000 < len(content) < 8_000_000
     async with serving() as served:
         post = partial(served.client.post, "/v1/messages", content=content, headers=JSON)
@@ -163,6 +186,51 @@ async def test_bodies_of_unknown_fields_do_not_keep_others_waiting() -> None:
             longest = max(longest, time.thread_time() - began)
         assert longest < 5  # one after the other in the event loop, they take 20 s
         assert {task.result().json()["problems"][0]["problem"] for task in hostile} == {"has more than 100,000 values"}
+
+
+@pytest.mark.parametrize(("size", "status"), [(SMALL_BYTES - 20, 202), (SMALL_BYTES, 422)])
+async def test_metadata_is_bounded(size: int, status: int) -> None:
+    metadata = {"a": "x" * size}
+    async with serving() as served:
+        await served.remembered.say("Hello")
+        sent = await served.client.post("/v1/messages", json={"messages": [{**MESSAGE, "metadata": metadata}]})
+        edited = await served.client.patch("/v1/conversations/c1/messages/m0", json={"metadata": metadata})
+        assert (sent.status_code, edited.status_code) == (status, status)
+
+
+async def test_large_bodies_of_one_key_are_parsed_in_turn_and_others_meanwhile() -> None:
+    goes_on, parsing, loop = threading.Event(), asyncio.Queue[bytes](), asyncio.get_running_loop()
+
+    def parse(content: bytes) -> None:
+        loop.call_soon_threadsafe(parsing.put_nowait, content[:1])
+        goes_on.wait(10)
+
+    async with serving() as served:
+
+        def request(key_id: str) -> Request:
+            return Request({"type": "http", "app": served.app, "state": {"key_id": key_id}})
+
+        async with asyncio.TaskGroup() as group:
+            for key_id in ("a", "a", "a", "b"):
+                group.create_task(parsed(request(key_id), key_id.encode() * (SMALL_BYTES + 1), parse))
+            assert {await parsing.get(), await parsing.get()} == {b"a", b"b"}
+            assert parsing.empty()
+            goes_on.set()
+        assert [parsing.get_nowait() for _ in range(parsing.qsize())] == [b"a", b"a"]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/search", "/v1/recall"])
+async def test_reader_cannot_send_large_bodies(path: str) -> None:
+    keys = MemoryKeys()
+    key, record = new_key(("read",), "t1", "u1")
+    await keys.put(record)
+    async with serving(KeyHolders(keys), auth="keys") as served:
+        origin = {"origin": "http://127.0.0.1", "content-type": "application/x-www-form-urlencoded"}
+        seal: Seal = served.app.state.seal
+        served.client.cookies.set(COOKIE, seal.sealed(key))
+        headers = {"Authorization": f"Bearer {key}", **(origin if path == "/search" else JSON)}
+        answer = await served.client.post(path, content=b" " * (SMALL_BYTES + 1), headers=headers)
+        assert answer.status_code == 413
 
 
 async def test_a_large_batch_of_texts_is_taken() -> None:

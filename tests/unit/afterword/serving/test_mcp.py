@@ -15,7 +15,7 @@ from afterword.reading.memory import NOTHING_KNOWN
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal
-from afterword.serving.requests import MOST_BYTES
+from afterword.serving.requests import SMALL_BYTES
 from afterword.serving.server import make_app
 from afterword.serving.tools import Toolbox
 from afterword.streams.errors import StoreUnavailable
@@ -361,11 +361,13 @@ async def test_what_is_no_exchange_is_refused() -> None:
         assert (await served.client.delete("/mcp")).status_code == 405
         plain = await served.client.post("/mcp", content=b"{}", headers={**ACCEPT, "content-type": "text/plain"})
         assert plain.status_code == 415
-        large = await served.client.post("/mcp", json={**INITIALIZE, "id": "x" * MOST_BYTES}, headers=ACCEPT)
+        large = await served.client.post("/mcp", json={**INITIALIZE, "id": "x" * SMALL_BYTES}, headers=ACCEPT)
         assert large.status_code == 413
-        for content in (b"{", b"[]", b'{"jsonrpc": "2.0"}', b"[" * 1000, b"\xff"):
+        for content in (b"{", b"[]", b'{"jsonrpc": "2.0"}', b"\xff"):
             headers = {**ACCEPT, "content-type": "application/json"}
             assert (await served.client.post("/mcp", content=content, headers=headers)).status_code == 400
+        deep = await served.client.post("/mcp", content=b"[" * 1000, headers=headers)
+        assert deep.status_code == 422
 
 
 async def test_half_a_character_in_a_call_is_replaced() -> None:
