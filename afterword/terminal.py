@@ -35,7 +35,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below:
             typer.echo(none, err=True)
     elif not sys.stdout.isatty():
         for row in (columns, *cells):
-            typer.echo("\t".join(" ".join(cell.split()) for cell in row))
+            typer.echo("\t".join(_quoted(" ".join(cell.split())) for cell in row))
     elif below:
         _print_listing(columns, cells, below)
     else:
@@ -50,6 +50,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below:
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))  # as Text, so that user content is not read as markup
         Console(highlight=False).print(table)
+
+
+def _quoted(cell: str) -> str:
+    """Keep a spreadsheet that reads the table from running a cell as a formula."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]], below: int) -> None:

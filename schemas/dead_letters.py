@@ -179,7 +179,7 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
 def _users(said: str | None) -> tuple[str, ...]:
     try:
         found = json.loads(said or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return tuple(user for user in found if isinstance(user, str)) if isinstance(found, list) else ()
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -54,30 +54,35 @@ def person_of(user_id: str, tenant_id: str | None) -> Person:
 def holds(value: bytes | None, person: Person) -> bool:
     """Return whether a record's value is the person's: a message, an episode or a summary, or a list of them.
 
-    A truncated value, which is not JSON, is theirs if one of its `user_id` fields has their id. The rest may not name a
-    tenant, but a truncated record can never be processed, so discarding it loses nothing.
+    A structured CloudEvent has its event in `data`, which is looked into once. A value with deeper nesting of this kind
+    is theirs if one of its words is their id. A truncated value, which is not JSON, is theirs if one of its `user_id`
+    fields has their id. It may not name a tenant, but neither can ever be processed, so discarding it loses nothing.
     """
+    data = value or b""
     try:
-        found = loads(value or b"")
+        found = loads(data)
     except orjson.JSONDecodeError:
-        return person.user_id in users_in(value or b"")
-    for event in _events(found):
-        lists = [event.get(name) for name in ("messages", "overlap")]
-        messages = [message for several in lists if isinstance(several, list) for message in several]
-        users = [one.get("user_id") for one in (event, *messages) if isinstance(one, dict)]
-        if event.get("tenant_id") == person.tenant_id and person.user_id in users:
-            return True
-    return False
+        return person.user_id in users_in(data)
+    outer = _listed(found)
+    inner = [one for event in outer if isinstance(event, dict) for one in _listed(event.get("data"))]
+    for event in (*outer, *inner):
+        if isinstance(event, dict) and event.get("tenant_id") == person.tenant_id:
+            messages = [one for name in ("messages", "overlap") for one in _listed(event.get(name))]
+            if person.user_id in [one.get("user_id") for one in (event, *messages) if isinstance(one, dict)]:
+                return True
+    deeper = [one.get("data") if isinstance(one, dict) else one for one in inner]
+    if not any(isinstance(one, dict | list) for one in deeper) and not any(isinstance(one, list) for one in outer):
+        return False
+    return _names(person, data.decode(errors="replace")) or person.user_id in users_in(data)
 
 
-def _events(found: Any) -> Iterator[dict[str, Any]]:
-    """Yield the events in a value. A structured CloudEvent has its event in `data`."""
-    if isinstance(found, list):
-        for one in found:
-            yield from _events(one)
-    elif isinstance(found, dict):
-        yield found
-        yield from _events(found.get("data"))
+def _listed(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else [found]
+
+
+def _names(person: Person, text: str) -> bool:
+    """Return whether the person's id is a word of the text."""
+    return bool(re.search(rf"(?<!\w){re.escape(person.user_id)}(?!\w)", text))
 
 
 def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> str | None:
@@ -116,7 +121,7 @@ def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) 
         return False
     if source and (user := _found(source.map.user_id, about)) is not None:
         return user == person.user_id
-    return bool(re.search(rf"(?<!\w){re.escape(person.user_id)}(?!\w)", text))
+    return _names(person, text)
 
 
 def _found(expression: Expression | None, about: Mapping[str, Any]) -> str | None:

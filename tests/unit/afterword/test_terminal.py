@@ -54,6 +54,11 @@ def test_a_summary_that_is_watched_is_one_line(capsys: pytest.CaptureFixture[str
     assert begun(shown)
 
 
+def test_cell_of_table_is_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("a", "b"), [(f"{sign}1+1", "1-1") for sign in " =+-@"])
+    assert capsys.readouterr().out.splitlines()[1:] == ["1+1\t1-1", *(f"'{sign}1+1\t1-1" for sign in "=+-@")]
+
+
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error: AfterwordError = StoreUnavailable(store=HOSTILE, problem=HOSTILE)
     assert report(error) == 1

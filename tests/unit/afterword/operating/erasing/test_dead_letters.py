@@ -12,6 +12,7 @@ import pytest
 from afterword.operating.dlq import DeadLetterCounts, Matching
 from afterword.operating.person import Person, TheirDeadLetters, holds, person_of
 from afterword.schemas.dead_letters import (
+    DEAD_LETTER_PREFIX,
     INGEST,
     MAX_BYTES,
     WEBHOOKS,
@@ -37,6 +38,11 @@ def message(**fields: Any) -> bytes:
 def structured(value: bytes) -> bytes:
     """Return the same record as a CloudEvent in structured mode."""
     return b'{"specversion": "1.0", "id": "1", "source": "s", "type": "message.created", "data": ' + value + b"}"
+
+
+def nested(value: bytes, levels: int = 1000) -> bytes:
+    """Return a value in nested `data`: in as many as a JSON parser reads, but recursion could not follow."""
+    return b'{"data":' * levels + value + b"}" * levels
 
 
 def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None = "acme") -> bytes:
@@ -72,6 +78,14 @@ def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None
         (b'{"user_id": "\\u0061nn", "content": "cut o', True),
         (b'{"content": "she said \\"ann\\" to', False),
         (b"ann", False),
+        (nested(message()), True),
+        (nested(message(user_id="bob")), False),
+        (nested(b'{"user_id": "\\u0061nn"}'), True),
+        (nested(b'["Ann", "anna"]'), False),
+        (b'{"data": ' * 300 + message() + b"}" * 300, True),
+        (b"[" * 300 + message() + b"]" * 300, True),
+        (b"[" * 2000 + message(), True),
+        (b"[" * 2000 + message(user_id="bob"), False),
         (b"", False),
         (None, False),
     ],
@@ -126,6 +140,14 @@ def test_every_summary_that_was_not_delivered_of_a_conversation_that_they_shared
         "other": False,
     }
     assert not theirs(dead("shared", summary))
+
+
+def test_letter_with_deeply_nested_users_names_nobody() -> None:
+    headers = [(DEAD_LETTER_PREFIX + "users", b"[" * 100_000)]
+    record: Any = SimpleNamespace(
+        topic="messages.dlq", partition=0, offset=0, timestamp=1, key=b"c", value=b"", headers=headers
+    )
+    assert read_dead_letter(record).users == ()
 
 
 @pytest.mark.parametrize("given", [("", None), (None, None), ("ann", 7), ("ann", {"$ne": 1})])
