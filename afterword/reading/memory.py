@@ -370,6 +370,11 @@ class Memory:
         known = await self._owned(conversation_id, None, Owner())
         return (known.user_id, known.tenant_id) if known else None
 
+    async def owned(self, conversation_ids: Sequence[str], owner: Owner) -> list[str]:
+        """Return those of the conversations whose first archived message is the owner's, in the given order."""
+        owners = await self._messages.owners(conversation_ids)
+        return [one for one in conversation_ids if one in owners and owner.has(*owners[one])]
+
     async def _owned(
         self, conversation_id: str, agent_id: str | None, owner: Owner
     ) -> Conversation | MessageCreated | None:

@@ -108,17 +108,26 @@ class SharedRead(Generic[K, T]):
         self._kafka = kafka
         self._read = read
         self._fresh_seconds = fresh_seconds
-        self._reading = asyncio.Lock()
+        self._reading: dict[K, asyncio.Task[T]] = {}
         self._known: dict[K, tuple[float, T]] = {}
 
     async def get(self, key: K) -> T:
-        """Read, unless the last result is still fresh. Raises: BrokerUnavailable, and what `read` raises."""
-        async with self._reading:
-            if key not in self._known or time.monotonic() - self._known[key][0] >= self._fresh_seconds:
-                async with in_time(self._kafka, READ_SECONDS):
-                    found = await self._read(key)
-                self._known[key] = time.monotonic(), found  # a slow result is still fresh for those who waited for it
+        """Read, unless the last result is still fresh. All who wait get one read's result or error.
+
+        Raises: BrokerUnavailable, and what `read` raises.
+        """
+        if key in self._known and time.monotonic() - self._known[key][0] < self._fresh_seconds:
             return self._known[key][1]
+        if key not in self._reading:
+            task = self._reading[key] = asyncio.create_task(self._read_anew(key))
+            task.add_done_callback(lambda _: self._reading.pop(key))
+        return await asyncio.shield(self._reading[key])
+
+    async def _read_anew(self, key: K) -> T:
+        async with in_time(self._kafka, READ_SECONDS):
+            found = await self._read(key)
+        self._known[key] = time.monotonic(), found
+        return found
 
 
 class Turns:

@@ -203,6 +203,10 @@ class MessageArchive(Protocol):
         """Return the message with the lowest offset, whose tenant is the conversation's."""
         ...
 
+    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+        """Return user and tenant of each conversation's `first` message by the conversation's id, in one query."""
+        ...
+
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         """Return archived messages by their `message_key`; missing ones, and those of another tenant, are left out."""
         states = await self.states(keys)

@@ -387,6 +387,18 @@ class MongoMessages(MessageArchive):
             found = await self._messages.find_one(wanted, sort=[("source.offset", 1)])
         return message_from(found) if found else None
 
+    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+        wanted = {"conversation_id": {"$in": list(conversation_ids)}}
+        fields = {name: {"$first": f"${name}"} for name in ("user_id", "tenant_id")}
+        stages: list[dict[str, Any]] = [  # an index on conversation and offset reads one entry of each conversation
+            {"$match": wanted},
+            {"$sort": {"conversation_id": 1, "source.offset": 1}},
+            {"$group": {"_id": "$conversation_id", **fields}},
+        ]
+        with mongo_errors():
+            found = await self._messages.aggregate(stages).to_list(None)
+        return {one["_id"]: (one["user_id"], one["tenant_id"]) for one in found}
+
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         # the server cuts the contents, so that one reply has room for all
         beginning = {"$substrCP": ["$content", 0, characters]}

@@ -561,6 +561,12 @@ class SqliteMessages(MessageArchive):
         found = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
         return next(iter(found.values()), None)  # type: ignore[return-value]
 
+    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+        first = "SELECT rowid FROM messages WHERE conversation_id = value ORDER BY offset LIMIT 1"
+        select = f"SELECT value, user_id, tenant_id FROM json_each(?) JOIN messages ON messages.rowid = ({first})"
+        found = await self._file.select(select, _json(conversation_ids))
+        return {conversation_id: (user_id, tenant_id) for conversation_id, user_id, tenant_id in found}
+
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         select = f"""SELECT key, content, role, sent_at,
             CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, message ->> 'author', user_id

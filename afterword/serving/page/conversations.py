@@ -37,13 +37,12 @@ from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
 
-SHOWN = 12
-"""Number of conversations on the first page."""
-MOST_SHOWN = 96
+SIZES = 12, 24, 48, 96
+"""Numbers of conversations on the first page, and on those after it. Few, because each is read from Kafka apart."""
 RECORDS_PER_CONVERSATION = 10
 """How many records of each partition are read for each conversation to list."""
 LOOKUPS_PER_CONVERSATION = 20
-"""At most this many conversations are looked up for each one to list."""
+"""The owners of at most this many conversations are looked up for each one to list."""
 LATEST_SECONDS = 2.0
 """The latest conversations are read again once they are this old."""
 AT_A_TIME = 6
@@ -115,16 +114,17 @@ async def latest_conversations(kafka: Kafka, count: int) -> list[str]:
 async def show_recent_conversations(
     request: Request,
     principal: ReadingVisitor,
-    count: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = SHOWN,
+    count: Annotated[int, Query(ge=1, le=SIZES[-1])] = SIZES[0],
     live: bool = False,
 ) -> HTMLResponse:
-    """List `count` of the visitor's conversations by their last message, even before any summary.
+    """List the visitor's conversations by their last message, even before any summary: `count`, rounded up.
 
     With `live`, the list refreshes itself and has no further pages.
     """
     latest: SharedRead[int, list[str]] = request.app.state.latest
-    ids = await latest.get(count)
-    memory, owner = services_of(request).memory, principal.owner._asdict()
+    count = min(size for size in SIZES if size >= count)
+    services, owner = services_of(request), principal.owner._asdict()
+    memory, names = services.memory, (await latest.get(count))[: LOOKUPS_PER_CONVERSATION * count]
 
     async def look_up(conversation_id: str) -> tuple[ConversationDetails, MessageCreated] | None:
         details = await memory.conversation(conversation_id, **owner)
@@ -132,14 +132,15 @@ async def show_recent_conversations(
         return (details, page.messages[0]) if details and page and page.messages else None
 
     found: list[tuple[ConversationDetails, MessageCreated]] = []
-    # limited, because most of these conversations may belong to other people
-    for start in range(0, min(len(ids), LOOKUPS_PER_CONVERSATION * count), AT_A_TIME):
-        found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
-        if len(found) >= count:
-            break
+    async with services.turns.of(principal.key_id):
+        ids = await memory.owned(names, principal.owner)  # most of them may belong to other people
+        for start in range(0, len(ids), AT_A_TIME):
+            found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
+            if len(found) >= count:
+                break
     found = found[:count]
-    is_last = live or len(found) < count or count == MOST_SHOWN
-    more = None if is_last else min(2 * count, MOST_SHOWN)
+    is_last = live or len(found) < count or count == SIZES[-1]
+    more = None if is_last else 2 * count
     return html_page(request, "conversations_recent.html", principal, recent=found, more=more)
 
 

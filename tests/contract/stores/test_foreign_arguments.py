@@ -59,6 +59,7 @@ MESSAGES: dict[str, Call] = {
     "conversations_of after": lambda store, x: store.conversations_of("u1", None, x, 5),
     "count": lambda store, x: store.count(Selection(x, None)),
     "first": lambda store, x: store.first(x),
+    "owners": lambda store, x: store.owners([x]),
     "get_many": lambda store, x: store.get_many([x]),
     "texts": lambda store, x: store.texts([x], 10),
     "expire": lambda store, x: store.expire(x, 5),

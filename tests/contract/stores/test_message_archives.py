@@ -233,6 +233,19 @@ async def test_the_first_message_is_the_one_that_was_read_first(messages: Messag
     assert await messages.first("c2") is None
 
 
+async def test_owners_are_those_of_first_messages(messages: MessageArchive) -> None:
+    await messages.put_many(
+        [
+            archived("later", 7, user_id="u2", tenant_id="a"),
+            archived("first", 3, user_id="u1", tenant_id="a"),
+            archived("other", 5, user_id="ü", conversation_id="c:2"),
+            archived("more", 6, user_id="u3", conversation_id="c3"),
+        ]
+    )
+    assert await messages.owners(["c:2", "c1", "gone"]) == {"c1": ("u1", "a"), "c:2": ("ü", None)}
+    assert await messages.owners([]) == {}
+
+
 async def test_ids_are_unique_only_within_their_conversation(messages: MessageArchive) -> None:
     await messages.put_many([archived("b:c", conversation_id="a"), archived("c", conversation_id="a:b")])
     assert (await refs(messages)).keys() == {message_key("a", "b:c"), message_key("a:b", "c")}

@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "count": lambda db: MongoMessages(db).count(Selection("c1", None)),
     "conversations_of": lambda db: MongoMessages(db).conversations_of("u1", None, None, 1),
     "first": lambda db: MongoMessages(db).first("c1"),
+    "owners": lambda db: MongoMessages(db).owners(["c1"]),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),

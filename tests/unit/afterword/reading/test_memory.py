@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from afterword import Memory
+from afterword.reading.context import Owner
 from afterword.reading.memory import QueryEmbedder
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.http import HttpClient
@@ -122,6 +123,8 @@ CALLS = {
     "message with id": lambda memory, x: memory.message("c1", x),
     "episode": lambda memory, x: memory.episode(x),
     "owner": lambda memory, x: memory.owner(x),
+    "owned": lambda memory, x: memory.owned([x], Owner()),
+    "owned by user": lambda memory, x: memory.owned(["c1"], Owner(x)),
     "profile": lambda memory, x: memory.profile(x, "t1"),
     "profile of tenant": lambda memory, x: memory.profile("u1", x),
     "users of tenant": lambda memory, x: memory.users(tenant_id=x),

@@ -4,7 +4,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -187,6 +187,68 @@ async def test_what_one_visitor_has_read_is_shared_until_it_is_old(monkeypatch: 
     assert reads == 3
 
 
+async def test_failed_read_serves_all_who_wait_for_it() -> None:
+    reads = 0
+
+    async def read(_: None) -> None:
+        nonlocal reads
+        reads += 1
+        await asyncio.sleep(0)
+        raise StoreUnavailable(store="kafka", problem="any")
+
+    shared = SharedRead(Kafka(), read, 2.0)
+    failed = await asyncio.gather(*[shared.get(None) for _ in range(5)], return_exceptions=True)
+    assert {type(error) for error in failed} == {StoreUnavailable}
+    assert reads == 1
+
+
+async def test_slow_read_delays_no_other_key() -> None:
+    goes_on = asyncio.Event()
+
+    async def read(key: str) -> str:
+        await (goes_on.wait() if key == "slow" else asyncio.sleep(0))
+        return key
+
+    shared = SharedRead(Kafka(), read, 2.0)
+    waiting = asyncio.create_task(shared.get("slow"))
+    assert await shared.get("other") == "other"
+    goes_on.set()
+    assert await waiting == "slow"
+
+
+async def test_latest_conversations_are_read_in_four_sizes() -> None:
+    read: list[int] = []
+
+    class Sizes(Arrivals):
+        async def get(self, count: int) -> list[str]:
+            read.append(count)
+            return []
+
+    async with serving() as served:
+        served.app.state.latest = Sizes()
+        for count in range(1, 97):
+            await served.client.get("/conversations/recent", params={"count": count})
+        assert sorted(set(read)) == [12, 24, 48, 96]
+        assert (await served.client.get("/conversations/recent", params={"count": 97})).status_code == 422
+
+
+async def test_list_of_conversations_is_made_once_at_a_time_per_key() -> None:
+    async with serving(OneKey("k", tenant_id="t1", user_id="u1")) as served:
+        served.app.state.latest = Arrivals("c1")
+        at_once: list[int] = [0, 0]
+
+        async def owners(_: Sequence[str]) -> dict[str, tuple[str, str]]:
+            at_once[:] = at_once[0] + 1, max(at_once[1], at_once[0] + 1)
+            await asyncio.sleep(0)
+            at_once[0] -= 1
+            return {}
+
+        served.remembered.messages.owners = owners  # type: ignore[method-assign, assignment]  # counts
+        cookie = {"cookie": f"{COOKIE}={served.app.state.seal.sealed('k')}"}
+        await asyncio.gather(*[served.client.get("/conversations/recent", headers=cookie) for _ in range(10)])
+        assert at_once == [0, 1]
+
+
 async def test_what_was_read_slowly_is_shared_with_all_who_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now, reads = 0.0, 0
     monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
@@ -215,15 +277,20 @@ async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> N
 async def test_a_visitor_without_recent_messages_costs_a_bounded_number_of_reads() -> None:
     async with serving(OneKey("k", tenant_id="t1", user_id="u1")) as served:
         served.app.state.latest = Arrivals(*(f"theirs{n}" for n in range(5000)))
-        looked_up: list[str] = []
+        looked_up: list[Sequence[str]] = []
+
+        async def owners(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+            looked_up.append(names)
+            return dict.fromkeys(names, ("u2", "t1"))
 
         async def conversation(name: str) -> None:
-            looked_up.append(name)
+            raise AssertionError(f"{name} was looked up on its own")
 
-        served.remembered.episodes.conversation = conversation  # type: ignore[method-assign, assignment]  # counts
+        served.remembered.messages.owners = owners  # type: ignore[method-assign, assignment]  # counts
+        served.remembered.episodes.conversation = conversation  # type: ignore[method-assign, assignment]  # as above
         cookie = f"{COOKIE}={served.app.state.seal.sealed('k')}"
         await served.client.get("/conversations/recent", params={"count": 6}, headers={"cookie": cookie})
-        assert 100 < len(looked_up) < 200
+        assert [len(names) for names in looked_up] == [240]
 
 
 def test_markdown_of_a_message_is_shown_and_nothing_in_it_acts() -> None:
