@@ -194,7 +194,8 @@ def _hit_row(hit: "Recalled") -> tuple[str, ...]:
     )
     fallback = " (without the LLM)" if hit.source == "fallback" else ""
     ended = f"{hit.ended_at.astimezone(zone):%Y-%m-%d %H:%M}"
-    return f"{hit.score:.2f}", hit.episode_id, ended, said, f"{shown(hit.title)}: {hit.short_summary}{fallback}"
+    summary = "still open" if hit.pending else f"{shown(hit.title)}: {hit.short_summary}{fallback}"
+    return f"{hit.score:.2f}", hit.episode_id, ended, said, summary
 
 
 def profile(

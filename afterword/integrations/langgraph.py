@@ -80,7 +80,14 @@ def context_node(
         question = said[-1].text if said else ""
         found: list[Recalled] = []
         if k and question:
-            found = await memory.recall(question, user_id=user_id, tenant_id=tenant_id, k=k, min_coverage=min_coverage)
+            found = await memory.recall(
+                question,
+                user_id=user_id,
+                tenant_id=tenant_id,
+                k=k,
+                current_conversation_id=conversation_id,
+                min_coverage=min_coverage,
+            )
         elsewhere = [hit for hit in found if hit.conversation_id != conversation_id]
         # not part of the context, because a new conversation has no context
         known = await memory.profile(user_id, tenant_id, max_tokens // PROFILE_SHARE) if profile else None

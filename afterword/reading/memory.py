@@ -167,7 +167,8 @@ class Memory:
     `search` queries the index, and `embed` makes the vectors of queries; without it, only words count. `keep_recent` is
     how many last messages `context` returns by default. `reranking` is the last stage of `recall`, if any. `now`
     determines what words such as "yesterday" in a query mean, and `time_zone`, an IANA name, is the default for the
-    zone in which days are counted and shown. `tracer` makes a span for each `recall`. All methods raise
+    zone in which days are counted and shown. `messages_before` returns the time such that messages sent before it have
+    expired. `tracer` makes a span for each `recall`. All methods raise
     StoreUnavailable, and ValueError for a number out of bounds or an unknown time zone.
     """
 
@@ -182,12 +183,13 @@ class Memory:
         reranking: "Reranking | None" = None,
         time_zone: str = "UTC",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        messages_before: Callable[[datetime], datetime | None] = lambda _: None,
         tracer: Tracer | None = None,
         closing: tuple[Close, ...] = (),
     ) -> None:
         self._episodes = episodes
         self._messages = messages
-        self._searched_with = search, embed, reranking, now
+        self._searched_with = search, embed, reranking, now, messages_before
         self._time_zone = time_zone
         self._keep_recent = keep_recent
         self._tracer = tracer or NoOpTracer()
@@ -212,6 +214,7 @@ class Memory:
             keep_recent=settings.episodes.preset.keep_recent,
             reranking=reranking,
             time_zone=settings.summarizer.time_zone,
+            messages_before=settings.retention.messages_before,
             tracer=tracer,
             closing=(embed.close, *([reranking.close] if reranking else []), stores.aclose),
         )
@@ -492,6 +495,7 @@ class Memory:
         k: int = 5,
         agent_id: str | None = None,
         conversation_id: str | None = None,
+        current_conversation_id: str | None = None,
         started_after: datetime | None = None,
         ended_before: datetime | None = None,
         min_coverage: float = MIN_COVERAGE,
@@ -499,6 +503,9 @@ class Memory:
         time_zone: str | None = None,
     ) -> list[Recalled]:
         """Return the episodes with the user that best match the query, best first, with the messages that match.
+
+        What was said in conversations that are still open is found too, in at most 200 messages that are in no episode
+        yet. Such a hit is `pending`. Name the `current_conversation_id` to leave out its own, which `context` returns.
 
         An episode is found by everyone who wrote in it. Messages of other people, the title and the summary are shown
         only to the user of the episode, who wrote its first user message, and to the user who began the conversation.
@@ -524,6 +531,7 @@ class Memory:
             k=k,
             agent_id=agent_id,
             conversation_id=conversation_id,
+            current_conversation_id=current_conversation_id,
             started_after=started_after,
             ended_before=ended_before,
             min_coverage=min_coverage,
@@ -598,7 +606,7 @@ def hit_lines(hit: Recalled, clean: Callable[[str], str] = cleaned) -> Iterator[
     if not hit.matches:
         yield f"{hit.ended_at.astimezone(zone):%Y-%m-%d}, summary: {summary}"
     title = f'"{indented(clean(hit.title))}", ' if hit.title else ""
-    yield f"  (from {title}episode {hit.ordinal})"
+    yield "  (from a conversation that is still open)" if hit.pending else f"  (from {title}episode {hit.ordinal})"
     if hit.matches and summary:
         yield f"  summary: {summary}"
 

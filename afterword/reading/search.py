@@ -19,15 +19,19 @@ from afterword.schemas.ids import message_key
 from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, Recalled
-from afterword.streams.stores.messages import MessageArchive, MessageText
+from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
+from afterword.streams.stores.packing import pack_words
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.text.language import normalized
+from afterword.streams.text.language import normalized, words
 from afterword.streams.text.search_words import Word, fold, hashed, query_words
 from afterword.streams.text.sentences import ELLIPSIS, split_sentences
 from afterword.streams.text.tokens import count_tokens
 
 OF_DAYS_AFTER = 0.5
 """How well an episode in the days after the named time matches it."""
+MOST_PENDING = 200
+"""At most this many pending messages of the user are read, the newest."""
+QUESTION_MARKS = ("?", "？", "؟")
 READ_CHARACTERS = 12_000
 """How many characters of a matching message are read."""
 EXCERPT_CHARACTERS = 600
@@ -65,11 +69,43 @@ class Hit(NamedTuple):
     """How well it matches the time named in the query, 0 to 1."""
     shows_all: bool = True
     """Whether the user may read the messages of the episode's other users."""
+    texts: Mapping[str, MessageText] | None = None
+    """The texts of pending messages, which were read before."""
+
+
+class OpenConversation(NamedTuple):
+    """A user's pending messages in a conversation that is still open."""
+
+    candidate: Candidate
+    agent_id: str | None
+    texts: Mapping[str, MessageText]
+    """In order."""
+
+    def hit(self, ranked: Ranked, time_zone: str) -> Recalled:
+        names = ("episode_id", "conversation_id", "message_ids", "started_at", "ended_at")
+        return Recalled(
+            **{name: getattr(self.candidate, name) for name in names},
+            **{name: getattr(ranked, name) for name in ("score", "coverage", "scores")},
+            **dict.fromkeys(("event_id", "title", "short_summary"), ""),
+            **dict.fromkeys(("ordinal", "revision"), 0),
+            agent_id=self.agent_id,
+            source=None,
+            pending=True,
+            time_zone=time_zone,
+        )
+
+
+Open = Mapping[str, OpenConversation]
+"""Open conversations by the `episode_id` of their candidates."""
 
 
 @dataclass(frozen=True)
 class EpisodeSearch:
-    """Finds a user's episodes that best match a query. `now` determines what days like "yesterday" mean."""
+    """Finds what a user said that best matches a query: episodes, and the pending messages of open conversations.
+
+    `now` determines what days like "yesterday" mean. Pending messages that were sent before `messages_before` of now
+    have expired.
+    """
 
     episodes: EpisodeStore
     archive: MessageArchive
@@ -77,35 +113,45 @@ class EpisodeSearch:
     embed: Embed | None
     reranking: Reranking | None
     now: Callable[[], datetime]
+    messages_before: Callable[[datetime], datetime | None]
 
     async def hits(self, query: Query) -> list[Recalled]:
         """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
+        now = self.now()
         # in a thread, because it is CPU-bound
-        asked, alone = await asyncio.to_thread(_understood, query, self.now())
-        found = [] if alone and alone.is_certain else await self._by_subject(query, asked)
+        understood = asyncio.to_thread(_understood, query, now)
+        (asked, alone), pending = await gather_or_cancel(understood, self._pending(query, now))
+        found = [] if alone and alone.is_certain else await self._by_subject(query, asked, pending)
         # a vector alone is not enough where the time may be all that is asked for
         if alone and not (found if asked is None else any(hit.scores.message for hit in found)):
-            return await self._by_time(query, asked, alone)
+            return await self._by_time(query, asked, alone, pending)
         return found
 
-    async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone) -> list[Recalled]:
+    async def _pending(self, query: Query, now: datetime) -> Open:
+        """Read the user's pending messages in conversations that are still open."""
+        whose = query.user_id, query.tenant_id
+        found = await self.archive.pending(*whose, MOST_PENDING, READ_CHARACTERS, self.messages_before(now))
+        return await asyncio.to_thread(_open_conversations, found, query) if found else {}
+
+    async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone, pending: Open) -> list[Recalled]:
         """Return the episodes of the asked time, or the newest or oldest of all."""
         wanted = query.model_copy(update={"order": alone.order})
         wanted = wanted.within(asked.begin, asked.named_end) if asked else wanted
-        found = sorted(await self.search(wanted, None), key=attrgetter("ended_at"), reverse=alone.order == "newest")
+        found = [*await self.search(wanted, None), *_allowed(wanted, pending)]
+        found.sort(key=attrgetter("ended_at"), reverse=alone.order == "newest")
         ranked = [Ranked.unranked(candidate) for candidate in found[: query.k]]
-        return await self._shown(wanted, await self._as_stored(wanted, ranked), ())
+        return await self._shown(wanted, await self._as_stored(wanted, ranked, pending), ())
 
-    async def _by_subject(self, query: Query, asked: AskedTime | None) -> list[Recalled]:
+    async def _by_subject(self, query: Query, asked: AskedTime | None, pending: Open) -> list[Recalled]:
         vector = await self.embed(query.text) if self.embed else None
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self.search(each, vector) for each in queries))
-        found = list({one.episode_id: one for answer in answers for one in answer}.values())
+        found = [*{one.episode_id: one for answer in answers for one in answer}.values(), *_allowed(query, pending)]
         ranked = await asyncio.to_thread(rank, words, vector, found, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
-        shown = await self._as_stored(query, ranked[:wanted])
+        shown = await self._as_stored(query, ranked[:wanted], pending)
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             return []
         if self.reranking:
@@ -118,11 +164,15 @@ class EpisodeSearch:
         # in a thread, because it is CPU-bound
         return await asyncio.to_thread(_with_matches, shown, texts, words)
 
-    async def _as_stored(self, query: Query, ranked: Sequence[Ranked]) -> list[Hit]:
+    async def _as_stored(self, query: Query, ranked: Sequence[Ranked], pending: Open) -> list[Hit]:
         """Return the hits that may be shown, in their stored revisions. The index may have earlier ones."""
         stored = living((await self.episodes.lookup([one.candidate.episode_id for one in ranked])).values())
         shown: list[Hit] = []
         for one in ranked:
+            if talk := pending.get(one.candidate.episode_id):
+                kept = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
+                shown.append(Hit(talk.hit(one, query.time_zone), kept, one.of_time, texts=talk.texts))
+                continue
             episode = stored.get(one.candidate.episode_id)
             if episode and episode.summary.short_summary and query.allows(episode):
                 found = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
@@ -148,9 +198,11 @@ class EpisodeSearch:
         keys = {
             message_key(one.hit.conversation_id, message_id, query.tenant_id): (one, message_id)
             for one in hits
+            if one.texts is None
             for message_id in one.messages
         }
         texts = defaultdict[str, dict[str, MessageText]](dict)
+        texts |= {one.hit.episode_id: dict(one.texts) for one in hits if one.texts}
         for key, text in (await self.archive.texts(list(keys), READ_CHARACTERS)).items():
             one, message_id = keys[key]
             if one.shows_all or text.user_id == query.user_id:
@@ -188,6 +240,41 @@ def _understood(query: Query, now: datetime) -> tuple[AskedTime | None, TimeAlon
     """Read the time that a query names, and whether it is about a time alone."""
     asked = asked_time(query.text, now, zone_of(query.time_zone))
     return asked, time_alone(query.text, asked)
+
+
+def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open:
+    """Group pending messages by their conversations, without the question itself, which may be archived already.
+
+    Neither a message that equals the query counts, nor a user's question at the end of a conversation: it waits for the
+    answer that this search is for.
+    """
+    asked = words(query.text)
+    conversations = defaultdict[str, list[PendingMessage]](list)
+    for one in sorted(pending, key=attrgetter("offset")):
+        if query.agent_id in (None, one.agent_id or query.agent_id):
+            conversations[one.conversation_id].append(one)
+    if query.current_conversation_id is not None:
+        conversations.pop(query.current_conversation_id, None)
+    found: dict[str, OpenConversation] = {}
+    for conversation_id, messages in conversations.items():
+        last = messages[-1].text
+        if last.role == "user" and last.content.rstrip().endswith(QUESTION_MARKS):
+            messages.pop()
+        texts = {one.message_id: one.text for one in messages if words(one.text.content) != asked}
+        if texts and query.conversation_id in (None, conversation_id):
+            said = [f"{text.name}: {text.content}" if text.name else text.content for text in texts.values()]
+            times = [text.sent_at for text in texts.values()]
+            name = f"{conversation_id}:pending"
+            packed = pack_words(said, "")
+            candidate = Candidate(name, conversation_id, tuple(texts), min(times), max(times), packed)
+            found[name] = OpenConversation(candidate, query.agent_id, texts)
+    return found
+
+
+def _allowed(query: Query, pending: Open) -> list[Candidate]:
+    """Return the candidates of open conversations that pass the query's filters by time."""
+    candidates = (conversation.candidate for conversation in pending.values())
+    return [one for one in candidates if query.allows_times(one.started_at, one.ended_at)]
 
 
 def _of_time(asked: AskedTime | None, ranked: Ranked) -> float:

@@ -165,6 +165,8 @@ class RecallBody(Model):
     """Only episodes of this agent."""
     conversation_id: PartyId | None = None
     """Only episodes of this conversation."""
+    current_conversation_id: PartyId | None = None
+    """The conversation in which this is asked. Its own messages that are in no episode yet are left out."""
     started_after: Time | None = None
     """Only episodes whose first message was sent at this time or later."""
     ended_before: Time | None = None

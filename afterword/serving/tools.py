@@ -167,7 +167,8 @@ class Toolbox:
         for hit in hits:
             lines += hit_lines(hit, _visible)
             messages = [f"message {id_shown(match.message_id)}" for match in hit.matches]
-            lines.append(f"  ids: {', '.join([f'episode {id_shown(hit.episode_id)}', *messages])}")
+            place = "conversation " + hit.conversation_id if hit.pending else "episode " + hit.episode_id
+            lines.append(f"  ids: {', '.join([id_shown(place), *messages])}")
         return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(lines))
 
     async def get_profile(self, given: ProfileArguments) -> ToolAnswer:
@@ -215,7 +216,7 @@ class Toolbox:
     async def remember(self, given: RememberArguments) -> ToolAnswer:
         """Add a message to a conversation of this user, or start a new one.
 
-        It appears in the conversation's context after a moment, and can be recalled once its episode is summarized.
+        After a moment it appears in the conversation's context, and can be recalled.
         """
         named = {"id": str(uuid.uuid4()), **given.model_dump()}
         message = owned_message(NewMessage.model_construct(**named), self.principal)

@@ -39,6 +39,8 @@ class Query(BaseModel):
     k: int = Field(5, ge=1, le=MOST_HITS)
     agent_id: str | None = None
     conversation_id: str | None = None
+    current_conversation_id: str | None = None
+    """The conversation in which this is asked, whose pending messages are left out."""
     started_after: Time | None = None
     """Only episodes whose first message was sent at this time or later."""
     ended_before: Time | None = None
@@ -67,10 +69,16 @@ class Query(BaseModel):
             (self.user_id in episode.writers and summary.tenant_id == self.tenant_id)
             and self.agent_id in (None, summary.agent_id)
             and self.conversation_id in (None, summary.conversation_id)
-            and (self.started_after is None or summary.started_at >= self.started_after)
-            and (self.ended_before is None or summary.ended_at < self.ended_before)
-            and (self.ended_after is None or summary.ended_at >= self.ended_after)
-            and (self.started_before is None or summary.started_at < self.started_before)
+            and self.allows_times(summary.started_at, summary.ended_at)
+        )
+
+    def allows_times(self, started_at: datetime, ended_at: datetime) -> bool:
+        """Return whether an episode of this time passes the filters."""
+        return (
+            (self.started_after is None or started_at >= self.started_after)
+            and (self.ended_before is None or ended_at < self.ended_before)
+            and (self.ended_after is None or ended_at >= self.ended_after)
+            and (self.started_before is None or started_at < self.started_before)
         )
 
 
@@ -108,7 +116,11 @@ class Match(BaseModel):
 
 
 class Recalled(BaseModel):
-    """A hit of a search."""
+    """A hit of a search: an episode, or what is said in a conversation that is still open.
+
+    The latter is `pending`: it has no episode yet, so `episode_id` is the conversation's id with ":pending", ordinal
+    and revision are 0, and `event_id`, title and summary are empty.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -129,8 +141,10 @@ class Recalled(BaseModel):
     message_ids: tuple[str, ...]
     started_at: Time
     ended_at: Time
-    source: Literal["llm", "fallback"]
-    """The summary's `quality.source`."""
+    source: Literal["llm", "fallback"] | None
+    """The summary's `quality.source`; None if pending."""
+    pending: bool = False
+    """True if its messages are in no episode yet."""
     matches: tuple[Match, ...] = ()
     """The best messages and those beside the best two, best first."""
     scores: RankingScores

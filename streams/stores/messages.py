@@ -40,6 +40,16 @@ class MessageText(NamedTuple):
     """The message's user; for an answer, the user to whom it was given."""
 
 
+class PendingMessage(NamedTuple):
+    """A message that is in no stored episode yet."""
+
+    conversation_id: str
+    message_id: str
+    agent_id: str | None
+    offset: int
+    text: MessageText
+
+
 @dataclass(frozen=True)
 class DeletedMessage:
     """The tombstone of a deleted message, so that a replay of its record does not bring it back."""
@@ -214,6 +224,16 @@ class MessageArchive(Protocol):
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         """Return the texts of the messages that `get_many` returns, each up to this number of characters."""
+        ...
+
+    async def pending(
+        self, user_id: str, tenant_id: str | None, limit: int, characters: int, since: datetime | None = None
+    ) -> list[PendingMessage]:
+        """Return a user's messages, and the answers to them, that are in no stored episode, the newest first.
+
+        Messages that are never summarized, and those that were sent before `since`, are left out. Each text has up to
+        this number of characters.
+        """
         ...
 
     async def states(

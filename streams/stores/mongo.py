@@ -50,6 +50,7 @@ from afterword.streams.stores.messages import (
     Kept,
     MessageArchive,
     MessageText,
+    PendingMessage,
     Selection,
     StoredMessage,
     agent_scope,
@@ -81,6 +82,7 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
         (("conversation_id", 1), ("source.offset", 1)),
         (("conversation_id", 1), ("episode_id", 1), ("source.offset", 1)),
         (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
+        (("tenant_id", 1), ("user_id", 1), ("episode_id", 1), ("sent_at", -1)),
         (("sent_at", 1),),
     ),
     "episodes": (
@@ -401,19 +403,33 @@ class MongoMessages(MessageArchive):
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         # the server cuts the contents, so that one reply has room for all
-        beginning = {"$substrCP": ["$content", 0, characters]}
-        fields = {**dict.fromkeys(TEXT_FIELDS, 1), "content": beginning}
         found: dict[str, MessageText] = {}
         for batch in batches(keys):
+            stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": _text_fields(characters)}]
             with mongo_errors():
-                stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": fields}]
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            for one in documents:
-                if "source" in one:  # a tombstone has no such field
-                    author = {"user": one["user_id"], "assistant": one.get("agent_id")}.get(one["role"])
-                    who = author, one.get("author"), one["user_id"]
-                    found[one["_id"]] = MessageText(one["content"], one["role"], one["sent_at"], *who)
+            found |= {one["_id"]: _text(one) for one in documents if "source" in one}  # a tombstone has no such field
         return found
+
+    async def pending(
+        self, user_id: str, tenant_id: str | None, limit: int, characters: int, since: datetime | None = None
+    ) -> list[PendingMessage]:
+        wanted: dict[str, Any] = {"user_id": {"$eq": user_id}, "tenant_id": {"$eq": tenant_id}, "episode_id": None}
+        wanted["skip_summarization"] = {"$ne": True}
+        if since is not None:
+            wanted["sent_at"] = {"$gte": since}
+        stages = [
+            {"$match": wanted},
+            {"$sort": {"sent_at": -1, "source.offset": -1}},
+            {"$limit": limit},
+            {"$project": {**_text_fields(characters), "id": 1, "conversation_id": 1}},
+        ]
+        with mongo_errors():
+            found = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
+        return [
+            PendingMessage(one["conversation_id"], one["id"], one["agent_id"], one["source"]["offset"], _text(one))
+            for one in found
+        ]
 
     async def states(
         self, keys: Sequence[str], *, with_metadata: bool = True
@@ -463,6 +479,17 @@ def _write(key: str, kept: Kept, version: int) -> UpdateOne | ReplaceOne[dict[st
         **({} if kept.metadata_offset == NEVER else {"metadata_offset": kept.metadata_offset}),
     }
     return UpdateOne(own, {"$set": fields}, upsert=True)
+
+
+def _text_fields(characters: int) -> dict[str, Any]:
+    """Return a projection on the fields of a MessageText; the server cuts the contents to `characters`."""
+    return {**dict.fromkeys(TEXT_FIELDS, 1), "content": {"$substrCP": ["$content", 0, characters]}}
+
+
+def _text(document: Mapping[str, Any]) -> MessageText:
+    author = {"user": document["user_id"], "assistant": document.get("agent_id")}.get(document["role"])
+    said = document["content"], document["role"], document["sent_at"]
+    return MessageText(*said, author, document.get("author"), document["user_id"])
 
 
 def _kept(document: Mapping[str, Any]) -> Kept:

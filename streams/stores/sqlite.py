@@ -22,7 +22,7 @@ import apsw
 import orjson
 
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import milliseconds, moment_at
+from afterword.schemas.base import EPOCH, milliseconds, moment_at
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
@@ -53,6 +53,7 @@ from afterword.streams.stores.messages import (
     Kept,
     MessageArchive,
     MessageText,
+    PendingMessage,
     Selection,
     StoredMessage,
     agent_scope,
@@ -80,6 +81,8 @@ LISTED = "(SELECT value FROM json_each(?))"
 """Selects the values of a JSON array."""
 COLUMNS_WITHOUT_METADATA = "key, deleted, changed, partition, offset, content, json_remove(message, '$.metadata')"
 COLUMNS = "key, deleted, changed, partition, offset, content, message"
+TEXT_COLUMNS = """role, sent_at, CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END,
+    message ->> 'author', user_id"""
 
 SCHEMA = """
 CREATE TABLE messages (
@@ -91,6 +94,7 @@ CREATE TABLE messages (
 CREATE INDEX messages_of_conversation ON messages (conversation_id, offset);
 CREATE INDEX messages_unsummarized ON messages (conversation_id, offset) WHERE episode_id IS NULL;
 CREATE INDEX messages_of_user ON messages (user_id, tenant_id, conversation_id);
+CREATE INDEX messages_pending ON messages (user_id, tenant_id, sent_at) WHERE episode_id IS NULL AND NOT skipped;
 CREATE INDEX messages_by_age ON messages (sent_at);
 CREATE TABLE message_scopes (key TEXT, scope TEXT, PRIMARY KEY (key, scope)) WITHOUT ROWID;
 CREATE TABLE episodes (
@@ -568,14 +572,22 @@ class SqliteMessages(MessageArchive):
         return {conversation_id: (user_id, tenant_id) for conversation_id, user_id, tenant_id in found}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
-        select = f"""SELECT key, content, role, sent_at,
-            CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, message ->> 'author', user_id
-            FROM messages WHERE key IN {LISTED} AND NOT deleted"""
+        select = f"SELECT key, content, {TEXT_COLUMNS} FROM messages WHERE key IN {LISTED} AND NOT deleted"
         found = await self._file.select(select, _json(keys))
-        return {
-            key: MessageText(content[:characters], role, moment_at(sent_at), *who)
-            for key, content, role, sent_at, *who in found
-        }
+        return {key: _text(content[:characters], *text) for key, content, *text in found}
+
+    async def pending(
+        self, user_id: str, tenant_id: str | None, limit: int, characters: int, since: datetime | None = None
+    ) -> list[PendingMessage]:
+        select = f"""SELECT conversation_id, message ->> 'id', agent_id, offset, substr(content, 1, ?1), {TEXT_COLUMNS}
+            FROM messages WHERE user_id = ?2 AND tenant_id IS ?3 AND sent_at >= ?4 AND episode_id IS NULL
+            AND NOT skipped ORDER BY sent_at DESC, offset DESC LIMIT ?5"""
+        values = characters, user_id, tenant_id, milliseconds(since or EPOCH), limit
+        found = await self._file.select(select, *values)
+        return [
+            PendingMessage(conversation_id, name, agent_id, offset, _text(*text))
+            for conversation_id, name, agent_id, offset, *text in found
+        ]
 
     async def states(
         self, keys: Sequence[str], *, with_metadata: bool = True
@@ -610,6 +622,10 @@ class SqliteMessages(MessageArchive):
     ) -> dict[str, ArchivedMessage | DeletedMessage]:
         select = f"SELECT {columns} FROM messages WHERE {wanted}"
         return {found[0]: _message(found) for found in await self._file.select(select, *values)}
+
+
+def _text(content: str, role: Any, sent_at: int, *who: Any) -> MessageText:
+    return MessageText(content, role, moment_at(sent_at), *who)
 
 
 def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:

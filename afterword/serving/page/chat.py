@@ -93,7 +93,9 @@ async def close(
 async def with_memory(memory: Memory, conversation_id: str, question: str) -> list[dict[str, str]]:
     """Build a chat API's messages from the profile, hits in the user's other conversations, and this conversation."""
     known = await memory.profile(**USER)
-    hits = await memory.recall(question, k=HITS + 1, **USER) if question else []
+    hits = (
+        await memory.recall(question, k=HITS + 1, current_conversation_id=conversation_id, **USER) if question else []
+    )
     elsewhere = [hit for hit in hits if hit.conversation_id != conversation_id][:HITS]
     context = await memory.context(conversation_id, max_tokens=MAX_TOKENS)
     quoted = [known.as_text(), hits_as_text(elsewhere) if elsewhere else ""]

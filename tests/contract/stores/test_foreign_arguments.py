@@ -62,6 +62,8 @@ MESSAGES: dict[str, Call] = {
     "owners": lambda store, x: store.owners([x]),
     "get_many": lambda store, x: store.get_many([x]),
     "texts": lambda store, x: store.texts([x], 10),
+    "pending": lambda store, x: store.pending(x, None, 5, 10),
+    "pending_of_tenant": lambda store, x: store.pending("u1", x, 5, 10),
     "expire": lambda store, x: store.expire(x, 5),
 }
 INDEX: dict[str, Call] = {"revisions": lambda store, x: store.revisions([x])}

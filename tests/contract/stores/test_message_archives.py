@@ -62,6 +62,34 @@ async def test_messages_may_be_read_without_their_metadata(messages: MessageArch
     assert read == {"c1:m1": archived(metadata={}), "c1:m2": DeletedMessage(7)}
 
 
+async def test_pending_messages_are_those_of_the_user_in_no_episode(messages: MessageArchive) -> None:
+    times = {f"m{n}": NOON + timedelta(minutes=n) for n in range(8)}
+    sent = [archived(name, n, sent_at=at, tenant_id="t1") for n, (name, at) in enumerate(times.items())]
+    await messages.put_many(sent)
+    others = {
+        "x1": {"user_id": "u2", "tenant_id": "t1"},
+        "x2": {},
+        "x3": {"tenant_id": "t1", "skip_summarization": True},
+    }
+    await messages.put_many([archived(name, 9, sent_at=NOON, **fields) for name, fields in others.items()])
+    answer = archived("a1", 8, conversation_id="c2", role="assistant", agent_id="bot", author="Botty", tenant_id="t1")
+    await messages.put_many([answer])  # sent at noon
+    await messages.assign("c1:1", sent[:2])
+    deletion = MessageDeleted(id="m5", conversation_id="c1", tenant_id="t1")
+    await messages.change(ArchiveChange(deletion, 0, 10))
+
+    async def pending(limit: int = 9, **asked: Any) -> list[str]:
+        return [one.message_id for one in await messages.pending("u1", "t1", limit, 100, **asked)]
+
+    assert await pending() == ["m7", "m6", "m4", "m3", "m2", "a1"]
+    assert await pending(2) == ["m7", "m6"]
+    assert await pending(since=NOON + timedelta(minutes=4)) == ["m7", "m6", "m4"]
+    [*_, found] = await messages.pending("u1", "t1", 9, 4)
+    text = MessageText("Text", "assistant", NOON, "bot", "Botty", "u1")
+    assert found == ("c2", "a1", "bot", 8, text)
+    assert [one.message_id for one in await messages.pending("u1", None, 9, 9)] == ["x2"]
+
+
 async def test_what_was_archived_first_stays(messages: MessageArchive) -> None:
     first = archived(offset=0)
     await messages.put_many([first, archived(offset=1, content="Changed in the same batch.")])

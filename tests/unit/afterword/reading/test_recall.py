@@ -11,13 +11,14 @@ from opentelemetry.trace import Tracer
 
 from afterword import Memory
 from afterword.reading.memory import NOTHING_KNOWN, hits_as_text
-from afterword.reading.search import ANSWER_TOKENS
+from afterword.reading.search import ANSWER_TOKENS, MOST_PENDING
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled
 from afterword.streams.stores.messages import ArchiveChange
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.text.tokens import count_tokens
+from tests.samples import NOON
 from tests.unit.afterword.reading.remembered import (
     NEWCOMERS_QUESTIONS,
     UNKNOWN_TO_NEWCOMERS,
@@ -327,6 +328,47 @@ async def test_a_newcomers_bot_is_given_every_answer(world: Remembered) -> None:
         assert answer in hits_as_text(hits)
     hits = await world.memory.recall(UNKNOWN_TO_NEWCOMERS, **OWNER)
     assert hits_as_text(hits) == NOTHING_KNOWN
+
+
+async def test_what_was_said_a_moment_ago_in_another_conversation_is_recalled(world: Remembered) -> None:
+    await world.summarise(await world.say("My sister sails to Corsica.", "How nice."))
+    said = await world.say("By the way, I am allergic to walnuts.", conversation_id="open", role="user")
+    said += await world.say("I will keep that in mind.", conversation_id="open", role="assistant")
+    await world.say("The walnuts of others.", conversation_id="foreign", user_id="u2")
+    (hit,) = await world.memory.recall("what am I allergic to?", **OWNER)
+    assert (hit.conversation_id, hit.pending, hit.title, hit.short_summary) == ("open", True, "", "")
+    assert [match.message_id for match in hit.matches] == [one.id for one in said]
+    assert "(from a conversation that is still open)" in hits_as_text([hit])
+    hits = await world.memory.recall("What did we talk about last time?", **OWNER)
+    assert [(each.conversation_id, each.pending) for each in hits] == [("open", True), ("c1", False)]
+    for narrowed in ({"current_conversation_id": "open"}, {"conversation_id": "c1"}, {"ended_before": NOON}):
+        assert await world.memory.recall("what am I allergic to?", **OWNER, **narrowed) == [], narrowed
+    await world.summarise(said)
+    (hit,) = await world.memory.recall("what am I allergic to?", **OWNER)
+    assert (hit.episode_id, hit.pending) == ("open:1", False)
+
+
+async def test_neither_the_question_itself_nor_one_that_waits_for_its_answer_is_recalled(world: Remembered) -> None:
+    await world.say("What is my parcel number?", "I do not know.", conversation_id="asked")
+    await world.say("Where is my parcel today?", conversation_id="waiting", role="user")
+    hits = await world.memory.recall("what is my parcel number", **OWNER, min_coverage=0)
+    assert not any("?" in match.content for hit in hits for match in hit.matches)
+
+
+async def test_neither_deleted_nor_expired_pending_messages_are_recalled(world: Remembered) -> None:
+    said = await world.say("My parcel number is 5581-K.", "Noted.", "The parcel is blue.", "Fine.")
+    memory = _memory(world, messages_before=lambda now: NOON + timedelta(minutes=2))
+    (hit,) = await memory.recall("Which parcel?", **OWNER)
+    assert ids(hit) == {said[2].id, said[3].id}
+    deleted = MessageDeleted(conversation_id="c1", id=said[2].id, tenant_id="t1")
+    await world.messages.change(ArchiveChange(deleted, 0, 100))
+    assert await memory.recall("Which parcel?", **OWNER) == []
+
+
+async def test_at_most_200_pending_messages_are_read(world: Remembered) -> None:
+    said = await world.say(*(f"Boat number {n}." for n in range(MOST_PENDING + 1)), role="user")
+    (hit,) = await world.memory.recall("boat", **OWNER)
+    assert hit.message_ids == tuple(one.id for one in said[1:])
 
 
 def ids(hit: Recalled) -> set[str]:

@@ -379,7 +379,7 @@ async def test_foreign_text_is_escaped_wherever_it_is() -> None:
             assert page.status_code == 200
             assert "<script>alert" not in page.text
             assert "&lt;script&gt;alert(1)" in page.text
-            assert "49" not in page.text
+            assert "49" not in re.sub(r"0\.\d+", "", page.text)  # scores
             shown = re.sub(
                 r'(?s)value="[^"]*"|<textarea.*?</textarea>', "", page.text
             )  # forms keep what they are given

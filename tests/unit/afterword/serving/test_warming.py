@@ -61,7 +61,7 @@ async def test_it_reads_searches_and_connects() -> None:
     world = World()
     await warm_up(world.memory, world.outbox)
     assert world.episodes.reads
-    assert any(query.started_after for query in world.searched), "the question names a time"
+    assert any(query.started_before for query in world.searched), "the question names a time"
     assert world.producer.connected == 1
     await world.outbox.open()
     assert world.producer.connected == 1
