@@ -86,7 +86,7 @@ COMPILE := build/uv/bin/uv pip compile --universal --generate-hashes --no-emit-i
 # the engine is installed from its folder, so a lock has only what it depends on
 LOCK := $(COMPILE) --no-emit-package faust-eos pyproject.toml
 
-lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml
+lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml, and wheels.txt
 	$(LOCK) --extra test -o requirements.lock
 	$(LOCK) --extra serve --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(COMPILE) --group build --constraint requirements.lock --no-annotate -o requirements-build.lock
@@ -95,6 +95,7 @@ lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml
 	$(COMPILE) --group demo --constraint requirements.lock --no-annotate -o requirements-demo.lock
 	$(COMPILE) --group uv --no-annotate -o requirements-uv.lock
 	$(COMPILE) --group llm --no-deps --no-annotate -o requirements-llm.lock
+	$(BIN)/python -m tools.wheels
 
 build/uv/bin/uv: requirements-uv.lock
 	$(PYTHON) -m venv build/uv

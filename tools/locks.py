@@ -1,4 +1,4 @@
-"""Compare the locks with pyproject.toml, without a network: python -m tools.locks"""
+"""Compare the locks with pyproject.toml and wheels.txt, without a network: python -m tools.locks"""
 
 import re
 import sys
@@ -9,6 +9,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tools import wheels
 
 ROOT = Path(__file__).parents[1]
 ENGINE = "distributions/engine"
@@ -69,6 +71,8 @@ def main() -> None:
         for name, required in required_of_locks().items()
         for problem in problems(required, (ROOT / name).read_text())
     ]
+    pins = [f"{name}=={version}" for lock in wheels.LOCKS for name, version in ENTRY.findall((ROOT / lock).read_text())]
+    found += wheels.problems(wheels.TABLE.read_text(), pins)
     if found:
         sys.exit("\n".join([*dict.fromkeys(found), "run: make lock"]))
 
