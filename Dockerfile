@@ -8,11 +8,13 @@ RUN python3 -m venv /opt/afterword
 ENV PATH=/opt/afterword/bin:$PATH
 WORKDIR /src
 COPY requirements-image.lock requirements-build.lock ./
-RUN pip install --no-compile --require-hashes --only-binary :all: -r requirements-image.lock \
- && pip install --no-compile --require-hashes --only-binary :all: --target /tools -r requirements-build.lock
+# On x86-64 everything is a wheel. On arm64 faust-streaming is not: it installs as pure Python, since there is no compiler.
+# tools/wheels.py sees to it that nothing else lacks one. Its build backend, and ours, is locked too.
+RUN pip install --no-compile --require-hashes --only-binary :all: --target /tools -r requirements-build.lock \
+ && PYTHONPATH=/tools pip install --no-compile --require-hashes --no-build-isolation -r requirements-image.lock
 COPY . .
 ARG REVISION=unknown
-# The build backend is locked too, so that the build fetches nothing else; neither it nor pip is needed to run. Bytecode
+# The build fetches nothing; neither its backend nor pip is needed to run. Bytecode
 # is kept only for what is really imported, since the image is read-only where it runs; for everything it would be 30 MB.
 RUN AFTERWORD_REVISION=${REVISION} PYTHONPATH=/tools \
     pip install --no-compile --no-deps --no-build-isolation ./distributions/engine . && pip uninstall --quiet --yes setuptools pip \

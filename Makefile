@@ -1,5 +1,4 @@
 # Everything runs in .venv, which is made from requirements.lock: exact versions, checked against hashes.
-PYTHON ?= python3
 HISTORIES ?= 20000
 
 BIN := .venv/bin
@@ -11,8 +10,8 @@ LLM_STAMP := build/llm-venv/installed
 PROJECTS := pyproject.toml distributions/engine/pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
 INSTALL = PYTHON=$(PYTHON) tools/install.sh
+MAKE_VENV = python=$$(PYTHON=$(PYTHON) tools/python.sh) && "$$python" -m venv
 
 MINUTES ?= 20
 SEED ?= 1
@@ -30,12 +29,10 @@ help-all: ## list all targets
 venv: $(STAMP) ## create the virtual environment that requirements.lock pins
 
 $(STAMP): requirements.lock $(PROJECTS)
-	@$(CHECK_PYTHON)
 	@$(INSTALL) .venv requirements.lock . distributions/engine
 	@touch $@ $(DEMO_STAMP)
 
 $(DEMO_STAMP): requirements-image.lock requirements-demo.lock $(PROJECTS)
-	@$(CHECK_PYTHON)
 	@$(INSTALL) .venv requirements-image.lock
 	@$(INSTALL) .venv requirements-demo.lock . distributions/engine
 	@touch $@
@@ -98,7 +95,7 @@ lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml, and w
 	$(BIN)/python -m tools.wheels
 
 build/uv/bin/uv: requirements-uv.lock
-	$(PYTHON) -m venv build/uv
+	$(MAKE_VENV) build/uv
 	build/uv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-uv.lock
 	@touch $@
 
@@ -120,7 +117,7 @@ test-llm: $(STAMP) $(LLM_STAMP) #. test the whole path with a small, real LLM on
 	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q
 
 $(LLM_STAMP): requirements-llm.lock
-	test -x build/llm-venv/bin/python || $(PYTHON) -m venv build/llm-venv
+	test -x build/llm-venv/bin/python || { $(MAKE_VENV) build/llm-venv; }
 	build/llm-venv/bin/pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements-llm.lock
 	@touch $@
 

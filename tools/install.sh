@@ -10,7 +10,10 @@ python=$venv/bin/python
 pip="$python -m pip --disable-pip-version-check"
 packages=$(grep -c '^[a-z].*==' "$lock")
 
-test -x "$python" || "${PYTHON:-python3}" -m venv "$venv"
+if ! test -x "$python"; then
+  interpreter=$("$here/tools/python.sh")
+  "$interpreter" -m venv "$venv"
+fi
 uv=$(command -v uv || true)
 for known in .venv/bin/uv build/uv/bin/uv; do
   test -n "$uv" || ! test -x "$here/$known" || uv=$here/$known

@@ -44,6 +44,13 @@ def commands() -> set[str]:
     }
 
 
+def test_first_screen_of_readme_has_commands_to_run_and_test() -> None:
+    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:20])
+    assert {"make demo", "make test"} <= set(re.findall(r"^make \w+", first_screen, re.M))
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert 'make "${1:-test}"' in ci
+
+
 @pages
 def test_links_lead_to_files(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
