@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded.claims import free_ports
+from afterword.schemas.summaries import SummaryCreated
 from afterword.streams.settings import WebhookEndpoint, Webhooks
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, webhook_body, webhook_id
 from tests.doubles.receiver import SECRET
@@ -45,12 +46,11 @@ def install(directory: Path) -> None:
         pytest.skip(f"npm cannot install {LIBRARY}: {done.stderr.strip()[:200]}")
 
 
-async def post(url: str, secret: str) -> None:
+async def post(url: str, secret: str, event: SummaryCreated) -> None:
     endpoints = {"node": WebhookEndpoint(url=url, secret=secret)}
     webhooks = Webhooks(endpoints=endpoints, private_hosts="127.0.0.1")
-    made = a_summary(1, CONVERSATION)
     async with Endpoint("node", endpoints["node"], webhooks) as endpoint, endpoint.turn():
-        await endpoint.post(webhook_id(made.event_id), webhook_body(made))
+        await endpoint.post(webhook_id(event.event_id), webhook_body(event))
 
 
 async def until_it_listens(port: int) -> None:
@@ -75,14 +75,15 @@ async def test_a_receiver_in_node_verifies_what_is_posted_and_refuses_another_se
     )
     try:
         await until_it_listens(port)
-        await post(f"http://127.0.0.1:{port}/", SECRET)
-        await post(f"http://127.0.0.1:{port}/", f"{OTHER},{SECRET}")  # while the secret is changed
+        event = a_summary(1, CONVERSATION)
+        await post(f"http://127.0.0.1:{port}/", SECRET, event)
+        await post(f"http://127.0.0.1:{port}/", f"{OTHER},{SECRET}", event)  # while the secret is changed
         with pytest.raises(DeliveryFailed, match="it answers 400"):
-            await post(f"http://127.0.0.1:{port}/", OTHER)
+            await post(f"http://127.0.0.1:{port}/", OTHER, event)
         assert process.stdout is not None
         for _ in range(2):
             line = await asyncio.wait_for(process.stdout.readline(), 10)
-            assert line.decode().strip() == f"summary.created {CONVERSATION}:1:1"
+            assert line.decode().strip() == f"summary.created {event.event_id}"
     finally:
         process.terminate()
         await process.wait()
