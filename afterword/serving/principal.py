@@ -117,6 +117,8 @@ async def admit(request: Request, read_token: Callable[[], str | None], *scopes:
     address = f"address {request.client.host if request.client else ''}"
     principal = await services.rates.authenticated(services.authenticator, token, address)
     request.state.read_token, request.state.key_id = read_token, principal.key_id
+    if connection := getattr(request.state, "connection", None):
+        connection.stranger = None
     await services.rates.take(f"key {principal.key_id}")
     if not any(map(principal.may, scopes)):
         raise NotPermitted(problem=f"the key lacks the scope {' or '.join(scopes)}")

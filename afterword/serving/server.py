@@ -5,12 +5,13 @@ This is the composition root of `afterword serve`.
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import h11
@@ -29,6 +30,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from afterword.installed import running_version
@@ -74,7 +76,12 @@ HEADER_SECONDS = 10.0
 """The head of a request must arrive within this time, which uvicorn does not limit."""
 UNREAD_MILLISECONDS = 30_000
 MOST_CONNECTIONS = 2000
-"""Requests get 503 if more connections than this are open."""
+"""Requests other than those for HEALTH get 503 if more connections than this are open."""
+CROWDED_SECONDS = 1.0
+"""HEADER_SECONDS while more connections are open, so that there is room for HEALTH."""
+MOST_STRANGERS = 200
+"""Upper limit for the connections of one address on which no valid key was sent."""
+HEALTH = ("/livez", "/readyz")
 SEND_BUFFER_BYTES = 128 * 1024
 """Bytes that the kernel buffers for a client that does not read. By default it buffers megabytes per client."""
 WARM_UP_SECONDS = 10.0
@@ -217,6 +224,7 @@ def make_app(services: Services) -> FastAPI:
     if settings.auth == "none":
         # otherwise a page of another site could have its name resolve to this address and read everything
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
+    app.add_middleware(Doorkeeper)
     app.add_middleware(OutermostMiddleware, metrics=services.metrics)
     return app
 
@@ -273,6 +281,27 @@ class OutermostMiddleware:
             self._metrics.request_seconds.labels(route).observe(time.perf_counter() - began)
 
 
+class Doorkeeper:
+    """Middleware that refuses requests while too many connections are open, and too many of a proxy's strangers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: BoundedHttp | None = scope.get("state", {}).get("connection")
+        app = self._app
+        if connection and scope["path"] not in HEALTH:
+            if len(connection.connections) > MOST_CONNECTIONS:
+                app = problem_response(503, "too_many_connections", "too many connections are open")
+            elif connection.is_of_proxy and not connection.greet(scope["client"][0]):
+                app = problem_response(429, "too_many_connections", "too many requests without a valid key are open")
+        try:
+            await app(scope, receive, send)
+        finally:
+            if connection and connection.is_of_proxy:
+                connection.stranger = None
+
+
 async def warm_up(memory: Memory, outbox: Outbox) -> None:
     """Do once what requests do: read a context, search, and connect to Kafka.
 
@@ -297,13 +326,24 @@ async def warm_up(memory: Memory, outbox: Outbox) -> None:
 class BoundedHttp(H11Protocol):
     """Closes a connection if the head of a request, or the rest of one already answered, does not arrive in time.
 
-    uvicorn's own timer, which starts after an answer, stops at the next byte.
+    uvicorn's own timer, which starts after an answer, stops at the next byte. Connections of an address that has
+    MOST_STRANGERS without a valid key are closed, too. A trusted proxy's connections carry requests of many addresses,
+    so there each request counts while it is answered.
     """
 
+    stranger: str | None = None
+    """The client's address until `admit` has seen a valid key on the connection."""
+    is_of_proxy = False
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        self.app_state = {**self.app_state, "connection": self}
+        address = self.client[0] if self.client else ""
+        self.is_of_proxy = self.config.proxy_headers and address in trusted_hosts(str(self.config.forwarded_allow_ips))
+        if not self.is_of_proxy and not self.greet(address):
+            transport.abort()
+            return
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # only Linux can give up on a client that does not read
             connection = transport.get_extra_info("socket")
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
@@ -318,14 +358,29 @@ class BoundedHttp(H11Protocol):
         if self._timer:
             self._timer.cancel()
 
+    def greet(self, address: str) -> bool:
+        """Take the client for a stranger at this address, and return whether there is room for one."""
+        strangers = sum(one.stranger == address for one in self.connections if isinstance(one, BoundedHttp))
+        self.stranger = address if strangers < MOST_STRANGERS else None
+        return self.stranger is not None
+
     def _limit_waiting(self) -> None:
         """Start the timer when it is the client's turn, that is, no request is unanswered, and stop it otherwise."""
         is_waiting = self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
         if is_waiting and not self._timer:
-            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+            is_crowded = len(self.connections) > MOST_CONNECTIONS
+            seconds = CROWDED_SECONDS if is_crowded else HEADER_SECONDS
+            self._timer = self.loop.call_later(seconds, self.transport.close)
         elif self._timer and not is_waiting:
             self._timer.cancel()
             self._timer = None
+
+
+@cache
+def trusted_hosts(proxies: str) -> Any:
+    """Return the container of addresses whose X-Forwarded-For uvicorn's middleware trusts."""
+    no_app: Any = None
+    return ProxyHeadersMiddleware(no_app, proxies).trusted_hosts
 
 
 class HttpServer(uvicorn.Server):
@@ -347,6 +402,8 @@ class HttpServer(uvicorn.Server):
 async def run_server(settings: Settings, started: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. `started` is called with the address. Raises: ConfigurationError, OSError."""
     allocate_sparingly()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # often 1,024, which is less than MOST_CONNECTIONS
     with _listening(settings) as listener:
         async with open_services(settings) as services:
             # exempt what is loaded from garbage collection, which would stop every request for 100 ms
@@ -370,7 +427,6 @@ def configuration(settings: Settings, app: Any) -> uvicorn.Config:
         server_header=False,
         proxy_headers=bool(settings.serve.trusted_proxies),
         forwarded_allow_ips=settings.serve.trusted_proxies,
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
     )

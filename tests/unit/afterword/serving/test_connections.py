@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest_asyncio
 
 from afterword.serving import server
 from afterword.serving.server import OutermostMiddleware, make_app
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Serve, Settings
 from afterword.streams.telemetry import Metrics
 from tests.unit.afterword.serving.served import serving
+from tests.unit.afterword.serving.test_page import OneKey
 
 SECONDS = 1.0
 """A client has to continue within this time."""
@@ -36,9 +38,9 @@ async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[int]:
+async def listening(app: Any, settings: Settings | None = None) -> AsyncIterator[int]:
     """An application over uvicorn; yields its port."""
-    config = server.configuration(Settings(), app)
+    config = server.configuration(settings or Settings(), app)
     config.load()
     running = server.HttpServer(config)
     loop = asyncio.get_running_loop()
@@ -47,6 +49,9 @@ async def listening(app: Any) -> AsyncIterator[int]:
     )
     yield made.sockets[0].getsockname()[1]
     made.close()
+    for connection in list(running.server_state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)  # until they are lost
     await made.wait_closed()
 
 
@@ -122,3 +127,69 @@ async def test_an_error_in_the_midst_of_an_answer_ends_the_connection(caplog: py
         with pytest.raises(httpx.RemoteProtocolError):
             await client.get(f"http://127.0.0.1:{port}/")
     assert "somebody" not in caplog.text
+
+
+@asynccontextmanager
+async def clients(port: int, number: int) -> AsyncIterator[list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
+    """Connections that send nothing."""
+    found = [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]
+    yield found
+    for _, writer in found:
+        writer.close()
+        with suppress(ConnectionResetError):
+            await writer.wait_closed()
+
+
+async def get(path: str, connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], *headers: str) -> bytes:
+    """Return the status of an answer; empty if the connection is closed."""
+    reader, writer = connection
+    writer.write("\r\n".join([f"GET {path} HTTP/1.1", "Host: 127.0.0.1", *headers, "", ""]).encode())
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, ConnectionResetError):
+        return b""
+    await reader.readexactly(int(re.findall(rb"content-length: ([0-9]+)", head)[0]))
+    return head.split()[1]
+
+
+async def test_health_answers_while_too_many_connections_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 20)
+    async with serving() as served, listening(served.app) as port, clients(port, 21) as (first, *_):
+        assert [await get(path, first) for path in ("/livez", "/readyz", "/metrics")] == [b"200", b"200", b"503"]
+
+
+async def test_address_has_few_connections_without_valid_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_STRANGERS", 5)
+    async with (
+        serving(OneKey("k"), auth="keys") as served,
+        listening(served.app) as port,
+        clients(port, 5) as (first, *_),
+    ):
+        assert await get("/v1/users", first, "Authorization: Bearer wrong") == b"401"
+        async with clients(port, 1) as (one_more,):
+            assert await get("/livez", one_more) == b""
+        assert await get("/v1/users", first, "Authorization: Bearer k") == b"200"
+        async with clients(port, 1) as (one_more,):
+            assert await get("/livez", one_more) == b"200", "the first one has sent a key"
+
+
+async def test_strangers_of_trusted_proxy_count_by_their_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_STRANGERS", 2)
+    goes_on, begun = asyncio.Event(), asyncio.Queue[None]()
+
+    async def waiting(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/wait":
+            begun.put_nowait(None)
+            await goes_on.wait()
+        await answering(scope, receive, send)
+
+    settings = Settings(serve=Serve(auth="keys", trusted_proxies="127.0.0.1"))
+    async with listening(server.Doorkeeper(waiting), settings) as port, clients(port, 6) as connections:
+        first, second, third, other, *_ = connections
+        held = [asyncio.create_task(get("/wait", one, "X-Forwarded-For: 192.0.2.1")) for one in (first, second)]
+        await begun.get(), await begun.get()
+        refused = await get("/wait", third, "X-Forwarded-For: 192.0.2.1")
+        assert (refused, await get("/", other, "X-Forwarded-For: 192.0.2.2")) == (b"429", b"200")
+        goes_on.set()
+        assert await asyncio.gather(*held) == [b"200", b"200"]
+        assert await get("/", third, "X-Forwarded-For: 192.0.2.1") == b"200"
