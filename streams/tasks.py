@@ -1,9 +1,12 @@
-"""Helpers for asyncio: steps that fail together, and turns of a long computation."""
+"""Helpers for asyncio: steps that fail together, turns that are shared fairly, and turns of a long computation."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Coroutine, Iterable, Iterator
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, TypeVar
 
 TURN_SECONDS = 0.05
 """CPU time of a turn. A worker that gets a fifth of a core needs a quarter of a second for it."""
@@ -23,6 +26,60 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Waiter(NamedTuple):
+    """Work that waits for its turn."""
+
+    group: str
+    size: int
+    turn: asyncio.Future[None]
+
+
+class FairTurns:
+    """Limits how much work of each group runs at once, and in total.
+
+    The next turn goes to the group that has the fewest, then to the one that had the fewest since it came, and there to
+    the smallest work. So however much work one group has, the others wait for a few turns of it at most.
+    """
+
+    def __init__(self, each: int = 1, total: int = sys.maxsize) -> None:
+        self._each = each
+        self._left = total
+        self._running = Counter[str]()
+        self._had: dict[str, int] = {}
+        """Numbers of turns of the groups that wait or run. A new group begins with the lowest, so that it can neither
+        overtake the others for long nor fall behind."""
+        self._waiting: list[Waiter] = []
+
+    @asynccontextmanager
+    async def of(self, group: str, size: int = 0) -> AsyncIterator[None]:
+        """Wait for a turn of the group, and hold it while the block runs."""
+        waiter = Waiter(group, size, asyncio.get_running_loop().create_future())
+        self._had.setdefault(group, min(self._had.values(), default=0))
+        self._waiting.append(waiter)
+        try:
+            self._hand_out()
+            await waiter.turn
+            yield
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            else:
+                self._running -= Counter([group])  # in place, and groups without turns are dropped
+                self._left += 1
+            if not self._running[group] and all(one.group != group for one in self._waiting):
+                del self._had[group]
+            self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._left and (able := [one for one in self._waiting if self._running[one.group] < self._each]):
+            chosen = min(able, key=lambda one: (self._running[one.group], self._had[one.group], one.size))
+            self._waiting.remove(chosen)
+            self._running[chosen.group] += 1
+            self._had[chosen.group] += 1
+            self._left -= 1
+            chosen.turn.set_result(None)
 
 
 class Turn:

@@ -17,7 +17,6 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
-from weakref import WeakValueDictionary
 
 import orjson
 import structlog
@@ -51,6 +50,7 @@ from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import TopicStalled, batches, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import DeletedEpisode, Episode, Lookup, is_outdated
+from afterword.streams.tasks import FairTurns
 from afterword.streams.telemetry import Metrics
 
 MOST_UNREAD = 2_000
@@ -63,8 +63,10 @@ LATE_SECONDS = 2.0
 """Events that were read from Kafka longer ago than this are compared with the store again before they are sent."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
-"""Concurrent catch-up turns, each with its own consumer. At most as many clients of a key have a turn or are queued for
-one, so that a key with many clients does not hold up the others."""
+"""Concurrent catch-up turns, each with its own consumer."""
+CATCHING_UP_PER_KEY = 2
+RECORDS_PER_MINUTE = 100_000
+"""Number of records that a key's clients may read while they catch up."""
 RECORDS_PER_TURN = 5_000
 BYTES_PER_TURN = 4 * 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
@@ -183,6 +185,25 @@ class Unread:
                 await self._news.wait()
 
 
+class RecordBudget:
+    """Lets the clients of a key read RECORDS_PER_MINUTE while they catch up."""
+
+    def __init__(self) -> None:
+        self._paid_until: dict[str, float] = {}
+        """When each key would have read its records so far at an even pace, on the loop's clock."""
+
+    async def allowed(self, key_id: str) -> None:
+        """Wait until the key is at most a minute ahead of the even pace."""
+        clock = asyncio.get_running_loop().time
+        while (ahead := self._paid_until.get(key_id, 0) - clock()) > 60:  # noqa: ASYNC110 – others of the key spend, too
+            await asyncio.sleep(ahead - 60)
+
+    def spend(self, key_id: str, records: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._paid_until = {key: until for key, until in self._paid_until.items() if until > now}
+        self._paid_until[key_id] = max(self._paid_until.get(key_id, 0), now) + 60 * records / RECORDS_PER_MINUTE
+
+
 class Feed:
     """The events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position."""
 
@@ -195,8 +216,8 @@ class Feed:
         self._offsets: dict[TopicPartition, int] = {}
         self._clients: set[Unread] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
-        self._turns = asyncio.Semaphore(CATCHING_UP)
-        self._turns_by_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = FairTurns(CATCHING_UP_PER_KEY, CATCHING_UP)
+        self._budget = RecordBudget()
         self._interrupted = False
 
     async def run(self) -> None:
@@ -363,10 +384,14 @@ class Feed:
         Raises: BrokerUnavailable, KafkaError, StoreUnavailable.
         """
         found: list[Published] = []
-        left, size = RECORDS_PER_TURN, 0
-        of_key = self._turns_by_key.setdefault(wanted.key_id, asyncio.Semaphore(CATCHING_UP))
-        async with of_key, self._turns, open_log(self._kafka) as reading, reading.reader(*self.topics) as consumer:
-            behind = _behind(at, here)
+        left, size, behind = RECORDS_PER_TURN, 0, _behind(at, here)
+        await self._budget.allowed(wanted.key_id)
+        async with (
+            # those that have missed few records come first
+            self._turns.of(wanted.key_id, sum(end - at[tp] for tp, end in behind.items())),
+            open_log(self._kafka) as reading,
+            reading.reader(*self.topics) as consumer,
+        ):
             first = await consumer.beginning_offsets(list(behind))
             consumer.assign(list(behind))
             for tp in behind:
@@ -380,6 +405,7 @@ class Feed:
                     break
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
+        self._budget.spend(wanted.key_id, RECORDS_PER_TURN - left)
         return await self.still_there(found)
 
 

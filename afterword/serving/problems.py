@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
+from afterword.operating.eraser import TooManyErasures
 from afterword.reading.memory import CursorInvalid
 from afterword.streams.errors import (
     AfterwordError,
@@ -105,6 +106,7 @@ KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (OwnerMissing, 422, ""),
     (TooManyRequests, 429, ""),
     (TooManyStreams, 429, ""),
+    (TooManyErasures, 429, ""),
     (StoreUnavailable, 503, "a store cannot be reached"),
     (BrokerUnavailable, 503, "Kafka cannot be reached"),
     (KafkaError, 503, "Kafka cannot be reached"),

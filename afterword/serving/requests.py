@@ -13,7 +13,6 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import unquote
-from weakref import WeakValueDictionary
 
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
@@ -27,6 +26,7 @@ from afterword.serving.problems import RequestInvalid, problems_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
+from afterword.streams.tasks import FairTurns
 from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Services:
     erasures: ErasureRunner
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
-    turns: "Turns" = field(default_factory=lambda: Turns())
-    """For what takes a request long."""
+    turns: FairTurns = field(default_factory=FairTurns)
+    """Turns by key, for what takes a request long."""
 
     async def database_answers(self) -> bool:
         try:
@@ -128,17 +128,6 @@ class SharedRead(Generic[K, T]):
             found = await self._read(key)
         self._known[key] = time.monotonic(), found
         return found
-
-
-class Turns:
-    """Lets only some of a key's requests do at once what takes long, so that one key cannot hold up the others."""
-
-    def __init__(self, at_once: int = 1) -> None:
-        self._at_once = at_once
-        self._by_key: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    def of(self, key_id: str) -> asyncio.Semaphore:
-        return self._by_key.setdefault(key_id, asyncio.Semaphore(self._at_once))
 
 
 def body_of(model: type[B], most: int = MOST_BYTES) -> Any:

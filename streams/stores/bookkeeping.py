@@ -74,6 +74,8 @@ class Erasure:
     detail: str = ""
     receipt: str | None = None
     """The receipt as JSON."""
+    key_id: str | None = None
+    """Name of the key that asked for it; None for a command."""
 
     def done(self, receipt: str) -> "Erasure":
         """Return the finished erasure, which no longer names the person."""

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from afterword.operating.eraser import ErasureRunner, NotErased
+from afterword.operating.eraser import AT_A_TIME, MOST_OPEN, OF_A_TENANT, ErasureRunner, NotErased
 from afterword.operating.person import Person
 from afterword.operating.receipt import Receipt
 from afterword.reading.context import ANYONE
@@ -74,6 +74,30 @@ async def test_an_erasure_is_stored_then_carried_out_and_ends_with_its_receipt()
         assert "ann" not in repr(vars(served.eraser.erasures))
         again = await asked(served, **ANN)
         assert again["erasure_id"] != first["erasure_id"]
+
+
+async def test_tenant_with_many_erasures_does_not_delay_another() -> None:
+    async with serving() as served, running(served.erasures):
+        served.eraser.go.clear()
+        many = [await asked(served, user_id=f"u{n}", tenant_id="t1") for n in range(AT_A_TIME + 2)]
+        await until(served, many[OF_A_TENANT - 1], state="running")
+        other = await asked(served, user_id="ann", tenant_id="t2")
+        await until(served, other, state="running")
+        assert [person.tenant_id for person in served.eraser.calls] == ["t1"] * OF_A_TENANT + ["t2"]
+        served.eraser.go.set()
+        for erasure in many:
+            await until(served, erasure, state="done")
+
+
+async def test_key_has_a_limited_number_of_open_erasures() -> None:
+    async with serving(Holder(scopes=ERASE, tenant_id="t1")) as served:
+        for n in range(MOST_OPEN):
+            await asked(served, user_id=f"u{n}")
+        refused = await served.client.post(PATH, json={"user_id": "ann"})
+        assert (refused.status_code, refused.json()["error_type"]) == (429, "too_many_erasures")
+        assert "retry-after" in refused.headers
+        await asked(served, user_id="u0")  # it is under way
+        await served.erasures.ask(Person("ann", "t1"), None, "another key")
 
 
 async def test_what_is_waited_for_is_shown() -> None:

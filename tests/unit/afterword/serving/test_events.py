@@ -29,10 +29,12 @@ from afterword.serving.events import (
     CHECK_SECONDS,
     LATE_SECONDS,
     MOST_UNREAD,
+    RECORDS_PER_MINUTE,
     STREAMS_PER_KEY,
     TICK_SECONDS,
     Feed,
     Published,
+    RecordBudget,
     StreamFilter,
     event_stream,
     offsets_of,
@@ -45,6 +47,7 @@ from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings
 from afterword.streams.stores.episodes import Episode
 from afterword.streams.telemetry import Metrics
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.blocking import MOST_SHARE, blocking
 from tests.samples import NOON, a_closed_episode, a_stored_episode, a_summary, a_tombstone
 from tests.unit.afterword.serving.served import serving
@@ -377,16 +380,28 @@ async def test_a_limited_number_of_clients_catches_up_and_a_key_with_many_does_n
 
     monkeypatch.setattr(events, "open_log", open_log)
     await feeding.summary(1)
-    keys = [*["many"] * (CATCHING_UP + 2), "one"]
+    keys = [*["many"] * 5, "more", "more", "one"]
     tasks = [asyncio.create_task(catch_up(key), name=key) for key in keys]
     await settled()
-    assert opened == ["many"] * CATCHING_UP
+    assert opened == ["many", "many", "more", "more"]
     for task in tasks[:2]:
         task.cancel()
         await settled()
-    assert opened == [*["many"] * CATCHING_UP, "one", "many"]
+    assert opened[CATCHING_UP:] == ["one", "many"]
     for task in tasks:
         task.cancel()
+
+
+def test_records_of_a_key_have_a_budget_per_minute() -> None:
+    async def times() -> list[float]:
+        budget, found = RecordBudget(), list[float]()
+        for key, records in [("a", RECORDS_PER_MINUTE // 2), ("a", RECORDS_PER_MINUTE), ("b", 0), ("a", 0)]:
+            await budget.allowed(key)
+            budget.spend(key, records)
+            found.append(round(asyncio.get_running_loop().time(), 3))
+        return found
+
+    assert run_in_virtual_time(times()) == [0, 0, 0, 30]
 
 
 async def test_records_that_are_no_events_are_passed_over() -> None:
