@@ -16,7 +16,7 @@ from opentelemetry.trace import Tracer, get_current_span
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, dead_letter
-from afterword.schemas.headers import KafkaRecord
+from afterword.schemas.headers import EventOwner, KafkaRecord, owner_in
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics
@@ -132,6 +132,9 @@ class Archiver:
             sizes = [max(size_of(record), MAX_WRITE_BYTES // MAX_WRITE_RECORDS) for record in records]
             for part in packed(sizes, MAX_WRITE_BYTES):
                 entries = [self._entry(records[at]) for at in part]
+                claims = {at: claim for at in part if (claim := owner_in(records[at].headers))}
+                if claims:
+                    entries = await self._without_foreign(entries, [claims.get(at) for at in part])
                 await self._write([entry for entry in entries if entry is not None])
                 done = part.stop
                 await asyncio.sleep(0)
@@ -149,6 +152,23 @@ class Archiver:
         messages = sum(isinstance(entry, ArchivedMessage) for entry in entries)
         self.count(ARCHIVED, messages)
         self.count(AMENDED, len(entries) - messages)
+
+    async def _without_foreign(
+        self, entries: Sequence[Entry | None], claims: Sequence[EventOwner | None]
+    ) -> list[Entry | None]:
+        """Leave out messages that claim a conversation of another user, of which the segmenter makes dead letters."""
+        messages = [(entry.message if isinstance(entry, ArchivedMessage) else None) for entry in entries]
+        claimed = [one.conversation_id for one, claim in zip(messages, claims, strict=True) if one and claim]
+        owners = await self.steps.retry_until_success(STAGE, lambda: self.archive.owners(claimed))
+        kept: list[Entry | None] = []
+        for entry, message, claim in zip(entries, messages, claims, strict=True):
+            if message:
+                user, _ = owners.setdefault(message.conversation_id, (message.user_id, message.tenant_id))
+                if claim and user not in ("", claim.user_id):
+                    self.count(INVALID)
+                    continue
+            kept.append(entry)
+        return kept
 
     def _entry(self, record: KafkaRecord) -> Entry | None:
         try:

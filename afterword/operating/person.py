@@ -20,6 +20,8 @@ from afterword.streams.stores.opening import Stores
 
 PAGE = 20
 """Number of conversations looked up at once. Other work waits for MongoDB meanwhile."""
+OF_OTHERS = ("tenant_mismatch", "user_mismatch")
+"""Error types of records in a conversation that another tenant or user wrote into it."""
 FRAME_BYTES = 5
 """A zero byte and a schema's id, which precede a value that was written with a schema registry."""
 
@@ -153,8 +155,7 @@ class TheirDeadLetters:
     def __call__(self, dead_letter: DeadLetter) -> bool:
         if dead_letter.stage == INGEST:
             return is_of_source(dead_letter, self.sources, self.person)
-        # `tenant_mismatch` means that the record is another tenant's
-        is_of_theirs = dead_letter.conversation_id in self.alone and dead_letter.error_type != "tenant_mismatch"
+        is_of_theirs = dead_letter.conversation_id in self.alone and dead_letter.error_type not in OF_OTHERS
         is_shared = dead_letter.conversation_id in self.shared
         may_have_their_words = dead_letter.stage == WEBHOOKS or (dead_letter.truncated and not dead_letter.users)
         return (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import computed_field
 
@@ -206,6 +206,16 @@ class ContextWindow(NamedTuple):
     """Ids of the messages that lost their middle."""
     cost: int = 0
     """Number of tokens as shown to a model."""
+
+
+def empty_context(conversation_id: str) -> Context:
+    """Return the context of a conversation of which nothing is archived yet."""
+    fields: dict[str, Any] = {
+        **dict.fromkeys(("title", "rolling_summary"), ""),
+        **dict.fromkeys(("recent_summaries", "messages", "shortened"), ()),
+        **dict.fromkeys(("episode_count", "omitted", "tokens", "tokens_full", "events", "events_full"), 0),
+    }
+    return Context(conversation_id=conversation_id, verbatim=True, **fields)
 
 
 async def read_context(

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from afterword.reading.context import ANYONE, Context
+from afterword.reading.context import ANYONE, Context, Owner, empty_context
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
@@ -286,16 +286,23 @@ async def get_conversation(
 async def get_context(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ContextQuery, Query()]
 ) -> ContextAnswer:
-    """Return what an agent needs to continue: title, rolling summary and last messages, within `max_tokens`."""
-    found = await services_of(request).memory.context(
+    """Return what an agent needs to continue: title, rolling summary and last messages, within `max_tokens`.
+
+    It is empty in the moment after a conversation's first message, until the archive has it.
+    """
+    services, owner = services_of(request), wanted.owner(principal)
+    found = await services.memory.context(
         conversation_id,
         wanted.keep_recent,
         wanted.max_tokens,
         wanted.agent_id,
         profile=wanted.profile,
         time_zone=wanted.time_zone,
-        **wanted.owner(principal),
+        **owner,
     )
+    is_new = found is None and services.begun.is_of(Owner(**owner), conversation_id)
+    if is_new and await services.memory.owner(conversation_id) is None:
+        found = empty_context(conversation_id)
     return ContextAnswer.of(existing("conversation", found), wanted.form)
 
 

@@ -220,8 +220,9 @@ class Toolbox:
         """
         named = {"id": str(uuid.uuid4()), **given.model_dump()}
         message = owned_message(NewMessage.model_construct(**named), self.principal)
-        await require_own(self.memory, self.principal.owner, {given.conversation_id}, new=True)
-        await write_events(self.outbox, [message])
+        owner = self.principal.owner
+        unknown = await require_own(self.memory, owner, {given.conversation_id}, new=True)
+        await write_events(self.outbox, [message], owner, unknown)
         text = f"Kept as message {message.id}."
         return ToolAnswer(ChangeAccepted(conversation_id=given.conversation_id, message_id=message.id), text)
 

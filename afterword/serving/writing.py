@@ -5,7 +5,7 @@ A write becomes a record of the topic `messages`, and is answered once Kafka ack
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -29,7 +29,7 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.headers import ProducerRecord, to_record
+from afterword.schemas.headers import ProducerRecord, owner_header, to_record
 from afterword.schemas.messages import MessageChanges, storable
 from afterword.serving.principal import MayErase, MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
@@ -161,8 +161,10 @@ async def send_messages(
     if (number := max(conversations.values())) > most:
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
         raise RequestInvalid(problems=[("body.messages", problem)])
-    await require_own(services.memory, principal.owner, conversations, new=True)
-    return await write_events(services.outbox, messages)
+    unknown = await require_own(services.memory, principal.owner, conversations, new=True)
+    answer = await write_events(services.outbox, messages, principal.owner, unknown)
+    services.begun.add(messages)
+    return answer
 
 
 @router.post("/conversations/{conversation_id}/flush", status_code=202, openapi_extra=described_body(FlushBody))
@@ -232,39 +234,54 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
     return MessageCreated.model_construct(**{**dict(message), **owner})
 
 
-async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[Id], new: bool = False) -> None:
-    """Check that conversations belong to the owner. Raises: NotFound for somebody else's, and StoreUnavailable.
+async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[Id], new: bool = False) -> frozenset[Id]:
+    """Check that conversations belong to the owner, and return those that are not known yet.
 
-    A conversation that does not exist yet is accepted with `new`, or if the principal may act for any user.
+    An unknown conversation is accepted with `new`, or if the principal may act for any user. Raises: NotFound for
+    somebody else's, and StoreUnavailable.
     """
     if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
-        return
+        return frozenset()
     slots = asyncio.Semaphore(CONCURRENT_LOOKS)
+    unknown: set[Id] = set()
 
     async def look(conversation_id: str) -> bool:
         async with slots:
             conversation_owner = await memory.owner(conversation_id)
         if conversation_owner is None:
+            unknown.add(conversation_id)
             return new or owner.user_id is ANYONE
         return owner.has(*conversation_owner)
 
     if not all(await asyncio.gather(*map(look, conversation_ids))):
         raise NotFound(what="conversation")
+    return frozenset(unknown)
 
 
 async def write_change(memory: Memory, outbox: "Outbox", principal: Principal, event: InputEvent) -> WrittenAnswer:
-    """Send a change of a conversation that belongs to the principal.
+    """Send a change of a conversation that belongs to the principal, or a flush of one that is not known yet.
 
     Raises: NotFound, RequestInvalid, StoreUnavailable, BrokerUnavailable, TopicMissing.
     """
-    await require_own(memory, principal.owner, {event.conversation_id})
-    return await write_events(outbox, [event])
+    is_flush = isinstance(event, ConversationFlush)
+    unknown = await require_own(memory, principal.owner, {event.conversation_id}, new=is_flush)
+    return await write_events(outbox, [event], principal.owner, unknown)
 
 
-async def write_events(outbox: "Outbox", events: Sequence[InputEvent]) -> WrittenAnswer:
-    """Send events. Raises: RequestInvalid, BrokerUnavailable, TopicMissing."""
+async def write_events(
+    outbox: "Outbox", events: Sequence[InputEvent], owner: Owner, unknown: Container[Id]
+) -> WrittenAnswer:
+    """Send events of an owner. Records of `unknown` conversations claim them, which the segmenter compares.
+
+    Raises: RequestInvalid, BrokerUnavailable, TopicMissing.
+    """
     # in a thread, because a large batch takes long
-    written = await outbox.send(await asyncio.to_thread(records_of, events))
+    records = await asyncio.to_thread(records_of, events)
+    if isinstance(owner.user_id, str):
+        claim = owner_header(None if owner.tenant_id is ANYONE else owner.tenant_id, owner.user_id)
+        for record in records:
+            record.headers.extend([claim] if record.conversation_id in unknown else [])
+    written = await outbox.send(records)
     return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
 
 

@@ -25,7 +25,7 @@ from afterword.schemas import (
 from afterword.schemas.base import moment_at
 from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
-from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
+from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header, owner_in
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.conversation import Amend, Amended, PerAgent, PerConversation, ScopeLog
@@ -359,10 +359,13 @@ class _Batch:
         event: InputEvent = decode_input(record.key, record.value, record.headers, record.timestamp)
         if self._segmenter.redaction:
             event = self._segmenter.redaction.event(event)
+        root = self._log(Scope(event.conversation_id))
+        claim = owner_in(record.headers)
+        if claim and root.stored and root.stored.user_id not in ("", claim.user_id):
+            raise InvalidRecord("user_mismatch", "the conversation's first message is of another user")
         if isinstance(event, MessageCreated) and event.skip_summarization:
             self._outcome.skipped += 1
             return True
-        root = self._log(Scope(event.conversation_id))
         if root.stored and root.stored.tenant_id != event.tenant_id:  # conversation ids are unique across tenants
             raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
         if isinstance(event, MessageCreated):
@@ -391,7 +394,7 @@ class _Batch:
         if isinstance(event, ConversationDeleted):
             self._conversation(root).clear()
             if root.stored:
-                root.state = root.state._replace(overrides="", since_ms=None)
+                root.state = root.state._replace(overrides="", since_ms=None, user_id="")
             amended = Amended([], is_elsewhere=True)
         else:
             change: Amend = deleted
@@ -416,10 +419,11 @@ class _Batch:
             return
         segmenter, before = self._segmenter, root.stored
         state = before or State(message.tenant_id, agents=[] if segmenter.per_agent else None)
+        state = state._replace(user_id=state.user_id or message.user_id)
         overrides = segmenter.rulebook.read(message.metadata, state.overrides)
         trace = trace_in(record.headers) if segmenter.traced else b""
         arrival = from_record(message, record, segmenter.count_tokens(message.content), trace)
-        root.state = state._replace(overrides=overrides) if overrides != state.overrides else state
+        root.state = state._replace(overrides=overrides)
         self._send(self._conversation(root).take(arrival), record.topic, record.partition)
         if before is None:
             self._outcome.new_conversation_keys.append(record.key or b"")

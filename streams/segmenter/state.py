@@ -94,6 +94,8 @@ class State(NamedTuple):
     """JSON of the conversation's own settings; empty if it has none."""
     since_ms: int | None = None
     """Event time from which `seconds` count, in milliseconds since 1970; None means from the next message."""
+    user_id: str = ""
+    """User of the conversation's first message, to whom it belongs; empty if unknown."""
     next_seq: int = 0
     window_first: int = 0
     """Rows of messages before this one are deleted."""
@@ -177,10 +179,16 @@ def decode_state(row: bytes) -> State:
 
 
 def _have_types(
-    tenant_id: object, last_ordinal: object, agents: object, overrides: object, since_ms: object, *numbers: object
+    tenant_id: object,
+    last_ordinal: object,
+    agents: object,
+    overrides: object,
+    since_ms: object,
+    user_id: object,
+    *numbers: object,
 ) -> bool:
     """Compare the exact types of numbers, because `isinstance` accepts a boolean as an integer."""
-    texts = (tenant_id is None or isinstance(tenant_id, str)) and isinstance(overrides, str)
+    texts = isinstance(tenant_id, str | None) and isinstance(overrides, str) and isinstance(user_id, str)
     times = since_ms is None or type(since_ms) is int
     return texts and times and isinstance(agents, list | None) and {type(last_ordinal), *map(type, numbers)} == {int}
 

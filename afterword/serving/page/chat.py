@@ -9,6 +9,7 @@ from opentelemetry.trace import NoOpTracer
 from pydantic import Field
 from starlette.responses import RedirectResponse
 
+from afterword.reading.context import Owner
 from afterword.reading.memory import MAX_TOKENS, Memory, hits_as_text
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
@@ -126,7 +127,7 @@ async def _send(services: Services, conversation_id: str, role: Role, content: s
     message = MessageCreated(
         id=secrets.token_hex(8), conversation_id=conversation_id, role=role, content=content, **USER
     )
-    await write_events(services.outbox, [message])
+    await write_events(services.outbox, [message], Owner(), ())
 
 
 def _new_id() -> str:

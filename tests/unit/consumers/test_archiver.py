@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
 from afterword.consumers.archiver import MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
+from afterword.schemas.headers import owner_header
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchivedMessage
@@ -65,6 +66,22 @@ def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
 
 def count(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"afterword_{name}_count", labels)
+
+
+def of_user(offset: int, user_id: str, claim: bool = True) -> Any:
+    said = record(offset)
+    said.value = orjson.dumps(orjson.loads(said.value) | {"user_id": user_id})
+    said.headers = [owner_header(None, user_id)] if claim else []
+    return said
+
+
+async def test_message_that_claims_another_users_conversation_is_not_archived(metrics: Metrics) -> None:
+    archive = MemoryMessages()
+    archiving = archiver(metrics, NoOpTracer(), archive)
+    await archiving.handle([of_user(0, "u1"), of_user(1, "u2"), of_user(2, "u1")], GROUP)
+    await archiving.handle([of_user(3, "u2"), of_user(4, "u1"), of_user(5, "u3", claim=False)], GROUP)
+    found = await archive.get_many([f"c:{n}" for n in range(6)])
+    assert {one.offset for one in found.values()} == {0, 2, 4, 5}
 
 
 async def test_a_batch_is_a_span_that_links_its_messages_and_its_write_is_one_in_it(

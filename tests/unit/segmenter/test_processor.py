@@ -12,9 +12,21 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
+from afterword.schemas.headers import owner_header
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.text.tokens import count_tokens
-from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Chat, Sent, flush, limits, say, says
+from tests.unit.segmenter.chat import (
+    DEAD_LETTERS,
+    EPISODES,
+    NOON,
+    Chat,
+    Sent,
+    delete_conversation,
+    flush,
+    limits,
+    say,
+    says,
+)
 
 MEGABYTE = 1_048_576
 
@@ -22,6 +34,11 @@ MEGABYTE = 1_048_576
 def error_headers(outgoing):
     found = dict(outgoing.headers)
     return {n.removeprefix(DEAD_LETTER_PREFIX): found[n].decode() for n in found if n.startswith(DEAD_LETTER_PREFIX)}
+
+
+def claimed(record, user_id):
+    """Return a record that a key of this user wrote into a conversation which the stores did not have yet."""
+    return dataclasses.replace(record, headers=(*record.headers, owner_header(None, user_id)))
 
 
 class TestOutgoing:
@@ -140,6 +157,21 @@ class TestDeadLetters:
         outcome = chat.process([say("a", tenant_id=ours), flush(tenant_id=theirs)])
         assert (outcome.dead_letters, outcome.flushes, outcome.episodes) == ({"tenant_mismatch": 1}, 0, {})
         assert chat.process([flush(tenant_id=ours)]).episodes == {"flush": 1}
+
+    def test_record_that_claims_another_users_conversation_is_dead_lettered(self):
+        chat = Chat()
+        for record, expected in [
+            (claimed(say("m1"), "ann"), {}),
+            (claimed(say("m2", user_id="bob"), "bob"), {"user_mismatch": 1}),
+            (claimed(say("m3", user_id="bob", skip_summarization=True), "bob"), {"user_mismatch": 1}),
+            (claimed(flush(), "bob"), {"user_mismatch": 1}),
+            (say("m4", user_id="bob"), {}),
+            (claimed(flush(), "ann"), {}),
+            (claimed(flush("new"), "bob"), {}),
+        ]:
+            assert chat.process([record]).dead_letters == expected
+        assert chat.process([delete_conversation(), claimed(say("m5", user_id="bob"), "bob")]).dead_letters == {}
+        assert chat.process([claimed(say("m6"), "ann")]).dead_letters == {"user_mismatch": 1}
 
     def test_nor_does_it_close_an_agents_part_or_end_its_work(self):
         chat = Chat(limits(scope="agent"))

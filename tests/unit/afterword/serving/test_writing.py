@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from afterword.reading.context import Owner
 from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
@@ -15,6 +16,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
+from afterword.schemas.headers import owner_in
 from afterword.serving.principal import SCOPES
 from afterword.serving.writing import MOST_MESSAGES
 from afterword.streams.settings import Episodes
@@ -150,6 +152,33 @@ async def test_nobody_writes_into_another_ones_conversation(fields: dict[str, An
         ]
         assert [answer.status_code for answer in answers] == [404] * 5
         assert served.broker.records == []
+
+
+async def test_records_of_unknown_conversations_claim_them_for_the_keys_user() -> None:
+    async with serving(Holder(tenant_id="t1", user_id="u1", scopes=SCOPES)) as served:
+        await a_conversation(served)
+        answers = [
+            await served.client.post(MESSAGES, json={"messages": [MESSAGE, {**MESSAGE, "conversation_id": "new"}]}),
+            await served.client.post("/v1/conversations/new/flush", json={}),
+            await served.client.post("/v1/conversations/c1/flush", json={}),
+        ]
+        assert [answer.status_code for answer in answers] == [202] * 3
+        claims = [(one.conversation_id, owner_in(one.headers)) for one in served.broker.records]
+        assert claims == [("c1", None), ("new", ("t1", "u1")), ("new", ("t1", "u1")), ("c1", None)]
+    async with serving(Holder(tenant_id="t1", scopes=SCOPES)) as served:
+        await served.client.post(MESSAGES, json={"messages": [MESSAGE]})
+        assert owner_in(served.broker.records[0].headers) is None
+
+
+async def test_context_of_own_new_conversation_is_empty_until_it_is_archived() -> None:
+    context = "/v1/conversations/c1/context"
+    async with serving(Holder(tenant_id="t1", user_id="u1", scopes=SCOPES)) as served:
+        assert (await served.client.get(context)).status_code == 404
+        assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 202
+        assert (await served.client.get(context)).json()["messages"] == []
+        assert not served.services.begun.is_of(Owner("u2", "t1"), "c1")
+        await served.remembered.say("Hello.", user_id="u2")  # somebody else was first
+        assert (await served.client.get(context)).status_code == 404
 
 
 async def test_changes_become_the_events_of_the_lifecycle() -> None:
