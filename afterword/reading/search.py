@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from operator import attrgetter
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+from afterword.reading.corrections import Later, Place, corrections, later_query, places_after, places_in
 from afterword.reading.ranking import Ranked, rank
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.times import AskedTime, TimeAlone, asked_time, time_alone
@@ -22,7 +23,7 @@ from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.text.language import normalized, words
+from afterword.streams.text.language import normalized, plausible, words
 from afterword.streams.text.search_words import Word, fold, hashed, query_words
 from afterword.streams.text.sentences import ELLIPSIS, split_sentences
 from afterword.streams.text.tokens import count_tokens
@@ -32,6 +33,8 @@ OF_DAYS_AFTER = 0.5
 MOST_PENDING = 200
 """At most this many pending messages of the user are read, the newest."""
 QUESTION_MARKS = ("?", "？", "؟")
+CORRECTED, ANSWER = 1, 2
+"""For this many of the best hits, what corrects one of their ANSWER best messages is looked for."""
 READ_CHARACTERS = 12_000
 """How many characters of a matching message are read."""
 EXCERPT_CHARACTERS = 600
@@ -71,6 +74,11 @@ class Hit(NamedTuple):
     """Whether the user may read the messages of the episode's other users."""
     texts: Mapping[str, MessageText] | None = None
     """The texts of pending messages, which were read before."""
+
+    @property
+    def best(self) -> str:
+        """The id of its best message."""
+        return max(self.messages, key=self.messages.__getitem__)
 
 
 class OpenConversation(NamedTuple):
@@ -140,7 +148,7 @@ class EpisodeSearch:
         found = [*await self.search(wanted, None), *_allowed(wanted, pending)]
         found.sort(key=attrgetter("ended_at"), reverse=alone.order == "newest")
         ranked = [Ranked.unranked(candidate) for candidate in found[: query.k]]
-        return await self._shown(wanted, await self._as_stored(wanted, ranked, pending), ())
+        return await self._shown(wanted, await self._as_stored(wanted, ranked, pending), (), pending)
 
     async def _by_subject(self, query: Query, asked: AskedTime | None, pending: Open) -> list[Recalled]:
         vector = await self.embed(query.text) if self.embed else None
@@ -157,12 +165,28 @@ class EpisodeSearch:
         if self.reranking:
             shown = await self._reranked(self.reranking, query, shown, words)
         least = query.min_score_ratio * shown[0].hit.score
-        return await self._shown(query, [one for one in shown[: query.k] if one.hit.score >= least], words)
+        shown = [one for one in shown[: query.k] if one.hit.score >= least]
+        corrected = [one for one in shown[:CORRECTED] if one.messages]
+        return await self._shown(query, shown, words, pending, corrected)
 
-    async def _shown(self, query: Query, shown: Sequence[Hit], words: Sequence[Word]) -> list[Recalled]:
-        texts = await self._said_in(query, shown)
+    async def _shown(
+        self,
+        query: Query,
+        shown: Sequence[Hit],
+        words: Sequence[Word],
+        pending: Open,
+        corrected: Sequence[Hit] = (),
+    ) -> list[Recalled]:
+        places = {one.hit.episode_id: await self._places(query, one, pending) for one in corrected}
+        texts, later = await self._said_in(query, shown, places)
         # in a thread, because it is CPU-bound
-        return await asyncio.to_thread(_with_matches, shown, texts, words)
+        return await asyncio.to_thread(_with_matches, shown, texts, words, later, plausible(query.text))
+
+    async def _places(self, query: Query, hit: Hit, pending: Open) -> list[Place]:
+        """Return the messages that may correct a hit."""
+        following = later_query(query, hit.hit)
+        episodes = [*await self.search(following, None), *_allowed(following, pending)]
+        return [*places_after(hit.hit, hit.best), *places_in(episodes, hit.hit)]
 
     async def _as_stored(self, query: Query, ranked: Sequence[Ranked], pending: Open) -> list[Hit]:
         """Return the hits that may be shown, in their stored revisions. The index may have earlier ones."""
@@ -193,21 +217,40 @@ class EpisodeSearch:
         known = await find_conversation(self.episodes, scope_of(episode.summary))
         return known is not None and known.user_id == query.user_id
 
-    async def _said_in(self, query: Query, hits: Sequence[Hit]) -> Texts:
-        """Read the hits' messages that the archive still has, without those of other people that are not shown."""
+    async def _said_in(
+        self, query: Query, hits: Sequence[Hit], places: Mapping[str, Sequence[Place]] | None = None
+    ) -> tuple[Texts, dict[str, Later]]:
+        """Read the hits' messages that the archive still has, without those of other people that are not shown.
+
+        Also read the user's own messages in `places`, by the ids of the hits that they may correct.
+        """
         keys = {
             message_key(one.hit.conversation_id, message_id, query.tenant_id): (one, message_id)
             for one in hits
             if one.texts is None
             for message_id in one.messages
         }
+        may_correct = {
+            message_key(place.conversation_id, place.message_id, query.tenant_id): place
+            for place in chain.from_iterable((places or {}).values())
+        }
+        found = await self.archive.texts(list(keys | may_correct), READ_CHARACTERS)
         texts = defaultdict[str, dict[str, MessageText]](dict)
         texts |= {one.hit.episode_id: dict(one.texts) for one in hits if one.texts}
-        for key, text in (await self.archive.texts(list(keys), READ_CHARACTERS)).items():
-            one, message_id = keys[key]
-            if one.shows_all or text.user_id == query.user_id:
+        for key, (one, message_id) in keys.items():
+            text = found.get(key)
+            if text and (one.shows_all or text.user_id == query.user_id):
                 texts[one.hit.episode_id][message_id] = text
-        return texts
+        asker = "user", query.user_id
+        own = {
+            place: text
+            for key, place in may_correct.items()
+            if (text := found.get(key)) and (text.role, text.user_id) == asker
+        }
+        later: dict[str, Later] = {
+            name: {place: own[place] for place in each if place in own} for name, each in (places or {}).items()
+        }
+        return texts, later
 
     async def _reranked(
         self, reranking: Reranking, query: Query, shown: Sequence[Hit], words: Sequence[Word]
@@ -217,7 +260,7 @@ class EpisodeSearch:
         The reranker knows nothing about times, and on chats of short messages either order alone is worse.
         """
         best = shown[:MOST_RERANKED]
-        texts = await self._said_in(query, best)
+        texts, _ = await self._said_in(query, best)
         documents = [partial(_document, texts[one.hit.episode_id], one.hit.short_summary, words) for one in best]
         order = await reranking.order(query.text, documents)
         if not order:
@@ -298,27 +341,31 @@ def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Wor
     return "\n".join([*shown, mask(summary)])[:DOCUMENT_CHARACTERS]
 
 
-def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:
+def _with_matches(
+    shown: Sequence[Hit], texts: Texts, words: Sequence[Word], later: Mapping[str, Later], languages: Sequence[str]
+) -> list[Recalled]:
     """Add the best message of each hit, then the second best of each and so on, up to ANSWER_TOKENS in all.
 
+    Behind the best message comes what corrects it.
     A hit is left out if only words match that its user may not read.
     """
-    found = [
-        [
-            Match(
-                message_id=message_id,
-                role=text.role,
-                author=text.author,
-                name=text.name,
-                sent_at=text.sent_at,
-                content=excerpt(text.content, words),
-                score=score,
-            )
-            for message_id, score in sorted(one.messages.items(), key=lambda item: -item[1])
+    found: list[list[Match]] = []
+    for one in shown:
+        said = {
+            message_id: text
+            for message_id in sorted(one.messages, key=one.messages.__getitem__, reverse=True)
             if (text := texts[one.hit.episode_id].get(message_id)) and text.content.strip()
-        ]
-        for one in shown
-    ]
+        }
+        best = list(said.values())[:ANSWER]
+        corrected = corrections(best, later.get(one.hit.episode_id, {}), languages)
+        own = one.hit.conversation_id
+        matches = [_match(name, text, words, one.messages[name]) for name, text in said.items()]
+        for place, text in corrected.items():
+            elsewhere = place.conversation_id if place.conversation_id != own else None
+            name = place.message_id
+            matches = [match for match in matches if (match.message_id, match.conversation_id) != (name, elsewhere)]
+            matches.insert(1, _match(name, text, words, matches[0].score, elsewhere))
+        found.append(matches)
     kept: list[list[Match]] = [[] for _ in shown]
     left = ANSWER_TOKENS
     for row in zip_longest(*found):
@@ -331,6 +378,21 @@ def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> 
         for one, each in zip(shown, kept, strict=True)
         if one.shows_all or any(match.score > 0 for match in each)
     ]
+
+
+def _match(
+    message_id: str, text: MessageText, words: Sequence[Word], score: float, conversation_id: str | None = None
+) -> Match:
+    return Match(
+        message_id=message_id,
+        role=text.role,
+        author=text.author,
+        name=text.name,
+        sent_at=text.sent_at,
+        content=excerpt(text.content, words),
+        score=score,
+        conversation_id=conversation_id,
+    )
 
 
 def excerpt(text: str, asked: Sequence[Word]) -> str:

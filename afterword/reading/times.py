@@ -17,7 +17,17 @@ import regex
 import Stemmer
 from text_to_num import alpha2digit
 
-from afterword.streams.text.language import NAMES, VOCABULARY, date_words, plausible, stem, stems, words
+from afterword.streams.text.language import (
+    MONTHS,
+    NAMES,
+    VOCABULARY,
+    WEEKDAYS,
+    date_words,
+    plausible,
+    stem,
+    stems,
+    words,
+)
 from afterword.streams.text.search_words import words_of
 
 TOLD_LATER = timedelta(days=2)
@@ -137,11 +147,11 @@ def time_alone(question: str, asked: AskedTime | None) -> TimeAlone | None:
     left = asked.besides if asked else words(question[:MOST_CHARACTERS])
     if asked is None and len(left) < LEAST_WORDS:
         return None
-    for language, (said, newest, oldest, beside) in _ALONE.items():
+    for language, (said, newest, oldest, every) in _ALONE.items():
         stemmer = Stemmer.Stemmer(NAMES[language])
-        found = set(stemmer.stemWords(left))
-        of_talk = found & (said | newest | oldest)
-        if all(stem(word, language) is None or stemmer.stemWord(word) in of_talk | beside for word in left):
+        if all(stem(word, language) is None or stemmer.stemWord(word) in every for word in left):
+            found = set(stemmer.stemWords(left))
+            of_talk = found & (said | newest | oldest)
             is_oldest = newest.isdisjoint(found) and not oldest.isdisjoint(found)
             is_certain = bool(of_talk) or (asked is not None and asked.is_ago)
             return TimeAlone("oldest" if is_oldest else "newest", is_certain)
@@ -163,21 +173,16 @@ _ALONE = {
     language: tuple(
         frozenset(Stemmer.Stemmer(NAMES[language]).stemWords(each.split()))
         for each in (
-            said["said"],
-            said["newest"],
-            said["oldest"],
-            said["beside"] + " " + " ".join(_WORDS[language]["since"]),
+            *(said[meaning] for meaning in ("said", "newest", "oldest")),
+            " ".join([*said.values(), *_WORDS[language]["since"]]),
         )
     )
     for language, said in VOCABULARY["time_alone"].items()
 }
-"""The stems of the words of questions without a subject, by language."""
+"""The stems of the words of questions without a subject, by language: three kinds of them, and all."""
 _EVENINGS = {"1 day ago": ["last night"], "0 day ago": ["tonight", "this morning", "this afternoon", "this evening"]}
 """English phrases that dateparser reads as a time of day."""
 _DASHES = frozenset("–—-")
-_JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
-_MONTHS = _JANUARY_TO_DECEMBER.split()
-_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _UNITS = ("day", "week", "month", "year")
 _RELATIVE = re.compile(r"(?P<ahead>in )?(?P<count>\d+) (?P<unit>day|week|month|year)(?: ago)?")
 """dateparser's names of phrases, such as "1 week ago" for "last week"."""
@@ -213,8 +218,8 @@ class _Vocabulary:
         # English inflects no word of these phrases: "days before yesterday" is not "day before yesterday"
         self._stem = str if language == "en" else Stemmer.Stemmer(NAMES[language]).stemWord
         self._last = around["last"]
-        self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(_MONTHS, 1) for name in info[key]}
-        for number, key in enumerate(_WEEKDAYS):
+        self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(MONTHS, 1) for name in info[key]}
+        for number, key in enumerate(WEEKDAYS):
             names = map(str.casefold, info[key])
             self.symbols |= {name: f"{'W' if len(name) >= SHORTEST_NAME else 'w'}{number}" for name in names}
         within = [word for meaning in ("since", "other", "in") for word in around[meaning]]

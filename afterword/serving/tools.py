@@ -166,7 +166,8 @@ class Toolbox:
         lines: list[str] = []
         for hit in hits:
             lines += hit_lines(hit, _visible)
-            messages = [f"message {id_shown(match.message_id)}" for match in hit.matches]
+            elsewhere = {match: f" of {match.conversation_id}" for match in hit.matches if match.conversation_id}
+            messages = [id_shown(f"message {one.message_id}{elsewhere.get(one, '')}") for one in hit.matches]
             place = "conversation " + hit.conversation_id if hit.pending else "episode " + hit.episode_id
             lines.append(f"  ids: {', '.join([id_shown(place), *messages])}")
         return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(lines))

@@ -1,7 +1,7 @@
 """The protocol of the search index: which texts of an episode it has, what a query asks, and how searches rank."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +23,8 @@ MOST_QUERY_CHARACTERS = 2000
 """Maximum number of characters of a query that are searched for, because its words are stemmed in each language it may
 be in."""
 
+LONGEST_EPISODE = timedelta(days=7)
+"""An episode that lasts longer is taken to be of its end."""
 DEPTH = 32
 """Number of candidates that a search finds by words, and also by vectors. More would find hardly more answers."""
 
@@ -60,7 +62,9 @@ class Query(BaseModel):
 
     def within(self, begin: datetime, end: datetime) -> "Query":
         """Return the same query limited to episodes that overlap this time."""
-        return self.model_copy(update={"ended_after": begin, "started_before": end})
+        # with the lower bound, an index over the times of beginning need not be read from its start
+        began = max(begin - LONGEST_EPISODE, self.started_after or datetime.min.replace(tzinfo=UTC))
+        return self.model_copy(update={"started_after": began, "ended_after": begin, "started_before": end})
 
     def allows(self, episode: StoredEpisode) -> bool:
         """Return whether the query's user may find an episode, and it passes the filters."""
@@ -113,6 +117,8 @@ class Match(BaseModel):
     """Its text as it is in the archive now; of a long text, the sentences around the query's words."""
     score: float
     """Score of the query's words in it, plus the cosine if there are vectors; comparable within one search."""
+    conversation_id: str | None = None
+    """Its conversation if that is another than the hit's: it was said later, and corrects the match before it."""
 
 
 class Recalled(BaseModel):
@@ -207,7 +213,7 @@ class EpisodeIndex(Protocol):
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
         """Return the DEPTH (or `k`) best episodes by words and, with `dense`, as many by vectors.
 
-        If the query has an `order`, return as many that come first in it.
+        If the query has an `order`, return the `k` that come first in it.
         `dense` is the query's vector, made by the same model as the messages' vectors.
         """
         ...

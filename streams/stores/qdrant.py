@@ -352,13 +352,13 @@ def _candidate(payload: Mapping[str, Any]) -> Candidate:
 
 def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
     """Return one request for the best episodes by words, and one by vectors, or one in the query's order."""
-    most = max(DEPTH, query.k)
     if query.order:
         direction = models.Direction.DESC if query.order == "newest" else models.Direction.ASC
         order = models.OrderByQuery(order_by=models.OrderBy(key=ORDERED, direction=direction))
-        return [models.QueryRequest(query=order, filter=_allowed_by(query), limit=most, with_payload=True)]
+        return [models.QueryRequest(query=order, filter=_allowed_by(query), limit=query.k, with_payload=True)]
     sparse = query_vector(query.text)
     asked: dict[str, Any] = ({WORDS: sparse} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
+    most = max(DEPTH, query.k)
     return [
         models.QueryRequest(query=vector, using=name, filter=_allowed_by(query), limit=most, with_payload=True)
         for name, vector in asked.items()

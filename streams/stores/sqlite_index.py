@@ -185,7 +185,7 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
 def _by_time(connection: apsw.Connection, query: Query, allowed: Allowed) -> list[int]:
     direction = "DESC" if query.order == "newest" else "ASC"
     select = f"SELECT finders.id FROM {POINTS} WHERE {allowed.condition} ORDER BY started_at {direction} LIMIT :most"
-    return [row for (row,) in rows(connection, select, {**allowed.values, "most": max(DEPTH, query.k)})]
+    return [row for (row,) in rows(connection, select, {**allowed.values, "most": query.k})]
 
 
 def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:

@@ -24,6 +24,11 @@ NAMES: dict[str, str] = {**LANGUAGE_MAPPING, "no": "norwegian"}
 """Names in the stop-word and stemmer packages, by ISO 639-1 code. Only these languages are candidates, because short
 texts are recognized better among few (with all 139 of the model's, "yes please" is Walloon)."""
 
+_JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
+MONTHS = _JANUARY_TO_DECEMBER.split()
+WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+"""dateparser's names for them, as keys of `date_words`."""
+
 MIN_CONFIDENCE = 0.2
 """A probability; without any evidence, each language has 1/32."""
 PLAUSIBLE_CONFIDENCE = 0.02

@@ -14,7 +14,7 @@ import pytest
 
 from afterword.reading.context import Summaries, fit, fit_into
 from afterword.reading.search import excerpt
-from afterword.reading.times import asked_time
+from afterword.reading.times import asked_time, time_alone
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
@@ -35,6 +35,7 @@ from afterword.streams.summarizer.quality import plain as plain_text
 from afterword.streams.summarizer.quality.facts import facts, fold, names, source_facts
 from afterword.streams.summarizer.quality.quantities import readable
 from afterword.streams.summarizer.summary import SummaryRequest, Texts
+from afterword.streams.text.corrections import likelihoods
 from afterword.streams.text.fences import problem_line
 from afterword.streams.text.language import detect, normalized, plausible, stem_words, words
 from afterword.streams.text.search_words import query_words
@@ -171,6 +172,8 @@ READERS: dict[str, Reader] = {
     "problem": problem_line,
     "plan of a long input": planned,
     "words of a document": lambda text: pack_words([text], text),
+    "correction": lambda text: likelihoods([text], [text], ["de"]),
+    "time alone": lambda text: time_alone(text, None),
     "excerpt": lambda text: excerpt(text, query_words(CONTENT)),
     "excerpt for a query": lambda text: excerpt(CONTENT * 20, query_words(text[:MOST_QUERY_CHARACTERS])),
     "vector of a query": lambda text: query_vector(text[:MOST_QUERY_CHARACTERS]),
