@@ -12,16 +12,19 @@ from operator import attrgetter
 from textwrap import wrap
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from afterword.reading.corrections import Later, Place, corrections, later_query, places_after, places_in
 from afterword.reading.ranking import Ranked, rank
 from afterword.reading.reranking import Mask, Reranking
+from afterword.reading.spelling import MOST_EPISODES, respelt
 from afterword.reading.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword.schemas.ids import message_key
 from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
-from afterword.streams.stores.packing import pack_words
+from afterword.streams.stores.packing import pack_words, packed_words
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.language import normalized, plausible, words
 from afterword.streams.text.search_words import Word, fold, hashed, query_words
@@ -150,13 +153,20 @@ class EpisodeSearch:
         ranked = [Ranked.unranked(candidate) for candidate in found[: query.k]]
         return await self._shown(wanted, await self._as_stored(wanted, ranked, pending), (), pending)
 
-    async def _by_subject(self, query: Query, asked: AskedTime | None, pending: Open) -> list[Recalled]:
+    async def _by_subject(
+        self, query: Query, asked: AskedTime | None, pending: Open, may_be_misspelt: bool = True
+    ) -> list[Recalled]:
         vector = await self.embed(query.text) if self.embed else None
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self.search(each, vector) for each in queries))
         found = [*{one.episode_id: one for answer in answers for one in answer}.values(), *_allowed(query, pending)]
+        if may_be_misspelt and vector is None and not _occurs(words, found):
+            subject = await self._respelt(query, asked.rest if asked else query.text, pending)
+            if subject is not None:
+                query, asked = query.model_copy(update={"text": subject}), asked and asked._replace(rest=subject)
+                return await self._by_subject(query, asked, pending, may_be_misspelt=False)
         ranked = await asyncio.to_thread(rank, words, vector, found, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
         shown = await self._as_stored(query, ranked[:wanted], pending)
@@ -168,6 +178,20 @@ class EpisodeSearch:
         shown = [one for one in shown[: query.k] if one.hit.score >= least]
         corrected = [one for one in shown[:CORRECTED] if one.messages]
         return await self._shown(query, shown, words, pending, corrected)
+
+    async def _respelt(self, query: Query, subject: str, pending: Open) -> str | None:
+        """Return the subject of a query in the spelling of the user's own words; None if no words are near."""
+        newest = await self.search(query.model_copy(update={"order": "newest", "k": MOST_EPISODES}), None)
+        keys = [
+            message_key(one.conversation_id, message_id, query.tenant_id)
+            for one in newest
+            for message_id in one.message_ids
+        ]
+        texts = await self.archive.texts(keys, EXCERPT_CHARACTERS)
+        said = chain(texts.values(), *(talk.texts.values() for talk in pending.values()))
+        own = [text.content for text in said if text.user_id == query.user_id]
+        # in a thread, because it is CPU-bound
+        return await asyncio.to_thread(respelt, subject, own)
 
     async def _shown(
         self,
@@ -283,6 +307,12 @@ def _understood(query: Query, now: datetime) -> tuple[AskedTime | None, TimeAlon
     """Read the time that a query names, and whether it is about a time alone."""
     asked = asked_time(query.text, now, zone_of(query.time_zone))
     return asked, time_alone(query.text, asked)
+
+
+def _occurs(words: Sequence[Word], candidates: Sequence[Candidate]) -> bool:
+    """Return whether a candidate has a word of the query, if there is one besides stop words."""
+    asked = hashed(form for word in words if not word.is_common for form in word.forms)
+    return not asked or any(np.isin(packed_words(one.words), asked).any() for one in candidates)
 
 
 def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open:

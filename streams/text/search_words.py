@@ -22,6 +22,9 @@ MOST_GROUPS = 8
 LIKELY_LANGUAGES = 8
 """Maximum number of languages in which a query's words are stemmed. A single word is plausible in dozens, each of which
 has a list of stop words to load."""
+DOCUMENTED = ("en", "de", "fr", "es", "pt", "it", "nl", "da")
+"""The languages in which this project's rules for texts are written."""
+FEW_WORDS = 2
 MOST_PARTS = 4
 """Maximum number of parts of a word that are joined by hyphens, points, underscores, apostrophes or ampersands."""
 
@@ -93,8 +96,13 @@ def words_of(text: str, language: str) -> Iterator[Word]:
 
 
 def query_words(text: str) -> list[Word]:
-    """Read the different words of a query, each in every language that the query may be in."""
-    return list(dict.fromkeys(_words(text, plausible(text)[:LIKELY_LANGUAGES], is_query=True)))
+    """Read the different words of a query, each in every language that the query may be in.
+
+    Few words do not tell their language, so they are read in those of DOCUMENTED, too.
+    """
+    likely = plausible(text)[:LIKELY_LANGUAGES]
+    languages = tuple(dict.fromkeys((*likely, *DOCUMENTED))) if len(text.split()) <= FEW_WORDS else likely
+    return list(dict.fromkeys(_words(text, languages, is_query=True)))
 
 
 def hashed(forms: Iterable[str]) -> list[int]:

@@ -15,6 +15,21 @@ def is_found(query: str, text: str) -> bool:
 @pytest.mark.parametrize(
     ("text", "query"),
     [
+        ("I am allergic to birch pollen.", "allergic"),
+        ("I bought a digital piano from Roland.", "digital"),
+        ("The university sent my transcript.", "university"),
+        ("I have three sisters in Leeds.", "sisters?"),
+        ("Sono allergica alle noci.", "allergica"),
+        ("Tengo una hernia de disco.", "hernia"),
+    ],
+)
+def test_a_word_alone_is_read_in_every_documented_language(text: str, query: str) -> None:
+    assert is_found(query, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
         ("We met at the Café Zoë in Liège.", "cafe zoe liege"),
         ("We met at the cafe.", "cafe\u0301"),
         ("Łódź jest miastem mojej żony.", "lodz"),

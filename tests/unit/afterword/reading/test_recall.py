@@ -348,6 +348,14 @@ async def test_what_was_said_a_moment_ago_in_another_conversation_is_recalled(wo
     assert (hit.episode_id, hit.pending) == ("open:1", False)
 
 
+async def test_words_with_slips_find_what_was_said(world: Remembered) -> None:
+    await world.summarise(await world.say("My dentist appointment is on Tuesday at nine.", "Noted."))
+    await world.say("The hospital called.", conversation_id="open")
+    for query, found in {"denist apointment": "c1", "my hospitl": "open", "denist hospital": "open"}.items():
+        hits = await world.memory.recall(query, **OWNER)
+        assert [hit.conversation_id for hit in hits] == [found], query
+
+
 async def test_neither_the_question_itself_nor_one_that_waits_for_its_answer_is_recalled(world: Remembered) -> None:
     await world.say("What is my parcel number?", "I do not know.", conversation_id="asked")
     await world.say("Where is my parcel today?", conversation_id="waiting", role="user")

@@ -1,0 +1,38 @@
+"""Queries with slips, in the spelling of the user's own words."""
+
+import pytest
+
+from afterword.reading.spelling import respelt
+
+SAID = (
+    "My dentist appointment is on Tuesday at nine.",
+    "The hospital called about Monday.",
+    "The material for the curtains is linen.",
+    "Ich habe zwei Allergien, Birke und Katzen.",
+    "J'ai réservé un hôtel près de la cathédrale.",
+    "I changed the large bulb.",
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("denist apointment", "dentist appointment"),
+        ("when is my denist apointment?", "when is my dentist appointment?"),
+        ("hospitl", "hospital"),
+        ("hopsital", "hospital"),
+        ("curtans", "curtains"),
+        ("Alergien", "allergien"),
+        ("cathédralle", "cathedrale"),
+    ],
+)
+def test_a_slip_becomes_the_users_own_word(query: str, expected: str) -> None:
+    assert respelt(query, SAID) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "volcano", "What did the plumber charge for the broken boiler?", "tulips", "is on at nine", "京都のボート"],
+)
+def test_a_query_without_near_words_stays(query: str) -> None:
+    assert respelt(query, SAID) is None
