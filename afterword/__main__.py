@@ -2,7 +2,6 @@
 
 import os
 import sys
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import NoReturn
 
@@ -44,10 +43,17 @@ def leave(ended: SystemExit) -> NoReturn:
     """
     if not isinstance(ended.code, int | None):
         raise ended
+    code = ended.code or 0
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError):
+        try:
             stream.flush()
-    os._exit(ended.code or 0)
+        except BrokenPipeError:
+            pass
+        except OSError as error:  # a full disk; after a failed write it is known already
+            if code == 0:
+                sys.stderr.write(f"afterword: {error.strerror}\n")
+                code = 1
+    os._exit(code)
 
 
 if __name__ == "__main__":

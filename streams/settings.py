@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from ipaddress import ip_address
 from pathlib import Path
+from stat import S_ISREG
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 from urllib.parse import urlsplit
@@ -937,8 +938,8 @@ def load_settings(**overrides: Any) -> Settings:
     if unknown:
         raise ConfigurationError(setting=unknown[0], problem="no such setting")
     try:
-        if file and not Path(file).is_file():
-            raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
+        if file and not S_ISREG(Path(file).stat().st_mode):
+            raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="not a file")
         return Settings(**overrides)
     except OSError as error:  # the file itself; errors of secrets and templates are handled elsewhere
         raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem=str(error.strerror)) from None

@@ -1,8 +1,8 @@
 """Looks at other processes, and waits for conditions."""
 
-import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 SECONDS = 120.0
 
@@ -13,9 +13,12 @@ def alive(pid: int) -> bool:
 
 
 def state(pid: int) -> str:
-    """Return the first letter of the state in ps, such as T for suspended; empty if there is no such process."""
-    done = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return done.stdout.strip()[:1]
+    """Return the letter of the process's state, such as T for suspended; empty if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return stat.rpartition(")")[2].split()[0]  # the name before it, in brackets, may contain anything
 
 
 def until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -126,7 +127,7 @@ class Faults:
         class Proxy:
             def __getattr__(self, name: str) -> Any:
                 found = getattr(target, name)
-                return faults.around_call(found) if asyncio.iscoroutinefunction(found) else found
+                return faults.around_call(found) if inspect.iscoroutinefunction(found) else found
 
         return Proxy()
 

@@ -115,10 +115,14 @@ def test_a_directory_that_cannot_be_made_ends_in_one_line(tmp_path: Path) -> Non
     assert (code, err) == (1, f"afterword: {tmp_path}/taken/data: Not a directory\n")
 
 
-def test_a_full_disk_ends_in_one_line() -> None:
+WRITE_AND_LEAVE = "import sys; from afterword.__main__ import leave; sys.stdout.write('x'); leave(SystemExit(0))"
+
+
+@pytest.mark.parametrize("arguments", [("-m", "afterword", "config", "show"), ("-c", WRITE_AND_LEAVE)])
+def test_a_full_disk_ends_in_one_line(arguments: tuple[str, ...]) -> None:
+    env = os.environ | {"PYTHONUNBUFFERED": ""}  # so that the disk is found full when the command ends
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "afterword.cli", "config", "show"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([sys.executable, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=env)
     assert (done.returncode, done.stderr) == (1, "afterword: No space left on device\n")
 
 
