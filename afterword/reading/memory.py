@@ -655,6 +655,8 @@ def _entry(known: Conversation) -> ConversationEntry:
 
 
 def _cut(query: str) -> str:
+    if not isinstance(query, str):
+        raise TypeError(f"a query is a str, not {type(query).__name__}")
     if len(query) > MOST_QUERY_CHARACTERS:
         log.warning("query_cut", stage="recall", characters=len(query), kept=MOST_QUERY_CHARACTERS)
     cut = query[:MOST_QUERY_CHARACTERS]

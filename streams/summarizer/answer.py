@@ -16,7 +16,7 @@ from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import FACTS, FIELDS
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
-from afterword.streams.text.content import walk
+from afterword.streams.text.content import is_too_deep, walk
 from afterword.streams.text.language import pattern
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
 from afterword.streams.text.visible import strip_control_tokens
@@ -305,9 +305,10 @@ def _as_typed(text: str) -> str:
 def _decoded(text: str) -> Any:
     """Return the value of a text that is JSON; None for any other."""
     try:
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
+    return None if is_too_deep(value) else value
 
 
 _DECODER = json.JSONDecoder(strict=False)
@@ -362,9 +363,12 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         if begun.start() < end:
             continue
         try:
-            found, end = _DECODER.raw_decode(text, begun.start())
+            found, after = _DECODER.raw_decode(text, begun.start())
         except (ValueError, RecursionError):
             continue
+        if is_too_deep(found):
+            continue
+        end = after
         for _, value in walk(found):
             if isinstance(value, dict):
                 yield value

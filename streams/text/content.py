@@ -8,12 +8,13 @@ of its field, distinguish calls, results, reasoning and media. In everything els
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import orjson
 
 MAX_DEPTH = 64
+MOST_LEVELS = 500
 ROLES = {
     "user": "user",
     "human": "user",
@@ -314,6 +315,17 @@ def walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
             waiting += [((*path, name), field) for name, field in reversed(inner.items())]
         elif isinstance(inner, list):
             waiting += [(path, item) for item in reversed(inner)]
+
+
+def is_too_deep(value: Any) -> bool:
+    """Return whether a JSON value has more than MOST_LEVELS levels: how many Python itself can take depends on its
+    version."""
+    level, levels = [value], 0
+    while level and levels <= MOST_LEVELS:
+        containers = (inner for inner in level if isinstance(inner, dict | list))
+        level = [*chain.from_iterable(one.values() if isinstance(one, dict) else one for one in containers)]
+        levels += 1
+    return bool(level)
 
 
 def _leaves(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -31,6 +31,7 @@ from afterword.streams.text.content import (
     Piece,
     flatten,
     flatten_message,
+    is_too_deep,
     name_words,
     said,
 )
@@ -88,11 +89,11 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
             at, in_array = at + 1, not in_array
             continue
         try:
-            _, end = decoder.raw_decode(text, at)
+            value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             is_complete = False
         else:  # a number at the end of the text may continue in the next chunk
-            is_complete = is_whole or not NUMBER_ENDS.match(text, end)
+            is_complete = (is_whole or not NUMBER_ENDS.match(text, end)) and not is_too_deep(value)
         if is_complete:
             yield _parsed(text[at:end].encode(errors="surrogateescape"))
             at = end
@@ -109,17 +110,20 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
 def _parsed(data: bytes) -> Any | Malformed:
     """Parse a JSON value leniently: NaN and infinity become null, and half of a surrogate pair becomes U+FFFD."""
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        pass
-    try:
-        return json.loads(mended(data).decode(), strict=False, parse_constant=lambda _: None, parse_float=_number)
+        value = _loaded(data)
     except json.JSONDecodeError as error:
         return Malformed(f"not JSON at column {error.colno}")
     except UnicodeDecodeError as error:
         return Malformed(f"not UTF-8 at byte {error.start + 1}")
     except (ValueError, RecursionError):  # for a number with thousands of digits, or for deep nesting
         return Malformed("not JSON")
+    return Malformed("nested too deeply") if is_too_deep(value) else value
+
+
+def _loaded(data: bytes) -> Any:
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(data)
+    return json.loads(mended(data).decode(), strict=False, parse_constant=lambda _: None, parse_float=_number)
 
 
 def _number(digits: str) -> float | None:

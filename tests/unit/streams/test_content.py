@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.text.content import ContentUnreadable, Kind, flatten, flatten_message
+from afterword.streams.text.content import ContentUnreadable, Kind, flatten, flatten_message, is_too_deep
 
 SAID, RESULT, REASONING = Kind.SAID, Kind.RESULT, Kind.REASONING
 
@@ -195,3 +195,11 @@ def test_a_text_is_found_below_any_known_names(text, way):
     for step in way:
         content = [content] if step == [] else {step: content}
     assert pieces(content) == [(SAID, text, ())]
+
+
+@pytest.mark.parametrize(("levels", "too_deep"), [(500, False), (501, True), (20_000, True)])
+def test_json_of_more_than_500_levels_is_too_deep(levels: int, too_deep: bool) -> None:
+    value: Any = 1
+    for level in range(levels):
+        value = [2, value] if level % 2 else {"a": value}
+    assert is_too_deep(value) is too_deep

@@ -97,11 +97,22 @@ def test_what_is_malformed_is_said_without_the_content():
         b'["\\x"]',
         b"[" * 200_000 + b"]" * 200_000,
         b'{"a":' * 2_000 + b"1" + b"}" * 2_000,
+        b'{"a":' * 501 + b"1" + b"}" * 501,
         b"{\xff}",
     ],
 )
 def test_an_array_is_read_up_to_what_is_not_json(bad):
     assert read(b"[1, " + bad + b", 2]") == [1, UNREADABLE]
+
+
+@pytest.mark.parametrize("is_lines", [False, True])
+def test_value_of_500_levels_is_read(is_lines):
+    [nested] = read(b'{"a":' * 500 + b"1" + b"}" * 500, is_lines)
+    assert isinstance(nested, dict)
+
+
+def test_line_of_501_levels_costs_one_record():
+    assert read(b'{"a":' * 501 + b"1" + b"}" * 501 + b"\n2", is_lines=True) == [Malformed("nested too deeply"), 2]
 
 
 @pytest.mark.parametrize("bad", [b'{"a": "\xff"}', b"[" + b"9" * 5000 + b"]"])
