@@ -30,9 +30,9 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.sqlite import SqliteEpisodes, SqliteFile, SqliteMessages
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.facts import kind_of
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import SourceTexts, assess
+from afterword.streams.summarizer.statements import statements
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
 from afterword.streams.summarizer.timers import TRANSIENT
@@ -383,7 +383,7 @@ def labelled_sentences() -> list[tuple[bool, str]]:
 
 def show_people() -> None:
     sample = labelled_sentences()
-    found = [is_fact for is_fact, sentence in sample if kind_of(sentence)]
+    found = [is_fact for is_fact, sentence in sample if any(one.status != "ended" for one in statements(sentence))]
     facts = sum(is_fact for is_fact, _ in sample)
     counts = {"": "first person", "sentences": str(len(sample)), "facts": str(facts), "found": str(len(found))}
     show(

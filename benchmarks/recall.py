@@ -31,6 +31,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate, chain, count, takewhile
@@ -386,7 +387,9 @@ async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callabl
         try:
             for closed in episodes:
                 request = SummaryRequest(closed, "", ROLLING_TOKENS)
-                episode = a_stored_episode_of(closed, await ExtractiveProvider().summarize(request))
+                summary = await ExtractiveProvider().summarize(request)
+                episode = a_stored_episode_of(closed, summary)
+                episode = replace(episode, summary=episode.summary.model_copy(update={"facts": summary.facts}))
                 await stored.put(episode, None)
                 await messages.put_many(list(_archived(closed)))
                 texts = searchable(closed.messages)

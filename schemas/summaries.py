@@ -15,6 +15,7 @@ REDONE: Literal["redone"] = "redone"
 
 RevisionReason = Change | Literal["redone"]
 FactKind = Literal["identity", "relation", "constraint", "preference", "plan", "event"]
+FactStatus = Literal["stated", "implied", "ended"]
 
 
 class Quality(Model):
@@ -79,6 +80,8 @@ class Fact(Model):
     attribute: str | None = None
     """Name of the value that it gives, such as `home_city`; null for none. A later fact with the same name replaces
     it."""
+    status: FactStatus = "stated"
+    """`implied` by a phrase that replaces no stated value, or `ended`: the messages say that it no longer holds."""
     about: str | None = None
     """Name of the person it is about; null for the user in `user_id`."""
     user_id: PartyId

@@ -1,9 +1,12 @@
 """A profile: what a user's episodes say about them. It is computed from stored facts, so it is always current. Pure."""
 
+import re
+import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import groupby, pairwise
+from functools import cache, lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,6 +15,7 @@ from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.text.fences import INDENTATION, quotation
+from afterword.streams.text.language import VOCABULARY, is_common, normalized
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
@@ -20,9 +24,13 @@ KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference
 ORDER = {kind: place for place, kind in enumerate(KINDS)}
 PROFILE_TOKENS = 1000
 """Default limit for a profile, in tokens."""
+MOST_PROFILE_FACTS = 20_000
+"""A profile is made of this many of a user's facts, the last ones."""
 FRAME_TOKENS = 30
 """Number of tokens in the lines around a quotation."""
 KNOWN = "Known of the user"
+LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "da")
+"""Languages whose common words say nothing about a statement's subject."""
 MOST_SOURCES = 10
 """Maximum number of sources named for a fact, newest first."""
 MOST_SUPERSEDED = 100
@@ -63,6 +71,10 @@ class KnownFact(Model):
         marked = "" if self.said_by == "user" else f" (said by the {self.said_by}, not the user)"
         return " ".join(clean(f"{about}{self.statement}").split()) + marked
 
+    def as_dated_line(self, clean: Callable[[str], str] = without_hidden) -> str:
+        """Format the fact with the day on which it was last said."""
+        return f"{self.as_line(clean)} ({self.sources[0].ended_at:%Y-%m-%d})"
+
 
 class Profile(Model):
     """What is known about a user, by kind, newest first within each kind."""
@@ -90,8 +102,9 @@ class Profile(Model):
         return quotation("\n".join(self.lines()), KNOWN) if self.facts else ""
 
     def lines(self, clean: Callable[[str], str] = without_hidden) -> list[str]:
-        """Format the current facts, one indented line each. `clean` is applied to each foreign text."""
-        return [INDENTATION.lstrip("\n") + fact.as_line(clean) for fact in self.facts]
+        """Format the current facts, one indented line each, with its day. `clean` is applied to each foreign text."""
+        said = (INDENTATION.lstrip("\n") + fact.as_dated_line(clean) for fact in self.facts)
+        return list(dict.fromkeys(said))  # a sentence may state two facts
 
 
 Run = Sequence[FactOfUser]
@@ -108,6 +121,106 @@ class Superseded(NamedTuple):
 
 Key = tuple[str, str | None, str]
 """The person that facts are about, and their attribute or, without one, their statement."""
+Placed = tuple[int, FactOfUser]
+"""A fact, and its place among all, in the order in which they were said."""
+
+COVERED = 0.5
+"""A statement is ended by a later one that has more than this share of its words."""
+SUBJECT_WORDS = 2
+"""The person that a statement is about is among this many words."""
+NAME_WEIGHT = 3
+"""A name says more about what a statement is about than another word."""
+
+
+class Subject(NamedTuple):
+    """What a statement is about, in beginnings of words, so that its language need not be known."""
+
+    words: Mapping[str, int]
+    """Each word's weight, without words such as "eat" and "work" unless there are no others."""
+    topics: frozenset[str]
+    """The topics of such words: a dog that one no longer has does not end that one is allergic to dogs."""
+    others: frozenset[str]
+    """The people it mentions, such as "brother"."""
+
+
+class Endings:
+    """The statements that end others, by the words that they have."""
+
+    def __init__(self) -> None:
+        self._of_attribute: defaultdict[str, list[Placed]] = defaultdict(list)
+        self._by_word: defaultdict[str, list[Placed]] = defaultdict(list)
+
+    def add(self, place: int, fact: FactOfUser) -> None:
+        if fact.attribute:
+            self._of_attribute[fact.attribute].append((place, fact))
+        for word in subject_of(fact.statement).words:
+            self._by_word[word].append((place, fact))
+
+    def of(self, fact: FactOfUser, after: int, before: int | None = None) -> FactOfUser | None:
+        """Return the first statement between two places that ends the fact."""
+        if not self._by_word and not self._of_attribute:
+            return None
+        about = subject_of(fact.statement)
+        found = {
+            place: end
+            for place, end in chain(
+                self._of_attribute.get(fact.attribute or "", ()),
+                chain.from_iterable(self._by_word.get(word, ()) for word in about.words),
+            )
+            if after < place and (before is None or place < before)
+        }
+        return next((found[place] for place in sorted(found) if is_ended(fact, found[place])), None)
+
+
+def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
+    """Return whether a later statement that something is no longer so means this fact."""
+    about, ended = subject_of(fact.statement), subject_of(end.statement)
+    if (fact.about or "").casefold() != (end.about or "").casefold() or not ended.others <= about.others:
+        return False
+    shared = sum(weight for word, weight in about.words.items() if word in ended.words)
+    plain = [word for word, weight in about.words.items() if weight < NAME_WEIGHT]
+    if fact.attribute and fact.attribute == end.attribute:
+        return shared > 0 or not ended.words
+    fits = not about.topics or not ended.topics or bool(about.topics & ended.topics)
+    is_covered = shared > COVERED * sum(about.words.values())
+    return fits and (is_covered or (bool(plain) and all(word in ended.words for word in plain)))
+
+
+@lru_cache(maxsize=4096)
+def subject_of(statement: str) -> Subject:
+    """Return what a statement is about."""
+    table, people = _topics()
+    words: dict[str, int] = {}
+    frame: dict[str, int] = {}
+    topics: set[str] = set()
+    others: set[str] = set()
+    for place, word in enumerate(re.findall(r"[^\W\d_]{2,}|\d{3,}", statement)):
+        key = word_key(word)
+        if key in people and place < SUBJECT_WORDS:
+            others.add(key)
+        if topic := table.get(key):
+            topics.add(topic)
+            frame[key] = 1
+        elif not any(is_common(word, language) for language in LANGUAGES):
+            words[key] = NAME_WEIGHT if word[0].isupper() and not statement.startswith(word) else 1
+    return Subject(words or frame, frozenset(topics), frozenset(others))
+
+
+def word_key(word: str) -> str:
+    """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
+    plain = "".join(one for one in normalized("NFKD", word.casefold()) if not unicodedata.combining(one))
+    stem = re.sub(r"[aeiouyns]+$", "", plain)
+    return (stem if len(stem) > 2 else plain)[:5]
+
+
+@cache
+def _topics() -> tuple[dict[str, str], frozenset[str]]:
+    """Return the topic of each word that says what a statement does with its object, and the words for people."""
+    topics = VOCABULARY["first_person"]["topics"]
+    return (
+        {word_key(word): topic for topic, words in topics.items() for word in words.split()},
+        frozenset(word_key(word) for word in VOCABULARY["first_person"]["others"].split()),
+    )
 
 
 def profile(
@@ -125,7 +238,7 @@ def profile(
     kept: list[KnownFact] = []
     tokens = FRAME_TOKENS
     for fact in map(_known, holding):  # reads at most one fact more than fits
-        cost = count_tokens(f"{INDENTATION}{fact.as_line()}\n")
+        cost = count_tokens(f"{INDENTATION}{fact.as_dated_line()}\n")
         if tokens + cost > max_tokens:
             break
         kept.append(fact)
@@ -154,24 +267,52 @@ def comparable(fact: FactOfUser) -> str:
 
 def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]:
     """Return the current facts and the superseded ones. `in_order` lists them as they were said, oldest first."""
-    of_user: defaultdict[Key, list[FactOfUser]] = defaultdict(list)
-    of_others: defaultdict[Key, list[FactOfUser]] = defaultdict(list)
-    for fact in in_order:
+    of_user: defaultdict[Key, list[Placed]] = defaultdict(list)
+    of_others: defaultdict[Key, list[Placed]] = defaultdict(list)
+    endings = Endings()
+    for place, fact in enumerate(in_order):
         about = fact.about.casefold() if fact.about else ""
+        if fact.status == "ended":
+            endings.add(place, fact)
+            continue
         key = about, fact.attribute, "" if fact.attribute else comparable(fact)
-        (of_user if fact.said_by == "user" else of_others)[key].append(fact)
+        (of_user if fact.said_by == "user" else of_others)[key].append((place, fact))
     holding: list[Run] = []
     superseded: list[Superseded] = []
     for key, group in (*of_user.items(), *of_others.items()):
-        # without an attribute, the facts of a group have the same statement
-        runs = [list(run) for _, run in groupby(group, key=comparable)] if key[1] else [group]
-        superseded += [Superseded(run, later[0]) for run, later in pairwise(runs)]
-        end = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].said_by != "user" else None
+        run, ended = _over_time(group, endings)
+        superseded += ended
+        if not run:
+            continue
+        by_user = [fact for _, fact in of_user.get(key, ())]
+        end = _said_by_the_user_later(run, by_user) if run[0].said_by != "user" else None
         if end is None:
-            holding.append(runs[-1])
-        elif comparable(end) != comparable(runs[-1][-1]):  # an equal statement only confirms the fact
-            superseded.append(Superseded(runs[-1], end))
+            holding.append(run)
+        elif comparable(end) != comparable(run[-1]):  # an equal statement only confirms the fact
+            superseded.append(Superseded(run, end))
     return holding, superseded
+
+
+def _over_time(group: Sequence[Placed], endings: Endings) -> tuple[list[FactOfUser], list[Superseded]]:
+    """Return the value of an attribute that holds, which may be none, and the earlier ones."""
+    run: list[FactOfUser] = []
+    superseded: list[Superseded] = []
+    last = 0
+    for place, fact in group:
+        if run and (end := endings.of(run[-1], last, place)):
+            superseded.append(Superseded(run, end))
+            run = []
+        if run and comparable(run[-1]) == comparable(fact):
+            run.append(fact)
+        elif run and fact.status == "implied" and run[-1].status == "stated":
+            continue
+        else:
+            superseded += [Superseded(run, fact)] if run else []
+            run = [fact]
+        last = place
+    if run and (end := endings.of(run[-1], last)):
+        return [], [*superseded, Superseded(run, end)]
+    return run, superseded
 
 
 def _said_by_the_user_later(run: Run, by_user: Run) -> FactOfUser | None:

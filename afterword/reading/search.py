@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from afterword.reading.about_user import GENERAL, answering, asked_of_user
 from afterword.reading.corrections import Later, Place, corrections, later_query, places_after, places_in
+from afterword.reading.profile import MOST_PROFILE_FACTS, profile
 from afterword.reading.ranking import Ranked, rank
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.spelling import MOST_EPISODES, respelt
 from afterword.reading.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword.schemas.ids import message_key
 from afterword.streams.settings import MOST_RERANKED, zone_of
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
+from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
 from afterword.streams.stores.packing import pack_words, packed_words
@@ -44,6 +46,8 @@ EXCERPT_CHARACTERS = 600
 """How many characters of a message are shown. A longer message is shown as an excerpt."""
 PIECE_CHARACTERS = 200
 """Sentences longer than this are split."""
+EVERYTHING = 1_000_000
+"""A limit in tokens that leaves out no fact."""
 ANSWER_TOKENS = 2000
 """Upper limit for the messages in an answer, in tokens."""
 DOCUMENT_CHARACTERS = 2000
@@ -118,7 +122,7 @@ class EpisodeSearch:
     have expired.
     """
 
-    episodes: EpisodeStore
+    episodes: EpisodeQueries
     archive: MessageArchive
     search: Search
     embed: Embed | None
@@ -132,6 +136,8 @@ class EpisodeSearch:
         # in a thread, because it is CPU-bound
         understood = asyncio.to_thread(_understood, query, now)
         (asked, alone), pending = await gather_or_cancel(understood, self._pending(query, now))
+        if thing := asked_of_user(query.text):
+            return await self._about_user(query, thing, asked, pending)
         found = [] if alone and alone.is_certain else await self._by_subject(query, asked, pending)
         # a vector alone is not enough where the time may be all that is asked for
         if alone and not (found if asked is None else any(hit.scores.message for hit in found)):
@@ -143,6 +149,25 @@ class EpisodeSearch:
         whose = query.user_id, query.tenant_id
         found = await self.archive.pending(*whose, MOST_PENDING, READ_CHARACTERS, self.messages_before(now))
         return await asyncio.to_thread(_open_conversations, found, query) if found else {}
+
+    async def _about_user(self, query: Query, thing: str, asked: AskedTime | None, pending: Open) -> list[Recalled]:
+        """Return the episodes that state the profile's facts, then the latest ones, or those that match."""
+        facts = await self.episodes.facts_of(query.user_id, query.tenant_id, MOST_PROFILE_FACTS)
+        # in a thread, because thousands of facts take long
+        known = await asyncio.to_thread(profile, query.user_id, query.tenant_id, facts, EVERYTHING)
+        stating = answering(thing, known.facts)
+        ended_at = {source.episode_id: source.ended_at for fact in known.facts for source in fact.sources}
+        ranked = [
+            Ranked.unranked(Candidate(name, "", messages, ended_at[name], ended_at[name], b""))
+            for name, messages in stating.items()
+        ]
+        stored = await self._as_stored(query, ranked[: query.k], pending)
+        stating_hits = [one._replace(messages=dict.fromkeys(stating[one.hit.episode_id], 1.0)) for one in stored]
+        hits = await self._shown(query, stating_hits, (), pending)
+        others = [] if thing == GENERAL else await self._by_subject(query, asked, pending)
+        if (not hits and not others) or thing == GENERAL:
+            others = await self._by_time(query, None, TimeAlone("newest", True), pending)
+        return [*hits, *(one for one in others if one.episode_id not in stating)][: query.k]
 
     async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone, pending: Open) -> list[Recalled]:
         """Return the episodes of the asked time, or the newest or oldest of all."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from afterword.schemas import CloseReason, EpisodeClosed, FactKind, SummaryCreated, SummaryDeleted
+from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.schemas.messages import Role
@@ -226,6 +226,7 @@ class FactOfUser(NamedTuple):
     statement: str
     kind: FactKind
     attribute: str | None
+    status: FactStatus
     about: str | None
     said_by: Role
     episode_id: str

@@ -112,8 +112,8 @@ CREATE TABLE participants (episode_id TEXT, tenant_id TEXT, user_id TEXT, conver
 CREATE INDEX participants_of_episode ON participants (episode_id);
 CREATE INDEX participants_by_user ON participants (user_id, tenant_id, conversation_id);
 CREATE TABLE facts (
-    user_id TEXT, tenant_id TEXT, statement TEXT, kind TEXT, attribute TEXT, about TEXT, said_by TEXT, episode_id TEXT,
-    conversation_id TEXT, ordinal INTEGER, message_ids TEXT, ended_at INTEGER);
+    user_id TEXT, tenant_id TEXT, statement TEXT, kind TEXT, attribute TEXT, status TEXT, about TEXT, said_by TEXT,
+    episode_id TEXT, conversation_id TEXT, ordinal INTEGER, message_ids TEXT, ended_at INTEGER);
 CREATE INDEX facts_of_episode ON facts (episode_id);
 CREATE INDEX facts_of_user ON facts (user_id, tenant_id, ended_at DESC);
 CREATE TABLE rolling_rows (

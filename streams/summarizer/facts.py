@@ -1,30 +1,25 @@
 """Selects an episode's facts. Pure functions.
 
-An LLM's facts are kept if the messages that it names as their sources state them (`grounded`). Without an LLM, facts
-are the sentences in which users say something lasting about themselves (`first_person`).
+An LLM's facts are kept if the messages that it names as their sources state them. Without an LLM, `statements.py`
+finds facts.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from afterword.schemas import EpisodeMessage, Fact, FactKind
+from afterword.schemas import EpisodeMessage, Fact
 from afterword.schemas.messages import Role
 from afterword.streams.summarizer.answer import StatedFact
 from afterword.streams.summarizer.extractive.ranking import is_question
 from afterword.streams.summarizer.quality import BEGINNING, Evidence, ground
 from afterword.streams.summarizer.quality.facts import ROLES, fold
-from afterword.streams.text.language import VOCABULARY, detect_all, stem_words
+from afterword.streams.text.language import detect_all, stem_words
 from afterword.streams.text.sentences import sentences_of
 
 MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "tool", "tools"})
 """Roles about which no fact is kept, because a profile is about people."""
 MOST_CITED = 10
 """Maximum number of messages of a fact that are read, beginning with the first."""
-MOST_FACTS = 40
-"""Without an LLM, only this many of an episode's facts are kept, the last ones."""
-STATEMENT_CHARACTERS = 200
-"""A longer sentence says more than one thing."""
 
 
 class Source(NamedTuple):
@@ -97,63 +92,3 @@ def _says(source: Source, stated: StatedFact, language: str) -> bool:
         return False
     beginnings = {stem[:BEGINNING] for stem in evidence.stems}
     return any(stem[:BEGINNING] in beginnings for stem in stem_words(stated.statement, language))
-
-
-class Rule(NamedTuple):
-    """What a sentence with this beginning says about its speaker.
-
-    Rules prefer precision to recall. The sentence's language need not be known, because no rule fits a sentence in
-    another language.
-    """
-
-    kind: FactKind
-    attribute: str | None
-    """Name of the attribute, unless the pattern's group `attribute` or `plan` contains it."""
-    pattern: re.Pattern[str]
-
-
-def _with_pieces(pattern: str) -> str:
-    """Replace the names of pieces in braces; pieces may consist of others."""
-    pieces = VOCABULARY["first_person"]["pieces"]
-    return re.sub(r"\{([a-z_]+)\}", lambda found: _with_pieces(pieces[found[1]].replace("\n", "")), pattern)
-
-
-def _rules() -> Iterator[Rule]:
-    for line in re.sub(r"\n +", "", VOCABULARY["first_person"]["rules"]).splitlines():
-        if not line.startswith("#"):
-            kind, attribute, pattern = line.split(None, 2)
-            compiled = re.compile(_LEAD_IN + f"(?:{_with_pieces(pattern)})", re.IGNORECASE)
-            yield Rule(cast("FactKind", kind), None if attribute == "-" else attribute, compiled)
-
-
-_LEAD_IN = _with_pieces("{lead_in}")
-RULES = tuple(_rules())
-
-
-def first_person(messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
-    """Return the users' sentences that a rule fits, whole, in order and each once. Linear in the messages."""
-    found: dict[tuple[str, str], Fact] = {}
-    for message in messages:
-        for sentence in sentences_of(message.content) if message.role == "user" else ():
-            if len(sentence) <= STATEMENT_CHARACTERS and (read := kind_of(sentence)):
-                kind, attribute = read
-                fact = Fact(
-                    statement=sentence,
-                    kind=kind,
-                    attribute=attribute,
-                    user_id=message.user_id,
-                    said_by="user",
-                    message_ids=(message.id,),
-                )
-                found.setdefault((fact.user_id, fact.statement.casefold()), fact)
-    return tuple(found.values())[-MOST_FACTS:]
-
-
-def kind_of(sentence: str) -> tuple[FactKind, str | None] | None:
-    """Return the kind and attribute of a statement about oneself; None if the sentence says nothing lasting."""
-    for rule in () if is_question(sentence) else RULES:
-        if fits := rule.pattern.match(sentence):
-            named = fits.groupdict()
-            name = named.get("attribute") or (f"plan {named['plan']}" if "plan" in named else rule.attribute)
-            return rule.kind, name and re.sub(r"\W+", "_", name.casefold()).strip("_")
-    return None

@@ -14,7 +14,7 @@ from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.summarizer.answer import Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.facts import first_person, grounded
+from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm import STAGE, Asking, ChatRequest, LlmClient, make_client
 from afterword.streams.summarizer.prompt import (
     EPISODIC,
@@ -32,6 +32,7 @@ from afterword.streams.summarizer.prompt import (
     title_prompt,
 )
 from afterword.streams.summarizer.quality import share_of_pairs
+from afterword.streams.summarizer.statements import first_person
 from afterword.streams.summarizer.summary import (
     DECIMALS,
     EXTRACTIVE,
@@ -191,7 +192,9 @@ class LlmProvider(Provider):
         asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline)
         answer = await self._questions.ask(request, asking)
         # without facts of the LLM, people's own statements are used
-        select = first_person if answer.facts is None else partial(grounded, answer.facts)
+        select = partial(first_person, before=request.episode.overlap)
+        if answer.facts is not None:
+            select = partial(grounded, answer.facts)
         facts = await request.read(lambda: select(request.episode.messages))
         return Summary.of(
             answer,
@@ -243,7 +246,7 @@ def extracted(request: SummaryRequest) -> Summary:
         quality=Quality(source="fallback", reason=EXTRACTIVE, grounding=round(paired, DECIMALS), truncated=truncated),
         model=ExtractiveProvider.name,
         usage=Usage(),
-        facts=first_person(messages),
+        facts=first_person(messages, request.episode.overlap),
     )
 
 

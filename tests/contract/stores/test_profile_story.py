@@ -200,6 +200,7 @@ async def test_the_profile_is_right_after_each_conversation(story: Story) -> Non
     await story.tell("c6", 35, (ADA, "I have cancelled the trip to Rome. My phone number is 555-0101."))
     assert await story.known() == [
         "My phone number is 555-0101.",
+        "I work for a bank.",
         "I've moved from Leeds to Porto.",
         "It's John, not Jon.",
         "I am allergic to nuts.",
@@ -253,6 +254,7 @@ async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
     await sweep.sweep()
     assert await story.known() == [
         "My phone number is 555-0101.",
+        "I work for a bank.",
         "I've moved from Leeds to Porto.",
         "I have cancelled the trip to Rome.",
     ]
@@ -299,7 +301,7 @@ async def test_a_context_begins_with_what_is_known(story: Story) -> None:
     assert found is not None
     first, *_ = found.as_messages()
     assert "I am allergic to nuts." in first["content"]
-    assert found.as_text().startswith("Known of the user:\n    My phone number is 555-0101.\n")
+    assert found.as_text().startswith("Known of the user:\n    My phone number is 555-0101. (2026-02-09)\n")
     without = await story.memory.context("c3", user_id=ADA, tenant_id="t1", max_tokens=1000)
     assert without is not None
     assert without.profile is None

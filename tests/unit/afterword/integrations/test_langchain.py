@@ -43,7 +43,7 @@ async def test_a_prompt_can_begin_with_what_is_known_of_the_user() -> None:
     episode = a_stored_episode(1, conversation_id="c9", user_id="ada", facts=(a_fact("likes tea", user_id="ada"),))
     assert await world.episodes.put(episode, None)
     [known] = await profile_messages(world.memory, user_id="ada", tenant_id="t1")
-    assert (known.type, "    likes tea\n" in known.text) == ("system", True)
+    assert (known.type, "    likes tea (2026-01-05)\n" in known.text) == ("system", True)
     assert await profile_messages(world.memory, user_id="bob", tenant_id="t1") == []
 
 

@@ -82,7 +82,7 @@ async def test_what_is_known_of_the_user_comes_first_in_a_new_conversation_too()
     for name in ("new", "c1"):
         given = await run(world, "may I eat peanuts?", thread_id=name)
         assert isinstance(given[0], SystemMessage)
-        assert "    likes tea\n" in given[0].text
+        assert "    likes tea (2026-01-05)\n" in given[0].text
     assert not isinstance((await run(world, "hello", thread_id="new", user_id="bob"))[0], SystemMessage)
 
 

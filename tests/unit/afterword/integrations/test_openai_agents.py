@@ -154,7 +154,7 @@ async def test_instructions_end_with_what_is_known_of_the_user() -> None:
         agent = Agent(name="any", instructions=with_profile("Be short.", world.memory, user_id=user, tenant_id="t1"))
         prompts.append(await agent.get_system_prompt(RunContextWrapper(None)))
     assert "Be short.\n\nKnown of the user: data" in str(prompts[0])
-    assert "    likes tea\n" in str(prompts[0])
+    assert "    likes tea (2026-01-05)\n" in str(prompts[0])
     assert prompts[1] == "Be short."
 
 

@@ -1,0 +1,42 @@
+"""Recognizes questions about the user as such: "what do you know about me?", "what's my name?". Pure."""
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+
+from afterword.reading.profile import KnownFact
+from afterword.streams.text.language import VOCABULARY, normalized
+
+MOST_CHARACTERS = 160
+"""A longer question has a subject of its own."""
+
+_PATTERNS = {
+    thing: re.compile(rf"(?<!\w)(?:{said})(?!\w)".replace("\n", ""))
+    for thing, said in VOCABULARY["about_user"]["questions"].items()
+}
+_ASKED: dict[str, frozenset[str]] = {
+    thing: frozenset(names.split()) for thing, names in VOCABULARY["about_user"]["asked"].items()
+}
+"""The attributes and kinds of facts that answer a question about one thing."""
+GENERAL = "general"
+
+
+def asked_of_user(question: str) -> str | None:
+    """Return what a question asks about the user: GENERAL, or the name of one thing; None if it asks about others."""
+    text = " ".join(normalized("NFKC", question[: MOST_CHARACTERS + 1]).lower().replace("’", "'").split())
+    if len(text) > MOST_CHARACTERS:
+        return None
+    return next((thing for thing, pattern in _PATTERNS.items() if pattern.search(text)), None)
+
+
+def answering(thing: str, known: Sequence[KnownFact]) -> dict[str, list[str]]:
+    """Return the messages that state the facts which are asked for, by episode, in the order of the profile."""
+    wanted = _ASKED.get(thing)
+    facts = [one for one in known if wanted is None or (not one.about and {one.attribute, one.kind} & wanted)]
+    # a value is stated more clearly by a fact with its name
+    facts.sort(key=lambda one: wanted is not None and one.attribute not in wanted)
+    found: dict[str, list[str]] = {}
+    for source in chain.from_iterable(fact.sources[:1] for fact in facts):
+        messages = found.setdefault(source.episode_id, [])
+        messages += (one for one in source.message_ids if one not in messages)
+    return found

@@ -1,0 +1,317 @@
+"""Finds what users say about themselves, without an LLM. Pure functions.
+
+Only a user's own words count (`words_of_others.py`), outside of games, stories and examples (`Frames`). A small linear
+model, which `tools/statements.py` makes of labelled sentences, tells which clauses say something that lasts. Rules of
+`vocabulary.toml` find the values that may change, such as a name or a city, and what ends an earlier statement.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import cache
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, cast, get_args
+from zlib import crc32
+
+import numpy as np
+import regex
+
+from afterword.schemas import EpisodeMessage, Fact, FactKind, FactStatus
+from afterword.streams.summarizer.extractive.ranking import is_question
+from afterword.streams.text.language import VOCABULARY, word_set
+from afterword.streams.text.sentences import sentences_of
+from afterword.streams.text.words_of_others import own_words
+
+MOST_FACTS = 40
+"""Only this many of an episode's facts are kept, the last ones."""
+STATEMENT_CHARACTERS = 240
+"""A longer clause is no plain statement."""
+SENTENCE_CHARACTERS = 1000
+GREETINGS = 2
+"""People introduce themselves in one of this many sentences at the beginning of a message."""
+CERTAIN = 0.75
+"""Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
+BUCKETS = 2**15
+KINDS = get_args(FactKind)
+MODEL = Path(__file__).parents[1] / "text" / "language_model" / "statements.npz"
+SIMILAR = 0.6
+"""A name is corrected by one that is spelled much alike."""
+
+
+class Statement(NamedTuple):
+    """A clause that says something about its speaker."""
+
+    text: str
+    kind: FactKind
+    attribute: str | None = None
+    status: FactStatus = "stated"
+
+
+class Rule(NamedTuple):
+    """What a clause with this beginning says about its speaker. It fits no clause in another language."""
+
+    kind: FactKind
+    attribute: str | None
+    """Name of the attribute, unless the pattern's group `attribute`, `plan` or `number` names it."""
+    status: FactStatus
+    pattern: regex.Pattern[str]
+
+
+def _with_pieces(pattern: str) -> str:
+    """Replace the names of pieces in braces; pieces may consist of others."""
+    pieces = VOCABULARY["first_person"]["pieces"]
+    return re.sub(r"\{([a-z_]+)\}", lambda found: _with_pieces(pieces[found[1]].replace("\n", "")), pattern)
+
+
+def _rules(name: str) -> Iterator[Rule]:
+    for line in re.sub(r"\n +", "", VOCABULARY["first_person"][name]).splitlines():
+        if not line.startswith("#"):
+            kind, attribute, pattern = line.split(None, 2)
+            status: FactStatus = "implied" if attribute.endswith("~") else "stated"
+            named = attribute.rstrip("~")
+            compiled = regex.compile(_with_pieces(pattern), regex.IGNORECASE)
+            yield Rule(cast("FactKind", kind), None if named == "-" else named, status, compiled)
+
+
+def _compiled(name: str) -> re.Pattern[str]:
+    return re.compile(_with_pieces(VOCABULARY["first_person"][name].replace("\n", "")), re.IGNORECASE)
+
+
+RULES = tuple(_rules("rules"))
+ANYWHERE = tuple(_rules("anywhere"))
+"""Rules for what a sentence takes for granted, even a question."""
+_LEAD_IN = _compiled("lead_in")
+_CLAUSE = _compiled("clause")
+_ASKS = _compiled("asks")
+_LINK_BEHIND = _compiled("link_behind")
+_TAG = _compiled("tag")
+_RELATIVE = _compiled("relative")
+_HYPOTHETICAL = _compiled("hypothetical")
+_SUPPOSES = _compiled("supposes")
+_REPORTED = _compiled("reported")
+_IRONY = _compiled("irony")
+_NEGATED = _compiled("negated")
+_LASTING_NEGATION = _compiled("lasting_negation")
+_ENDING = _compiled("ending")
+_ALSO_ENDS = _compiled("also_ends")
+_ONLY_ENDS = _compiled("only_ends")
+_ONESELF = _compiled("oneself")
+_FORGET_THAT = _compiled("forget_that")
+_PERSISTENT_FRAME = _compiled("persistent_frame")
+_FRAME = _compiled("frame")
+_FRAME_ENDS = _compiled("frame_ends")
+_CORRECTED_NAME = _compiled("corrected_name")
+_NOT_PLACES = word_set("first_person", "not_places")
+_NOT_NAMES = word_set("first_person", "not_names")
+_WHOLE: dict[str, str] = VOCABULARY["first_person"]["whole"]
+_ELLIPTICAL = [
+    (re.compile(rf"\b(?:{word})\b", re.IGNORECASE), subject)
+    for word, subject in VOCABULARY["first_person"]["elliptical"].items()
+]
+
+
+def first_person(messages: Sequence[EpisodeMessage], before: Sequence[EpisodeMessage] = ()) -> tuple[Fact, ...]:
+    """Return what users say about themselves, in order and each once. Linear in the messages.
+
+    `before` are the messages before the episode: a game that began there may still go on, and "forget that" may mean
+    the last of them.
+    """
+    found: dict[tuple[str, str, str | None, str], Fact] = {}
+    in_frame: dict[str, bool] = {}
+    said_before: dict[str, Sequence[Statement]] = {}
+    for place, message in enumerate((*before, *messages)):
+        if message.role != "user":
+            continue
+        user = message.user_id
+        text, in_frame[user] = outside_of_frames(own_words(message.content), is_inside=in_frame.get(user, False))
+        said = statements(text)
+        if forgetting := _FORGET_THAT.search(text):
+            said = [*_forgotten(forgetting[0].strip(), said_before.get(user, ())), *said]
+        said_before[user] = said
+        for one in said if place >= len(before) else ():
+            fact = Fact(
+                statement=one.text,
+                kind=one.kind,
+                attribute=one.attribute,
+                status=one.status,
+                user_id=user,
+                said_by="user",
+                message_ids=(message.id,),
+            )
+            found.setdefault((user, one.text.casefold(), one.attribute, one.status), fact)
+    return tuple(found.values())[-MOST_FACTS:]
+
+
+def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield what ends each statement; its text repeats the statement, because that is how the profile knows it."""
+    for one in said:
+        yield one._replace(text=f"{request} ({one.text})", status="ended")
+
+
+def outside_of_frames(text: str, is_inside: bool = False) -> tuple[str, bool]:
+    """Return the text without what is said inside a game, a story or an example, and whether one goes on after it."""
+    if is_inside:
+        if not (ends := _FRAME_ENDS.search(text)):
+            return "", True
+        text = text[ends.end() :]
+    if _PERSISTENT_FRAME.search(text):
+        ends = _FRAME_ENDS.search(text)
+        return (text[ends.end() :], False) if ends else ("", True)
+    return ("" if _FRAME.search(text) else text), False
+
+
+def statements(text: str) -> list[Statement]:
+    """Return what a text in its author's own words says about the author, in order."""
+    found: dict[tuple[str, str | None, str], Statement] = {}
+    for number, sentence in enumerate(sentences_of(text)):
+        is_said = not (sentence.startswith("[") or _REPORTED.search(sentence) or _IRONY.search(sentence))
+        if is_said and len(sentence) <= SENTENCE_CHARACTERS:
+            for one in _statements(sentence, is_first=number < GREETINGS):
+                found.setdefault((one.text, one.attribute, one.status), one)
+    return list(found.values())
+
+
+def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
+    if not _SUPPOSES.search(sentence):
+        for rule in ANYWHERE:
+            if fits := rule.pattern.search(sentence):
+                yield Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
+    clauses = [one for one in _clauses(sentence) if len(one) <= STATEMENT_CHARACTERS and re.search(r"\w", one)]
+    said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
+    if _ALSO_ENDS.search(said) and not _HYPOTHETICAL.search(said):
+        yield Statement(said, "event", None, "ended")
+    subject = next((one for word, one in _ELLIPTICAL if word.search(sentence)), "")
+    for clause in clauses:
+        hypothetical = _HYPOTHETICAL.search(clause)
+        if hypothetical is None or hypothetical["wish"]:
+            yield from _stated(clause, subject, is_first)
+
+
+def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
+    """Yield what a clause says; if it lacks its subject, that of its sentence is `subject`."""
+    if name := _CORRECTED_NAME.search(clause):
+        if _is_corrected(name["is"] or name["is2"], name["not"] or name["not2"]):
+            yield Statement(clause, "identity", "name")
+        return
+    main = _RELATIVE.split(clause, maxsplit=1)[0]
+    if ends := _ENDING.search(main) or _NEGATED.search(main):
+        positive = " ".join(_NEGATED.sub(" ", _ENDING.sub(" ", clause)).split())
+        ruled = next(_ruled(positive, is_first=False), None)
+        if ruled or ends.re is _ENDING or kind_of(positive):
+            yield Statement(clause, "event", ruled.attribute if ruled else None, "ended")
+        if not _LASTING_NEGATION.search(clause):
+            return
+    values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
+    yield from (one._replace(text=clause) for one in values)
+    if not values and not _ONLY_ENDS.search(clause) and (kind := kind_of(clause)):
+        is_own = _ONESELF.search(clause) or (kind == "preference" and not _ASKS.match(clause))
+        if is_own:
+            yield Statement(clause, kind)
+
+
+def _clauses(sentence: str) -> Iterator[str]:
+    """Split a sentence before each subject in the first person, without what it asks and the words that lead in."""
+    starts = [0, *(found.end() for found in _CLAUSE.finditer(sentence)), len(sentence)]
+    pieces = [sentence[start:end] for start, end in pairwise(starts)]
+    if is_question(sentence):  # from the first piece that begins as questions do, or from the last comma
+        asked = next((at for at, piece in enumerate(pieces) if _ASKS.match(piece.strip())), None)
+        stated, comma, tag = sentence.rpartition(",")
+        if asked is None and comma and not _TAG.fullmatch(tag):
+            yield from _clauses(stated)
+        pieces = pieces[: asked or 0]
+    for piece in pieces:
+        yield _LINK_BEHIND.sub("", _LEAD_IN.sub("", piece.strip(), count=1))
+
+
+def _ruled(clause: str, is_first: bool) -> Iterator[Statement]:
+    for rule in RULES:
+        fits = rule.pattern.match(clause)
+        if fits is None or (rule.status == "implied" and rule.attribute == "name" and not is_first):
+            continue
+        named = fits.groupdict()
+        place, name = named.get("place"), named.get("called")
+        status = rule.status
+        if name and not _is_name(name):
+            continue
+        if place:
+            if not _may_be_place(place):
+                continue
+            if named.get("weak") and not is_place(place):
+                status = "implied"
+        yield Statement(clause, rule.kind, _attribute(rule, fits), status)
+
+
+def _attribute(rule: Rule, fits: regex.Match[str]) -> str | None:
+    named = fits.groupdict()
+    for group, form in (("attribute", "{}"), ("plan", "plan {}"), ("number", "number of {}")):
+        if named.get(group):
+            return re.sub(r"\W+", "_", form.format(named[group]).casefold().replace("our", "or")).strip("_")
+    return rule.attribute
+
+
+def _is_name(text: str) -> bool:
+    words = re.findall(r"[\w'’-]+", text)
+    return bool(words) and not any(word.casefold() in _NOT_NAMES for word in words)
+
+
+def _may_be_place(text: str) -> bool:
+    return not any(word.casefold() in _NOT_PLACES for word in re.findall(r"[\w'’-]+", text))
+
+
+def _is_corrected(name: str, other: str) -> bool:
+    alike = SequenceMatcher(None, name.casefold(), other.casefold()).ratio() >= SIMILAR
+    return alike and _is_name(name) and not is_place(name)
+
+
+def is_place(text: str) -> bool:
+    """Return whether a text begins with the name of a country, or of a town of at least 15,000 people."""
+    words = text.split()
+    _, places = _model()
+    return any(_is_in(places, " ".join(words[:size]).strip(" ,.!").casefold()) for size in (4, 3, 2, 1))
+
+
+def _is_in(places: "np.ndarray[tuple[int], np.dtype[np.uint32]]", name: str) -> bool:
+    key = np.uint32(crc32(name.encode()))
+    at = int(np.searchsorted(places, key))
+    return at < len(places) and places[at] == key
+
+
+def kind_of(clause: str) -> FactKind | None:
+    """Return the kind of what a clause says about its speaker; None if it says nothing that lasts."""
+    probabilities = probabilities_of(clause)
+    best = int(probabilities[:-1].argmax())
+    return KINDS[best] if 1 - probabilities[-1] >= CERTAIN else None
+
+
+def probabilities_of(clause: str) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Return the probability of each kind, and of none at the end."""
+    weights, _ = _model()
+    features = features_of(clause)
+    logits = weights[features].sum(axis=0) / len(features) ** 0.5
+    odds = np.exp(logits - logits.max())
+    return cast("np.ndarray[tuple[int], np.dtype[np.float64]]", odds / odds.sum())
+
+
+def features_of(clause: str) -> list[int]:
+    """Return the buckets of a clause's words, their beginnings and ends, and its pairs and triples of words."""
+    folded = unicodedata.normalize("NFC", clause[:STATEMENT_CHARACTERS]).casefold()
+    said = ("0" if word.isdigit() else _WHOLE.get(word, word) for word in re.findall(r"[^\W\d_]+|\d+", folded))
+    words = ["^", *" ".join(said).split(), "$"]
+    found = {f"1{word}" for word in words}
+    found.update(f"2{one} {other}" for one, other in pairwise(words))
+    found.update(f"3{' '.join(words[at : at + 3])}" for at in range(len(words) - 2))
+    found.update(f"4{words[at]} {words[at + 2]}" for at in range(len(words) - 2))
+    for word in words:
+        if len(word) > 3:
+            found.update((f"5{word[:4]}", f"6{word[:5]}", f"7{word[-3:]}"))
+    return sorted({crc32(one.encode()) % BUCKETS for one in found})
+
+
+@cache
+def _model() -> "tuple[np.ndarray[tuple[int, int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.uint32]]]":
+    """Load the weights of each bucket and kind, and the hashed names of places."""
+    with np.load(BytesIO(MODEL.read_bytes())) as arrays:
+        return arrays["weights"].astype(np.float64) * arrays["scale"], arrays["places"]
