@@ -14,7 +14,7 @@ from httpx import HTTPError
 from pymongo.errors import PyMongoError
 
 from afterword.streams.errors import AfterwordError
-from benchmarks import latency, memory, serve, sizes, throughput
+from benchmarks import context, latency, memory, serve, sizes, throughput
 from benchmarks.measuring import Form
 
 BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = {
@@ -23,6 +23,7 @@ BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = 
     "ingest": throughput.ingest,
     "latency": latency.run,
     "bulk": latency.bulk,
+    "context": context.run,
     "memory": memory.run,
     "serve": serve.run,
     "sizes": sizes.run,

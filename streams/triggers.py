@@ -46,19 +46,23 @@ CONDITIONS = {
 class TriggerPreset(NamedTuple):
     """Settings that go well together. A setting that is also set individually takes precedence."""
 
-    trigger: int | Mapping[str, int]
-    keep_recent: int
-    """Number of messages that an agent is given verbatim beside the summary."""
+    trigger: int | Mapping[str, Any]
+    keep_recent: int | None
+    """Number of messages that an agent is given verbatim beside the summary; None for all that fit, unless a summary
+    saves many tokens."""
     max_summary_length: int
     """Maximum number of characters of the long summary."""
 
 
-DEFAULT = TriggerPreset(10, keep_recent=4, max_summary_length=1000)
+DEFAULT = TriggerPreset(10, keep_recent=None, max_summary_length=1000)
 TRIGGER_PRESETS: dict[str, TriggerPreset] = {
     "default": DEFAULT,
     "high_frequency": TriggerPreset({"turns": 20}, keep_recent=5, max_summary_length=1000),
     "long_conversation": TriggerPreset({"turns": 50}, keep_recent=15, max_summary_length=1500),
     "memory_sensitive": TriggerPreset({"events": 15}, keep_recent=3, max_summary_length=1000),
+    "context_node": TriggerPreset(
+        {"any": ({"messages": 21}, {"tokens": 4001})}, keep_recent=4, max_summary_length=1000
+    ),
 }
 
 

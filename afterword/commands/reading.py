@@ -32,7 +32,7 @@ ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
 Agent = Annotated[str | None, typer.Option("--agent", help="Only episodes of this agent.")]
 LastMessages = Annotated[
     int | None,
-    typer.Option(min=0, help="Number of last messages; default: that of the trigger's preset, usually 4."),
+    typer.Option(min=0, help="Number of last messages beside a summary; default: all messages that fit."),
 ]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
@@ -71,7 +71,7 @@ def context(
     time_zone: TimeZone = None,
     as_json: Json = False,
 ) -> None:
-    """Print what an agent loads: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
+    """Print what an agent loads: all messages, or a summary and the last ones. Exit 1 for an unknown conversation."""
     wanted: dict[str, Any] = {**_owner(user, tenant)._asdict(), "time_zone": time_zone}
     found = from_memory(lambda memory: memory.context(conversation, messages, max_tokens, agent, **wanted))
     if found is None:

@@ -1,4 +1,4 @@
-"""The context that an agent loads to continue a conversation: its summaries, and the last messages that fit.
+"""The context that an agent loads to continue a conversation: all of it, or its summaries and the last messages.
 
 `fit` and `fit_into` decide without I/O; `read_context` reads a bounded number of documents for them.
 """
@@ -8,8 +8,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import timedelta
 from enum import Enum
+from itertools import accumulate, pairwise, takewhile
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from pydantic import computed_field
 
@@ -18,8 +21,8 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model
 from afterword.streams.stores.episodes import Conversation, EpisodeStore
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
-from afterword.streams.text.fences import INDENTATION, NAMED, indented, one_name, quotation, speaker_of
-from afterword.streams.text.sentences import without_middle
+from afterword.streams.text.fences import GAP, INDENTATION, NAMED, SPEAKERS, indented, one_name, quotation, speaker_of
+from afterword.streams.text.sentences import split_sentences, without_middle
 from afterword.streams.text.tokens import count_tokens, groups, water_level
 from afterword.streams.text.visible import without_hidden
 
@@ -33,17 +36,31 @@ MOST_LOADED = 8_000_000
 """One pass stops at this many characters, so that a context of long messages takes little memory."""
 SHORTEST_MESSAGE_TOKENS = 16
 """A message cut to less than this is useless, and left out."""
-MOST_CHARACTERS = 100_000
+MOST_CHARACTERS = 20_000
 """Sentences are selected from at most this many characters, taken from the beginning of each row."""
 CHARACTERS_A_TOKEN = 8
 """An upper estimate for most texts. It gives the first guess at where to cut; the text then shrinks until it fits."""
 MOST_BEHIND = 20
 """At most this many of the last episodes are shown by their own summaries because no row has them yet."""
 
-FRAME_TOKENS = 40
-"""Tokens of the labels and the lines around a quotation."""
+FRAME_TOKENS = 52
+"""Tokens of the labels, the lines around a quotation, and the time of the first message."""
+RECENT = 4
+RECENT_TOKENS = 1000
+"""Unless a caller wants otherwise, at least RECENT messages, and more up to this many tokens, are never replaced by a
+summary."""
+SAVING = 2
+"""A summary replaces messages that would fit only if this leaves at most 1 / SAVING of the tokens."""
+LAST_ROWS = 7
+"""Of a long conversation, the first row of the rolling summary and this many of the latest ones are read."""
+LATE = timedelta(minutes=5)
+"""A message is late if it was sent this long before the one that precedes it; clocks differ by less."""
 SUMMARY = "Summary so far"
-_NEXT_SPEAKER = re.compile(f" (?=(?:User|Assistant|Tool|System){NAMED})")
+TIME = "%Y-%m-%d %H:%M"
+SHORTEST_SENTENCE = 12
+"""Characters. "Yes." is in many messages."""
+_SPEAKER = re.compile(f"(?:{SPEAKERS}){NAMED}")
+_NEXT_SPEAKER = re.compile(f" (?={_SPEAKER.pattern})")
 """Matches before each speaker but the first in a line of a summary made without an LLM."""
 
 
@@ -104,8 +121,7 @@ class Context(Model):
     events_full: int
     """Number of messages in the conversation."""
     verbatim: bool
-    """Whether the conversation's messages are returned instead of summaries, because the summaries would take more
-    tokens."""
+    """Whether all of the conversation's messages are returned, and no summary."""
     profile: Profile | None = None
     """What is known about the user, if requested. It comes first, and no count here includes it."""
     time_zone: str = "UTC"
@@ -128,23 +144,28 @@ class Context(Model):
 
         The first ones are system messages with the profile and with the summaries, if there are any. The profile comes
         first because it changes least. A tool's result becomes a user message, because `role: tool` requires the id of
-        its call, which is unknown. If several people speak, each of their messages begins with the name.
+        its call, which is unknown. If several people speak, each of their messages begins with the name. Where messages
+        are not in the order in which they were sent, or an hour apart, users' begin with the time.
         """
         known = "\n".join(self.summary_lines(without_hidden))
         summary = [{"role": "system", "content": quotation(known, SUMMARY)}] if known else []
+        times = _times(self.messages, self.time_zone)
         known_of_user = self.profile.as_text() if self.profile else ""
         first = [{"role": "system", "content": known_of_user}] if known_of_user else []
         is_group = len({m.author for m in self.messages if m.role == "user" and m.author}) > 1
-        return first + summary + [_as_turn(message, named=is_group) for message in self.messages]
+        turns = zip(self.messages, times, strict=True)
+        return first + summary + [_as_turn(message, time, named=is_group) for message, time in turns]
 
     def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
         """Return the context as one text for a prompt: labelled summary and messages, one speaker per line, no ids.
 
+        Messages have their times where they are not in the order in which they were sent, or an hour apart.
         Every line except labels and the first line of a message is indented, so that no text can pass for either.
         `clean` is applied to each foreign text.
         """
         known = "\n".join(self.summary_lines(clean))
-        turns = "\n".join(_as_line(message, clean) for message in self.messages)
+        times = _times(self.messages, self.time_zone)
+        turns = "\n".join(time + _as_line(message, clean) for message, time in zip(self.messages, times, strict=True))
         left_out = f" ({self.omitted} earlier ones left out)" if self.omitted else ""
         of_user = "\n".join(self.profile.lines(clean)) if self.profile else ""
         parts = ((KNOWN, of_user), (SUMMARY, known), (f"Last messages{left_out}", turns))
@@ -159,18 +180,33 @@ def _as_line(message: MessageCreated, clean: Callable[[str], str] = str) -> str:
     return f"{speaker_of(message.role, clean(message.author or ''))}: {indented(clean(message.content))}"
 
 
-def _cost(messages: Iterable[MessageCreated]) -> int:
-    """Count the tokens of messages as they are shown to a model."""
-    return sum(count_tokens(_as_line(message) + "\n") for message in messages)
+def _needs_time(before: MessageCreated, message: MessageCreated) -> bool:
+    """Return whether the order of two adjacent messages alone would mislead."""
+    if before.sent_at is None or message.sent_at is None:
+        return False
+    return not -LATE < message.sent_at - before.sent_at < GAP
 
 
-def _as_turn(message: MessageCreated, *, named: bool) -> dict[str, str]:
+def _times(messages: Sequence[MessageCreated], time_zone: str) -> list[str]:
+    """Return what stands before each message: its time, or nothing. If any has a time, so has the first one."""
+    needed = [_needs_time(*pair) for pair in pairwise(messages)]
+    zone = ZoneInfo(time_zone)
+    shown = zip(messages, [any(needed), *needed], strict=False)
+    return [f"{one.sent_at.astimezone(zone):{TIME}}, " if is_dated and one.sent_at else "" for one, is_dated in shown]
+
+
+def _cost(messages: Sequence[MessageCreated]) -> int:
+    """Count the tokens of messages as they are shown to a model, without the time of the first one."""
+    times = ["", *_times(messages, "UTC")[1:]]
+    return sum(count_tokens(f"{time}{_as_line(message)}\n") for message, time in zip(messages, times, strict=False))
+
+
+def _as_turn(message: MessageCreated, time: str, *, named: bool) -> dict[str, str]:
     if message.role != "tool":
-        name = one_name(message.author) if named and message.role == "user" else ""
-        return {
-            "role": message.role,
-            "content": without_hidden(f"{name}: {message.content}" if name else message.content),
-        }
+        is_user = message.role == "user"  # a model that sees times before its own answers writes some itself
+        name = one_name(message.author) if named and is_user else ""
+        before = (time if is_user else "") + (f"{name}: " if name else "")
+        return {"role": message.role, "content": without_hidden(before + message.content)}
     of = f" of {', '.join(message.tools)}" if message.tools else ""
     return {"role": "user", "content": f"Result{of}: {without_hidden(message.content)}"}
 
@@ -190,11 +226,20 @@ class Summaries(NamedTuple):
     @property
     def cost(self) -> int:
         """Number of tokens as shown to a model."""
-        return count_tokens("\n".join(self.lines()))
+        return _shown_tokens("\n".join(filter(None, (self.title, *self.rolling, *self.recent))))
 
     def lines(self, clean: Callable[[str], str] = str) -> list[str]:
-        spoken = (_NEXT_SPEAKER.sub("\n", clean(text)) for text in (self.title, *self.rolling, *self.recent) if text)
-        return [INDENTATION.lstrip("\n") + line for text in spoken for line in text.splitlines()]
+        texts = (clean(text) for text in (self.title, *self.rolling, *self.recent) if text)
+        return [line for text in texts for line in _indented_turns(text)]
+
+
+def _indented_turns(text: str) -> list[str]:
+    return [INDENTATION.lstrip("\n") + line for line in _NEXT_SPEAKER.sub("\n", text).splitlines()]
+
+
+def _shown_tokens(text: str) -> int:
+    """Count the tokens of a summary as it is shown to a model."""
+    return count_tokens("\n".join(_indented_turns(text)))
 
 
 class ContextWindow(NamedTuple):
@@ -223,32 +268,43 @@ async def read_context(
     archive: MessageArchive,
     selection: Selection,
     conversation: Conversation | MessageCreated,
-    keep_recent: int,
+    keep_recent: int | None,
     max_tokens: int,
 ) -> Context:
-    """Read the context of a conversation or of an agent's part of it.
+    """Read the context of a conversation or of an agent's part of it; `keep_recent` is as for `Memory.context`.
 
     If nothing is summarized yet, `conversation` is the first message. `selection` selects all messages.
     It makes a handful of queries. However long the conversation is, `max_tokens` and MOST_MESSAGES limit the number of
-    messages loaded. Raises: StoreUnavailable.
+    messages loaded, and LAST_ROWS that of summaries. Raises: StoreUnavailable.
     """
     known = conversation if isinstance(conversation, Conversation) else None
     uncovered = replace(selection, unsummarised=known is not None)
     counted = await archive.count(uncovered)
-    stored = await _summaries(episodes, selection, known) if known else Summaries()
-    room = max(0, max_tokens - FRAME_TOKENS)
-    # in threads here and below, because large texts take long enough to delay other requests
-    summaries = await asyncio.to_thread(fit_into, stored, room // SUMMARY_SHARE)
-    window, omitted = await _window(archive, uncovered, counted, keep_recent, room - summaries.cost)
-    if not window.messages:
-        summaries = await asyncio.to_thread(fit_into, stored, room)
     tokens_full = counted.tokens + (known.token_count if known else 0)
     events_full = counted.messages + (known.message_count if known else 0)
-    verbatim = None
-    if known and keep_recent and window.tokens + summaries.tokens >= tokens_full:
-        verbatim = await _verbatim(archive, selection, events_full, keep_recent, room)
-    if verbatim is not None:
-        summaries, window, omitted = Summaries(), verbatim, 0
+    room = max(0, max_tokens - FRAME_TOKENS)
+    recent = RECENT if keep_recent is None else keep_recent
+    whole: ContextWindow | None = None
+    if known and keep_recent is None and tokens_full <= room:
+        whole = await _verbatim(archive, selection, events_full, recent, room)
+    if whole and tokens_full <= RECENT_TOKENS:
+        summaries, window, omitted = Summaries(), whole, 0
+    else:
+        stored = await _summaries(episodes, selection, known) if known else Summaries()
+        # in threads here and below, because large texts take long enough to delay other requests
+        summaries = await asyncio.to_thread(fit_into, stored, room // SUMMARY_SHARE)
+        least_tokens = 0 if keep_recent is not None else RECENT_TOKENS
+        window, omitted = await _window(archive, uncovered, counted, recent, least_tokens, room - summaries.cost)
+        if not window.messages:
+            summaries = await asyncio.to_thread(fit_into, stored, room)
+        summaries = await asyncio.to_thread(without_shown, summaries, window.messages)
+        condensed = window.tokens + summaries.tokens
+        if known and keep_recent and condensed >= tokens_full:
+            whole = await _verbatim(archive, selection, events_full, recent, room)
+        if whole and (keep_recent or condensed * SAVING > tokens_full):
+            summaries, window, omitted = Summaries(), whole, 0
+        else:
+            whole = None
     return Context(
         conversation_id=selection.conversation_id,
         title=summaries.title,
@@ -262,12 +318,12 @@ async def read_context(
         tokens_full=tokens_full,
         events=len(window.messages) + (summaries != Summaries()),
         events_full=events_full,
-        verbatim=verbatim is not None,
+        verbatim=whole is not None,
     )
 
 
 async def _verbatim(
-    archive: MessageArchive, selection: Selection, events_full: int, keep_recent: int, max_tokens: int
+    archive: MessageArchive, selection: Selection, events_full: int, recent: int, max_tokens: int
 ) -> ContextWindow | None:
     """Return all messages of a conversation if they fit; None if not, or if the archive lacks some of them.
 
@@ -276,15 +332,15 @@ async def _verbatim(
     if events_full > MOST_MESSAGES:
         return None
     found = await newest_messages(archive, selection, events_full)
-    last = {archived.message.id for archived in found[:keep_recent]}
-    shown = [a.message for a in found if not a.message.skip_summarization or a.message.id in last]
+    last = {archived.message.id for archived in found[:recent]}
+    shown = [a.message for a in reversed(found) if not a.message.skip_summarization or a.message.id in last]
     if len(found) < events_full or await asyncio.to_thread(_cost, shown) > max_tokens:
         return None
-    return ContextWindow(tuple(reversed(shown)), await asyncio.to_thread(_tokens, shown))
+    return ContextWindow(tuple(shown), await asyncio.to_thread(_tokens, shown))
 
 
 async def _summaries(episodes: EpisodeStore, selection: Selection, known: Conversation) -> Summaries:
-    rows = await episodes.rows(known.conversation_id)
+    rows = await episodes.rows_at_ends(known.conversation_id, LAST_ROWS)
     texts = tuple(row.content for row in rows if row.content)
     covered = rows[-1].last_ordinal if rows else 0
     behind = min(known.last_ordinal - covered, MOST_BEHIND)
@@ -303,7 +359,7 @@ def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
     """
     room = max_tokens
     found = summaries
-    while found.cost > max_tokens:  # line breaks and speakers cost tokens too
+    while found.cost > max_tokens:  # once as a rule: the parts may have fewer tokens than the whole
         found = _condensed(summaries, room)
         room -= max(1, found.cost - max_tokens)
     return found
@@ -314,35 +370,80 @@ def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
     # imported here because few contexts need it, and numpy and the languages take longer to load than everything else
     from afterword.streams.summarizer.extractive import whole_sentences
 
-    title = summaries.title if count_tokens(summaries.title) <= max_tokens // 4 else ""
-    room = max(0, max_tokens - count_tokens(title))
-    of_recent = max(room // 2, room - sum(map(count_tokens, summaries.rolling)))
-    recent = whole_sentences("\n".join(summaries.recent), of_recent)
-    room -= count_tokens(recent)
-    latest = whole_sentences("".join(summaries.rolling[-1:]), max(0, room))
+    title = summaries.title if _shown_tokens(summaries.title) <= max_tokens // 4 else ""
+    room = max(0, max_tokens - _shown_tokens(title) - 1)
+    of_recent = max(room // 2, room - sum(map(_shown_tokens, summaries.rolling)))
+    recent = whole_sentences("\n".join(summaries.recent), of_recent, _shown_tokens)
+    room -= _shown_tokens(recent) + 1
+    latest = whole_sentences("".join(summaries.rolling[-1:]), max(0, room), _shown_tokens)
     each = MOST_CHARACTERS // max(len(summaries.rolling), 1)
     rows = "\n".join(row[:each] for row in summaries.rolling[:-1])
-    earlier = whole_sentences(rows, max(0, room - count_tokens(latest)))
+    earlier = whole_sentences(rows, max(0, room - _shown_tokens(latest) - 1), _shown_tokens)
     return Summaries(title, tuple(filter(None, (earlier, latest))), tuple(recent.splitlines()))
 
 
+def without_shown(summaries: Summaries, messages: Iterable[MessageCreated]) -> Summaries:
+    """Leave out the sentences that are shown as messages too; a summary without an LLM consists of such sentences."""
+    shown = "\n".join(" ".join(message.content.split()) for message in messages)
+    left = (
+        tuple(filter(None, (_without(text, shown) for text in texts)))
+        for texts in (summaries.rolling, summaries.recent)
+    )
+    return Summaries(summaries.title, *left)
+
+
+def _without(text: str, shown: str) -> str:
+    lines = [[_unsaid(turn, shown) for turn in _NEXT_SPEAKER.split(line)] for line in text.splitlines()]
+    return "\n".join(" ".join(filter(None, line)) for line in lines if any(line))
+
+
+def _unsaid(turn: str, shown: str) -> str:
+    """Return the sentences of a speaker that are not among the shown ones."""
+    label = _SPEAKER.match(turn)
+    said = turn[label.end() if label else 0 :]
+    sentences = split_sentences(said)
+    left = [one for one in sentences if len(one) < SHORTEST_SENTENCE or one.rstrip(".") not in shown]
+    if len(left) == len(sentences):
+        return turn
+    return (label[0] if label else "") + " ".join(left) if any(len(one) >= SHORTEST_SENTENCE for one in left) else ""
+
+
 async def _window(
-    archive: MessageArchive, uncovered: Selection, counted: Counted, keep_recent: int, max_tokens: int
+    archive: MessageArchive,
+    uncovered: Selection,
+    counted: Counted,
+    recent: int,
+    recent_tokens: int,
+    max_tokens: int,
 ) -> tuple[ContextWindow, int]:
-    recent = min(keep_recent, MOST_MESSAGES)
+    """Return the last messages, at least `recent` and more up to `recent_tokens`, with all that are pending.
+
+    Also return how many did not fit.
+    """
+    recent = min(recent, MOST_MESSAGES)
     # at least as many as the last ones, to know which of those are pending
     loaded = await newest_messages(archive, uncovered, recent, max_tokens * CHARACTERS_A_TOKEN)
     pending = {one.message.id for one in loaded if not (uncovered.unsummarised and one.message.skip_summarization)}
-    latest = await newest_messages(archive, replace(uncovered, unsummarised=False), max(recent, len(loaded)))
+    every = replace(uncovered, unsummarised=False)
+    least = max(recent, len(loaded))
+    latest = await newest_messages(archive, every, least, recent_tokens * CHARACTERS_A_TOKEN if recent_tokens else 0)
     last = {one.message.id for one in latest[:recent]}
     by_id = {one.message.id: one for one in (*latest, *loaded)}
     # in log order, because producers' clocks differ
     messages = [one.message for one in sorted(by_id.values(), key=lambda archived: archived.offset)]
-    window = await asyncio.to_thread(fit, messages, pending | last, max_tokens)
+    beside = await asyncio.to_thread(_newest_within, latest, recent_tokens)
+    window = await asyncio.to_thread(fit, messages, pending | last | beside, max_tokens)
     shown = {message.id for message in window.messages}
     skipped = counted.skipped if uncovered.unsummarised else 0
     omitted = counted.messages - skipped - len(shown & pending) + len(last - pending - shown)
     return window, omitted
+
+
+def _newest_within(latest: Iterable[ArchivedMessage], tokens: int) -> set[str]:
+    """Return the ids of the newest messages that have at most this many tokens, without skipped ones."""
+    said = [one.message for one in latest if not one.message.skip_summarization] if tokens else []
+    sizes = accumulate(count_tokens(message.content) for message in said)
+    return {message.id for message, _ in takewhile(lambda each: each[1] <= tokens, zip(said, sizes, strict=False))}
 
 
 async def newest_messages(
@@ -376,7 +477,8 @@ def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens:
     window = ContextWindow()
     whole = [[messages[at] for at in group] for group in groups(messages)]
     for group in reversed([group for group in whole if any(message.id in wanted for message in group)]):
-        cost = window.cost + _cost(group)
+        between = _times([group[-1], *window.messages[:1]], "UTC")[1:]
+        cost = window.cost + _cost(group) + sum(map(count_tokens, between))
         if cost > max_tokens:
             return window if window.messages else _shortened(group, max_tokens)
         window = ContextWindow((*group, *window.messages), window.tokens + _tokens(group), cost=cost)

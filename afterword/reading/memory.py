@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from afterword.reading.search import EpisodeSearch, Search
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
 
-KEEP_RECENT = 4
 MAX_TOKENS = 3500
 PAGE_SIZE, MOST_PAGE_SIZE = 50, 200
 """Default and maximum size of a page of conversations, messages or users."""
@@ -163,7 +162,7 @@ class Memory:
     """Reads conversations and their episodes, and searches them. Close it, or use it with `async with`.
 
     `search` queries the index, and `embed` makes the vectors of queries; without it, only words count. `keep_recent` is
-    how many last messages `context` returns by default. `reranking` is the last stage of `recall`, if any. `now`
+    the default for `context`. `reranking` is the last stage of `recall`, if any. `now`
     determines what words such as "yesterday" in a query mean, and `time_zone`, an IANA name, is the default for the
     zone in which days are counted and shown. `messages_before` returns the time such that messages sent before it have
     expired. `tracer` makes a span for each `recall`. All methods raise
@@ -177,7 +176,7 @@ class Memory:
         search: "Search",
         *,
         embed: Embed | None = None,
-        keep_recent: int = KEEP_RECENT,
+        keep_recent: int | None = None,
         reranking: "Reranking | None" = None,
         time_zone: str = "UTC",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -401,17 +400,19 @@ class Memory:
         profile: bool = False,
         time_zone: str | None = None,
     ) -> Context | None:
-        """Return a conversation's summary and last messages within `max_tokens`; None if the conversation is unknown.
+        """Return a conversation within `max_tokens`; None if it is unknown.
 
-        It includes the last `keep_recent` messages and all that are not yet summarized, and a tool's call always with
-        its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or `tenant_id`
-        differ from those the conversation began with, it counts as unknown; by default they are not compared. With
-        `profile`, it begins with the profile of the user who began the conversation, in at most a quarter of the
-        tokens. Its texts show times in `time_zone`. Raises: OwnerMissing for a user of None or "".
+        All messages are there if they fit, unless a summary saves half of more than 1,000 tokens. Otherwise, there are
+        a summary, the last messages (four, and more up to 1,000 tokens), and all that are not yet summarized. With
+        `keep_recent`, there are a summary and that many last messages, even if more would fit. A tool's call always
+        comes with its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or
+        `tenant_id` differ from those the conversation began with, it counts as unknown; by default they are not
+        compared. With `profile`, it begins with the profile of the user who began the conversation, in at most a
+        quarter of the tokens. Its texts show times in `time_zone`. Raises: OwnerMissing for a user of None or "".
         """
         zone = self._zone(time_zone)
         recent = self._keep_recent if keep_recent is None else keep_recent
-        require_within(0, keep_recent=recent)
+        require_within(0, keep_recent=recent or 0)
         require_within(1, max_tokens=max_tokens)
         conversation = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
         if conversation is None:

@@ -119,7 +119,7 @@ class ContextQuery(ByAgent, ByOwner):
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Upper limit for the context, in tokens."""
     keep_recent: int | None = Field(None, ge=0, le=MOST_RECENT)
-    """Number of last messages to include; defaults to the trigger preset's."""
+    """Number of last messages beside a summary; by default, or unless a preset sets it, all messages that fit."""
     form: Literal["messages", "text"] | None = None
     """Adds a form for prompts: `messages` fills `as_messages`, `text` fills `as_text`."""
     profile: bool = False
@@ -286,7 +286,7 @@ async def get_conversation(
 async def get_context(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ContextQuery, Query()]
 ) -> ContextAnswer:
-    """Return what an agent needs to continue: title, rolling summary and last messages, within `max_tokens`.
+    """Return what an agent needs to continue, within `max_tokens`: all messages, or a summary and the last ones.
 
     It is empty in the moment after a conversation's first message, until the archive has it.
     """

@@ -181,7 +181,7 @@ class Toolbox:
         return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible)))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
-        """Load a conversation to continue it: its summary and its last messages, within `max_tokens` tokens."""
+        """Load a conversation to continue it: all of it, or a summary and the last messages, in `max_tokens` tokens."""
         wanted = {"time_zone": given.time_zone, **self._owner}
         context = await self.memory.context(given.conversation_id, None, given.max_tokens, **wanted)
         found = existing("conversation", context)

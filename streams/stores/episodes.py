@@ -328,6 +328,10 @@ class EpisodeStore(Protocol):
         """Return the rows whose last ordinal is this one or higher, oldest first."""
         ...
 
+    async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
+        """Return the first row and the `last` latest ones, each once, oldest first."""
+        ...
+
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
         """Store a row in place of `before`; otherwise like `put`."""
         ...

@@ -224,6 +224,14 @@ class MongoEpisodes(EpisodeQueries):
         own = {"conversation_id": {"$eq": scope}, "last_ordinal": {"$gte": ordinal}}
         return [_read(ROW, document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
 
+    async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
+        own = {"conversation_id": {"$eq": scope}}
+        latest = [_read(ROW, found) async for found in _each(self._rows.find(own, sort=[("row", -1)], limit=last))]
+        if latest and latest[-1].row > 1:
+            first = {**own, "row": 1}
+            latest += [_read(ROW, found) async for found in _each(self._rows.find(first))]
+        return latest[::-1]
+
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
         document = {"_id": row_id(row.conversation_id, row.row), **ROW.dump_python(row)}
         return await _replaced(self._rows, document, {"revision": before.revision} if before else None)

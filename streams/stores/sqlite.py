@@ -398,6 +398,11 @@ class SqliteEpisodes(EpisodeQueries):
         select = "SELECT document FROM rolling_rows WHERE scope = ? AND last_ordinal >= ? ORDER BY row"
         return [ROW.validate_json(found) for (found,) in await self._file.select(select, scope, ordinal)]
 
+    async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
+        highest = "(SELECT max(row) FROM rolling_rows WHERE scope = ?)"
+        select = f"SELECT document FROM rolling_rows WHERE scope = ? AND (row = 1 OR row > {highest} - ?) ORDER BY row"
+        return [ROW.validate_json(found) for (found,) in await self._file.select(select, scope, scope, last)]
+
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
         key = {"scope": row.conversation_id, "row": row.row}
         fields = {"revision": row.revision, "last_ordinal": row.last_ordinal, "document": ROW.dump_json(row).decode()}

@@ -124,6 +124,8 @@ def message_lines(number: int, message: EpisodeMessage, *, dated: bool) -> str:
     return f"{time}\n{line}"
 
 
+SPEAKERS = "User|Assistant|Tool|System|forwarded|quoted|pasted"
+"""Who speaks in a summary made without an LLM; the last three are words of others that the user passes on."""
 NAMED = r"(?: \([^:\n]{1,256}\))?: "
 """What follows a role in a text of several speakers: perhaps a name, as `speaker_of` writes it, and a colon."""
 

@@ -55,6 +55,8 @@ class Words(NamedTuple):
     whose: Whose
     author: str = ""
     """Who said it, as the text calls them ("Ida Holm", "My colleague"), if it tells."""
+    is_inline: bool = False
+    """True if it stands in quotation marks, or as code, inside a sentence."""
 
 
 class _Line(NamedTuple):
@@ -114,8 +116,17 @@ _SENTENCE_END = re.compile(r"[.!?…]\s+")
 _PLAIN = re.compile(r"[\"'(*_-]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')*_]*[.,;:!?]*[\"')*_]*")
 _CODE = re.compile(
     r".*[{};]$|Traceback \(|[\w.]+(?:Error|Exception|Warning)\b|at \S+\(.*\)$|</?\w.*>$|[+-]{3} |@@ |File \""
-    r"|[\w.]+\(.*\)\s*[:{]?$|[-+=|]{3,}"
+    r"|[\w.]+\(.*\)\s*[:{]?$|[-+=|]{3,}|(?:\S+ )?(?:INFO|WARN|WARNING|ERROR|ERR!|DEBUG|TRACE|FATAL)\b|\$ \w"
+    r"|\S+:\d+(?::\d+)?:? |\W?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[ *\d+\.\d+\] "
 )
+"""How a line of a program, its output or its log begins, or ends."""
+_ROW = re.compile(
+    r"(?:[^,]*,(?=\S)){2}|(?:[^;]*;(?=\S)){2}|(?:[^\t]*\t\s*\S){2}|(?:.*?\S {2,}(?=\S)){2}|(?:[^|]*\|){2}"
+)
+"""A row of a table has at least three columns."""
+_ENTRY = re.compile(r"(?:- )?[a-z][\w.-]*:(?:\s|$)")
+"""An entry of YAML, which is indented."""
+_FIGURES = re.compile(r"\d+")
 _LIST = re.compile(r"(?:[-*+•·–]|\d{1,3}[.)])\s")
 _INLINE = re.compile(
     r"“[^“”]*”|„[^„“”\"]*[“”\"]|«[^«»]*»|»[^«»]*«|「[^「」]*」|『[^『』]*』|(?<![\w\"])\"[^\"]*\"(?!\w)|`[^`\n]+`"
@@ -149,6 +160,17 @@ def own_words(text: str) -> str:
         for part in parts_of(text)
     )
     return "".join(kept).strip()
+
+
+def without_headers(words: str) -> str:
+    """Return what others say in these lines, without those that a mail program wrote around it."""
+    kept = [
+        line.text
+        for line in _lines(words)
+        if not any(kind.match(line.small) for kind in (_FROM, _SUBJECT, _HEADER, _MAIL, _FORWARDS))
+        and not (line.text.endswith(":") and _ATTRIBUTION.search(line.small))
+    ]
+    return "\n".join(kept).strip()
 
 
 def _lines(text: str) -> list[_Line]:
@@ -320,13 +342,14 @@ def _machine_lines(lines: Sequence[_Line]) -> list[bool]:
     is_fenced = False
     run: list[int] = []
     for at, line in enumerate(lines):
+        before, after = lines[at - 1 : at + 1], lines[at : at + 2]
         if _FENCE.match(line.text):
             is_machine[at] = True
             is_fenced = not is_fenced
             run = []
         elif is_fenced:
             is_machine[at] = True
-        elif _is_machine_text(line) or (run and line.indent):
+        elif _is_machine_text(line) or (run and line.indent) or any(map(_differs_in_figures, (before, after))):
             run.append(at)
             size = lines[at].end - lines[run[0]].start
             if len(run) >= LEAST_MACHINE_LINES or size > LEAST_MACHINE_CHARACTERS:
@@ -337,11 +360,17 @@ def _machine_lines(lines: Sequence[_Line]) -> list[bool]:
     return is_machine
 
 
+def _differs_in_figures(pair: Sequence[_Line]) -> bool:
+    """Return whether two lines differ in their numbers alone."""
+    first, second = ("".join(_FIGURES.split(line.text)) for line in pair) if len(pair) > 1 else ("", "")
+    return bool(first) and first == second and pair[0].text != pair[1].text
+
+
 def _is_machine_text(line: _Line) -> bool:
     text = line.text
     if not text or _LIST.match(text) or not text.isascii():
         return False
-    if _CODE.match(text):
+    if _CODE.match(text) or _ROW.match(text) or (line.indent and _ENTRY.match(text)):
         return True
     tokens = text.split()
     plain = sum(len(token) for token in tokens if len(token) <= LONGEST_WORD and _PLAIN.fullmatch(token))
@@ -357,7 +386,7 @@ def _with_quotations(text: str, part: Words) -> Iterator[Words]:
             if who is not None:
                 yield Words(begin, quoted.start(), Whose.OWN)
                 whose = Whose.MACHINE if quoted[0][0] == "`" else Whose.QUOTED
-                yield Words(quoted.start(), quoted.end(), whose, who)
+                yield Words(quoted.start(), quoted.end(), whose, who, is_inline=True)
                 begin = quoted.end()
     yield Words(begin, part.end, Whose.OWN)
 

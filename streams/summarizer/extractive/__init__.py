@@ -5,7 +5,7 @@ Deterministic, without a network or a model.
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import groupby
 
@@ -23,7 +23,7 @@ from afterword.streams.summarizer.extractive.ranking import (
 )
 from afterword.streams.summarizer.extractive.titles import title_of
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
-from afterword.streams.text.fences import NAMED
+from afterword.streams.text.fences import NAMED, SPEAKERS
 from afterword.streams.text.language import UNDETERMINED, detect_all, stem_words, words
 from afterword.streams.text.sentences import ELLIPSIS, cut_at_word, split_sentences, word_end
 from afterword.streams.text.tokens import count_tokens
@@ -41,7 +41,7 @@ MAX_CHARACTERS = 100_000
 LENGTH = 0.002
 """Cost of a character: the shorter of two equally informative sentences is kept."""
 USUAL_WORDS = range(4, 25)
-_SPEAKER = re.compile(f"^(?:User|Assistant|Tool|System){NAMED}")
+_SPEAKER = re.compile(f"^(?:{SPEAKERS}){NAMED}")
 
 
 def summarize(
@@ -59,8 +59,9 @@ def summarize(
     short = ranked.text(SHORT_CHARACTERS)
     told_so_far = previous_rolling if short in previous_rolling.splitlines() else f"{previous_rolling}\n{short}"
     rolling = condense(told_so_far, rolling_tokens)
+    said = (sentence for turn in turns for sentence in turn.said)
     visible = (strip_control_tokens(message.content).strip() for message in episode.messages)
-    beginning = next(filter(None, visible), NO_TEXT)
+    beginning = next(filter(None, (*said, *visible)), NO_TEXT)
     return Texts(
         title=title_of(turns, language) or cut_at_word(beginning, TITLE_CHARACTERS),
         short_summary=short or cut_at_word(beginning, SHORT_CHARACTERS),
@@ -124,13 +125,13 @@ def condense(text: str, max_tokens: int) -> str:
     return whole_sentences(text, max_tokens) or cut_to_tokens(text, max_tokens)
 
 
-def whole_sentences(text: str, max_tokens: int) -> str:
+def whole_sentences(text: str, max_tokens: int, cost: Callable[[str], int] = count_tokens) -> str:
     """Return the most informative sentences that fit, in their order. A question is kept or dropped with its answer.
 
     Each line keeps its best sentence as long as possible. Then whole lines are dropped, the first and the last one only
-    after all others.
+    after all others. `cost` counts the tokens of a text as it will be shown.
     """
-    if len(text) <= MAX_CHARACTERS and count_tokens(text) <= max_tokens:
+    if len(text) <= MAX_CHARACTERS and cost(text) <= max_tokens:
         return text
     text = tidy(text[:MAX_CHARACTERS])
     lines = [_parts(line) for line in text.splitlines()]
@@ -140,12 +141,12 @@ def whole_sentences(text: str, max_tokens: int) -> str:
     left = max_tokens + 1
     ends = {0, len(lines) - 1}
     for key in sorted(values, key=lambda key: (key[1] != best[key[0]], key[0] not in ends, -values[key], -key[0])):
-        cost = count_tokens(lines[key[0]][key[1]]) + 1  # 1 for the space or line break after it
-        if cost <= left:
+        taken = cost(lines[key[0]][key[1]]) + 1  # 1 for the space or line break after it
+        if taken <= left:
             kept.append(key)
-            left -= cost
+            left -= taken
     # the parts may have fewer tokens than the whole
-    while count_tokens(found := _joined(lines, set(kept))) > max_tokens:
+    while cost(found := _joined(lines, set(kept))) > max_tokens:
         kept.pop()
     return found
 

@@ -8,12 +8,19 @@ from itertools import accumulate, count, groupby, islice, pairwise
 from afterword.schemas import EpisodeMessage
 from afterword.streams.text.fences import speaker_of
 from afterword.streams.text.language import pattern, word_set
-from afterword.streams.text.sentences import sentences_of
+from afterword.streams.text.sentences import MAX_MESSAGE_CHARACTERS, both_ends, sentences_of
+from afterword.streams.text.words_of_others import Whose, parts_of, without_headers
 
 MAX_CHARACTERS = 380
 """Longest exchange, so that a short summary has room for any of them. A single longer sentence is cut."""
 LONG_TURN = 300
 """If an assistant's turn has more characters than this, only its first sentence is used."""
+
+QUOTED = "quoted"
+"""The role of those whose words a user passes on."""
+Passed = tuple[str, str]
+"""Words of others: their kind, and the text."""
+Read = tuple[str, Sequence[Passed]]
 
 Terms = Callable[[str], Sequence[str]]
 """Returns the stems of a text in one language, without its stop words."""
@@ -72,6 +79,8 @@ class Turn:
     said: list[str] = field(default_factory=list)
     """All its sentences, in order."""
     statements: list[Sentence] = field(default_factory=list)
+    passed_on: list[Sentence] = field(default_factory=list)
+    """What the speaker quotes, forwards or pastes of others, whose speaker is "quoted" and the like."""
     questions: list[Sentence] = field(default_factory=list)
     """The questions of the last message that asks any, unless somebody else spoke since: earlier ones were answered."""
 
@@ -83,42 +92,71 @@ Exchange = tuple[Sentence, ...]
 def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
     """Split a conversation into turns, without greetings and the like.
 
-    Messages of tools and systems are used only if there are no others.
+    Messages of tools and systems are used only if there are no others, and machine text that a user pastes only if
+    nobody says anything.
     """
     all_messages = list(messages)
     spoken = [message for message in all_messages if message.role in ("user", "assistant")] or all_messages
+    return _turns(spoken, terms, whose_words) or _turns(spoken, terms, lambda message: (message.content, ()))
+
+
+def _turns(spoken: Sequence[EpisodeMessage], terms: Terms, read: Callable[[EpisodeMessage], Read]) -> list[Turn]:
     changes = [0, *accumulate(one.role != other.role for one, other in pairwise(spoken))]
-    said: list[tuple[EpisodeMessage, int, list[tuple[str, bool]]]] = []
+    said: list[tuple[EpisodeMessage, int, list[tuple[str, bool]], Sequence[Passed]]] = []
     offered: set[str] = set()
     for message, at in zip(spoken, changes, strict=False):
         is_user = message.role == "user"
+        own, of_others = read(message)
         sentences = [
             (text, is_choice)
-            for text in dict.fromkeys(sentences_of(message.content))  # a repeated sentence is kept once
+            for text in dict.fromkeys(sentences_of(own))  # a repeated sentence is kept once
             if (is_choice := is_user and _takes_up(offered, text, terms(text)))
             or not is_politeness(text, len(terms(text)))
         ]
         if not is_user:  # without greetings: a user who greets back has chosen nothing
             offered.update(*(terms(text) for text, _ in sentences))
-        if sentences:
-            said.append((message, at, sentences))
+        if sentences or of_others:
+            said.append((message, at, sentences, of_others))
     turns: list[Turn] = []
     for speaker, group in groupby(said, key=lambda m: (m[0].role, m[0].author, m[0].user_id, m[0].agent_id)):
         turn, number = Turn(speaker), count()
         label = speaker_of(speaker[0].capitalize(), speaker[1])
         asked_at = None
-        for _, at, sentences in group:
+        for _, at, sentences, of_others in group:
             placed = [
                 Sentence(text, speaker[0], label, (len(turns), next(number)), is_choice)
                 for text, is_choice in sentences
             ]
             turn.said += [sentence.text for sentence in placed]
             turn.statements += [sentence for sentence in placed if not is_question(sentence.text)]
+            turn.passed_on += [
+                Sentence(text, QUOTED, whose, (len(turns), next(number)))
+                for whose, passed in of_others
+                for text in sentences_of(passed)[: 1 if len(passed) > LONG_TURN else None]
+            ]
             asked = [sentence for sentence in placed if is_question(sentence.text)]
             if asked or (at != asked_at and any(terms(text) for text, _ in sentences)):
                 turn.questions, asked_at = asked, at
         turns.append(turn)
     return turns
+
+
+def whose_words(message: EpisodeMessage) -> Read:
+    """Return the speaker's own words, and those of others with their kind; machine text is neither."""
+    content = message.content
+    if message.role != "user":
+        return content, ()
+    if len(content) > MAX_MESSAGE_CHARACTERS:
+        content = "\n".join(both_ends(content, MAX_MESSAGE_CHARACTERS))
+    own, of_others = "", []
+    for part in parts_of(content):
+        words = content[part.start : part.end]
+        if part.whose is Whose.OWN or part.is_inline:
+            own += words
+        elif part.whose is not Whose.MACHINE and (body := without_headers(words)):
+            of_others.append((str(part.whose), body))
+            own += "\n"
+    return own, of_others
 
 
 def _takes_up(offered: Collection[str], text: str, stems: Sequence[str]) -> bool:
@@ -147,6 +185,7 @@ def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchang
             continue
         if sentence not in answered or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):
             yield (sentence,)
+    yield from ((sentence,) for sentence in turn.passed_on if len(sentence.text) <= MAX_CHARACTERS)
     if turn.questions and not is_long and (asked := _with_answer(turns, at, terms)):
         yield asked  # a question at the end of a long answer only offers to say more
 

@@ -245,6 +245,9 @@ async def test_rows_are_in_order_and_the_latest_is_the_highest_also_past_nine(ep
     assert await episodes.latest_row("c1") == rows[-1]
     assert await episodes.rows("c1") == rows
     assert await episodes.rows("c1", 9) == rows[8:]
+    assert await episodes.rows_at_ends("c1", 3) == [rows[0], *rows[9:]]
+    assert await episodes.rows_at_ends("c1", 20) == rows
+    assert await episodes.rows_at_ends("c2", 3) == []
     renewed = replace(rows[1], content="New.", revision=2)
     assert await episodes.put_row(renewed, rows[1])
     assert await episodes.rows("c1") == [rows[0], renewed, *rows[2:]]

@@ -31,6 +31,7 @@ EPISODES: dict[str, Call] = {
     "latest of agent": lambda store, x: store.latest("c1", 5, agent_id=x),
     "latest_row": lambda store, x: store.latest_row(x),
     "rows": lambda store, x: store.rows(x),
+    "rows at ends": lambda store, x: store.rows_at_ends(x, 7),
     "rows ordinal": lambda store, x: store.rows("c1", x),
     "conversation": lambda store, x: store.conversation(x),
     "conversations": lambda store, x: store.conversations(x, None, 5),

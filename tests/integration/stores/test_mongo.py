@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "holding": lambda db: MongoEpisodes(db).holding("c1", "m1"),
     "page": lambda db: MongoEpisodes(db).page(None, 1),
     "rows": lambda db: MongoEpisodes(db).rows("c1", 1),
+    "rows_at_ends": lambda db: MongoEpisodes(db).rows_at_ends("c1", 7),
     "expired": lambda db: MongoEpisodes(db).expired(NOON, 1),
     "due": lambda db: MongoEpisodes(db).due(NOON, 1),
     "totals": lambda db: MongoEpisodes(db).totals("c1"),

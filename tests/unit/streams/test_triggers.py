@@ -77,14 +77,15 @@ def test_the_environments_trigger_replaces_the_files_as_a_whole(
 @pytest.mark.parametrize(
     ("name", "conditions", "keep_recent", "max_summary_length"),
     [
-        ("default", ("any", (("messages", 10), ("tokens", 4000))), 4, 1000),
+        ("default", ("any", (("messages", 10), ("tokens", 4000))), None, 1000),
         ("high_frequency", ("turns", 20), 5, 1000),
         ("long_conversation", ("turns", 50), 15, 1500),
         ("memory_sensitive", ("events", 15), 3, 1000),
+        ("context_node", ("any", (("messages", 21), ("tokens", 4001))), 4, 1000),
     ],
 )
 def test_a_preset_is_chosen_by_name(
-    monkeypatch: pytest.MonkeyPatch, name: str, conditions: object, keep_recent: int, max_summary_length: int
+    monkeypatch: pytest.MonkeyPatch, name: str, conditions: object, keep_recent: int | None, max_summary_length: int
 ) -> None:
     found = episodes(monkeypatch, name)
     assert found.conditions() == conditions

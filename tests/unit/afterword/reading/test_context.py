@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from afterword.reading.context import MOST_LOADED, MOST_MESSAGES, Context, Summaries, fit_into
+from afterword.reading.context import (
+    FRAME_TOKENS,
+    MOST_LOADED,
+    MOST_MESSAGES,
+    Context,
+    Summaries,
+    fit_into,
+    without_shown,
+)
 from afterword.schemas import MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.text.fences import quotation
@@ -44,10 +52,12 @@ def ids(context: Context) -> list[str]:
 async def test_title_summary_and_the_last_messages(world: Remembered) -> None:
     said = await world.say(*islice(sentences(), 20))
     await world.summarise(said, size=10)
-    found = await world.context()
+    found = await world.context(keep_recent=4)
     row = await world.episodes.latest_row("c1")
     assert row is not None
-    assert (found.title, found.rolling_summary) == (world.episodes.known["c1"].title, row.content)
+    assert found.title == world.episodes.known["c1"].title
+    assert found.rolling_summary == "\n".join(without_shown(Summaries("", (row.content,)), said[-4:]).rolling)
+    assert len(found.rolling_summary) > len(row.content) / 2
     assert found.messages == tuple(said[-4:])
     assert (found.episode_count, found.omitted, found.recent_summaries, found.shortened) == (2, 0, (), ())
 
@@ -87,7 +97,8 @@ async def test_longer_conversations_become_3500_tokens_at_most_too(
     found = await world.context()
     assert found.tokens_full > 200_000
     assert found.tokens <= 3500
-    assert (len(found.messages), found.omitted) == (4, 0)
+    assert (len(found.messages) >= 4, found.omitted) == (True, 0)
+    assert len((await world.context(keep_recent=4)).messages) == 4
 
 
 @pytest.mark.parametrize("summarised", [0, 9_000])
@@ -280,6 +291,74 @@ async def test_a_conversation_that_is_shorter_than_its_summary_is_itself(world: 
     assert (found.title, found.rolling_summary, found.recent_summaries) == ("", "", ())
     assert (found.verbatim, found.episode_count, found.omitted, found.events) == (True, 2, 0, 6)
     assert found.tokens == found.tokens_full
+
+
+async def test_conversation_that_fits_is_given_verbatim(world: Remembered) -> None:
+    said = await world.say(*long_texts(8, 60))
+    await world.summarise(said, size=4)
+    found = await world.context()
+    assert (found.messages, found.verbatim, found.rolling_summary) == (tuple(said), True, "")
+    assert (await world.context(max_tokens=300)).rolling_summary
+
+
+async def test_summary_replaces_messages_that_fit_if_it_saves_half(world: Remembered) -> None:
+    said = await world.say(*long_texts(30, 100))
+    await world.summarise(said, size=10)
+    found = await world.context(max_tokens=6000)
+    assert found.rolling_summary
+    assert found.tokens <= found.tokens_full / 2
+    assert 900 < sum(count_tokens(message.content) for message in found.messages) < 1000
+    assert found.messages == tuple(said[-len(found.messages) :])
+
+
+async def test_summary_that_saves_less_than_half_replaces_nothing(world: Remembered) -> None:
+    said = await world.say(*long_texts(15, 100))
+    await world.summarise(said, size=5)
+    assert (await world.context()).messages == tuple(said)
+
+
+async def test_no_sentence_is_in_summary_and_messages(world: Remembered) -> None:
+    said = await world.say(*(f"My locker in hall {n} has the number {n * 37}." for n in range(12)))
+    await world.summarise(said, size=4)
+    text = (await world.context(keep_recent=3)).as_text()
+    assert all(text.count(f"number {n * 37}.") <= 1 for n in range(12))
+    assert text.count("number 407.") == 1
+
+
+async def test_message_that_came_late_stands_with_its_time(world: Remembered) -> None:
+    await world.say("I start at the north gate.", sent_at=NOON - timedelta(hours=2))
+    await world.say("Back at the car.", sent_at=NOON)
+    await world.say("Halfway, the bridge is closed.", sent_at=NOON - timedelta(hours=1))
+    found = (await world.context()).model_copy(update={"time_zone": "Europe/Berlin"})
+    shown = found.as_text().splitlines()[1:]
+    times = [f"{NOON - timedelta(hours=hours - 1):%Y-%m-%d %H:%M}" for hours in (2, 0, 1)]
+    assert [line.split(", ")[0] for line in shown] == times
+    assert found.as_messages()[2]["content"] == f"{times[2]}, Halfway, the bridge is closed."
+    at_once = await world.context(max_tokens=FRAME_TOKENS + 60)
+    assert count_tokens(at_once.as_text()) <= FRAME_TOKENS + 60
+
+
+async def test_messages_minutes_apart_have_no_times(world: Remembered) -> None:
+    await world.say("Hello.", "Good day.")
+    assert (await world.context()).as_text() == "Last messages:\nuser: Hello.\nassistant: Good day."
+
+
+async def test_of_many_rows_the_first_and_the_last_are_read(world: Remembered) -> None:
+    said = await world.say(*(f"{text} Item {n}." for n, text in enumerate(long_texts(60, 100))))
+    await world.summarise(said, size=2)
+    row = await world.episodes.latest_row("c1")
+    assert row is not None
+    written = [
+        replace(row, row=n, content=f"User: The code of row {n} is {n}.", revision=1) for n in range(row.row + 1, 40)
+    ]
+    for one in written:
+        assert await world.episodes.put_row(one, None)
+    text = (await world.context(keep_recent=2)).rolling_summary
+    assert "row 39" in text
+    assert "row 33" in text
+    assert "row 32" not in text
+    first, *_ = await world.episodes.rows("c1")
+    assert first.content.splitlines()[0][:40] in text
 
 
 async def test_without_all_of_its_messages_the_summary_of_a_short_conversation_stays(world: Remembered) -> None:

@@ -179,9 +179,16 @@ async def test_every_episode_says_what_it_is_made_of(world: Remembered) -> None:
 
 @pytest.mark.parametrize(
     ("trigger", "kept"),
-    [(10, 4), ("high_frequency", 5), ("long_conversation", 15), ("memory_sensitive", 3), ("default", 4)],
+    [
+        (10, None),
+        ("high_frequency", 5),
+        ("long_conversation", 15),
+        ("memory_sensitive", 3),
+        ("default", None),
+        ("context_node", 4),
+    ],
 )
-async def test_the_preset_of_the_trigger_says_how_many_messages_are_kept(tmp_path, trigger, kept: int) -> None:
+async def test_the_preset_of_the_trigger_says_how_many_messages_are_kept(tmp_path, trigger, kept: int | None) -> None:
     settings = Settings(episodes={"trigger": trigger}, sqlite={"path": tmp_path / "afterword.sqlite"})
     async with Memory.from_settings(settings) as memory:
         assert memory._keep_recent == kept

@@ -382,3 +382,48 @@ def test_in_a_group_every_sentence_has_its_speaker() -> None:
 def test_a_heading_introduces_its_list() -> None:
     answer = "**Ingredients**\n- 200 g flour\n- 2 eggs\n\n## Steps\n1. Whisk.\n2. Fry.\n\n### Tip\nServe hot."
     assert sentences_of(answer) == ("Ingredients: 200 g flour; 2 eggs.", "Steps: Whisk; Fry.", "Serve hot.")
+
+
+PASTED = {
+    "trace": "\n".join(f"\tat com.acme.pool.P{n}.take(P{n}.java:{n})" for n in range(45)),
+    "log": "\n".join(f"2026-11-20 10:{n}:01,110 WARN  [worker-{n}] retry of upstream pay-{n}" for n in range(10, 55)),
+    "csv": "\n".join(["id,sku,qty,price", *(f"{n},SK-{n},{n},1.{n}0" for n in range(120))]),
+    "table": "\n".join(f"pod-{n}      Running      {n}d      node-{n}" for n in range(40)),
+    "progress": "\n".join(f"remote: Resolving deltas: {n}% ({n}/100)" for n in range(60)),
+    "prose in a log": "\n".join(f"INFO Starting the application server {n}" for n in range(60)),
+    "base64": "eUK98iEG8IR3YvDzy012TccHIFEVmg" * 30,
+}
+
+
+@pytest.mark.parametrize("kind", PASTED)
+def test_pasted_machine_text_leaves_room_for_what_was_said(kind: str) -> None:
+    answer = ("assistant", "The pool is closed by the nightly job; move the job to 3 am.")
+    summary = summary_of(("user", f"Why does this stop?\n{PASTED[kind]}"), answer, ("user", "Moved it, fixed."))
+    assert "move the job to 3 am" in summary.short_summary
+    assert "Moved it, fixed." in summary.short_summary
+    line = PASTED[kind].splitlines()[0].strip()[:20]
+    assert not any(line in text for text in texts(summary))
+
+
+def test_machine_text_is_summarized_if_nothing_else_was_said() -> None:
+    assert summary_of(("user", "id,sku,qty\n1,SK-1,12\n2,SK-2,30")).short_summary.startswith("User: ")
+
+
+def test_words_that_a_user_passes_on_are_marked() -> None:
+    mail = "From: Heatwell\nSent: Monday\nSubject: boiler\n\nYour boiler is a Model J. Its tank is for 9 litres."
+    summary = summary_of(
+        ("user", f"Not true. My boiler is a Model K.\n\n{mail}"), ("assistant", "Corrected to Model K.")
+    )
+    for text in (summary.short_summary, summary.long_summary):
+        assert "User: Not true. My boiler is a Model K." in text
+        assert "forwarded: Your boiler is a Model J." in text
+        assert "Heatwell" not in text
+    assert "Model J" not in summary.title
+
+
+def test_history_of_a_mail_does_not_repeat_what_was_said() -> None:
+    history = "On Tue, 26 May 2026 at 09:12, Stoveco wrote:\n> We ship your stove on 3 June."
+    told = summary_of(
+        ("assistant", "We ship your stove on 3 June."), ("user", f"Please make it 10 June instead.\n\n{history}")
+    ).long_summary
+    assert told == "Assistant: We ship your stove on 3 June. User: Please make it 10 June instead."
