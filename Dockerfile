@@ -11,7 +11,7 @@ COPY requirements-image.lock requirements-build.lock ./
 # On x86-64 everything is a wheel. On arm64 faust-streaming is not: it installs as pure Python, since there is no compiler.
 # tools/wheels.py sees to it that nothing else lacks one. Its build backend, and ours, is locked too.
 RUN pip install --no-compile --require-hashes --only-binary :all: --target /tools -r requirements-build.lock \
- && PYTHONPATH=/tools pip install --no-compile --require-hashes --no-build-isolation -r requirements-image.lock
+ && PYTHONPATH=/tools pip install --no-compile --require-hashes --no-build-isolation --ignore-installed -r requirements-image.lock
 COPY . .
 ARG REVISION=unknown
 # The build fetches nothing; neither its backend nor pip is needed to run. Bytecode
