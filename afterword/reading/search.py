@@ -431,7 +431,7 @@ def _with_matches(
     return [
         one.hit.model_copy(update={"matches": tuple(each)})
         for one, each in zip(shown, kept, strict=True)
-        if one.shows_all or any(match.score > 0 for match in each)
+        if one.shows_all or any(match.score > 0 or not words for match in each)
     ]
 
 

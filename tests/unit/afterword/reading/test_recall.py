@@ -92,6 +92,8 @@ async def test_participant_reads_nothing_made_from_words_of_others(world: Rememb
     assert (hit.title, hit.short_summary) == ("", "")
     assert "salary" not in hits_as_text([hit])
     assert await world.memory.recall("salary", user_id="u3", tenant_id="t1") == [], "not even that others spoke of it"
+    (hit,) = await world.memory.recall("What did we talk about last?", user_id="u3", tenant_id="t1")
+    assert (hit.title, [match.content for match in hit.matches]) == ("", ["A boat for me, please."])
 
 
 async def test_only_what_is_shown_is_read_from_the_archive(world: Remembered) -> None:
