@@ -17,7 +17,7 @@ MINUTES ?= 20
 SEED ?= 1
 THREADS ?= 1
 
-.PHONY: help help-all venv demo test test-all test-touched test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
+.PHONY: help help-all venv demo test test-all test-touched test-deploy test-cluster test-llm faults hostile abuse soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
 
 ##@ Start
 help: ## list the targets that a contributor needs
@@ -126,6 +126,9 @@ faults: $(STAMP) #. inject every kind of fault under load, and print a table; MI
 
 hostile: $(STAMP) #. send every kind of hostile input under load, and print a table; MINUTES= and SEED=
 	$(BIN)/python -m tests.e2e.faults --hostile --minutes $(MINUTES) --seed $(SEED)
+
+abuse: $(STAMP) #. time one tenant's context while a client of another does its worst, and print a table; 5 minutes
+	$(BIN)/python -m tests.abuse
 
 soak: MINUTES = 60
 soak: $(STAMP) #. keep a steady load while workers come and go, and watch the memory; MINUTES= and SEED=

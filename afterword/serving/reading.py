@@ -42,6 +42,8 @@ from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_H
 
 MOST_CONTEXT_TOKENS = 1_000_000
 MOST_RECENT = 500
+LARGE_TOKENS, LARGE_PAGE = 32_000, 100
+"""Larger contexts and pages of a key are made one after the other."""
 
 router = APIRouter(prefix="/v1", tags=["memory"])
 
@@ -291,15 +293,16 @@ async def get_context(
     It is empty in the moment after a conversation's first message, until the archive has it.
     """
     services, owner = services_of(request), wanted.owner(principal)
-    found = await services.memory.context(
-        conversation_id,
-        wanted.keep_recent,
-        wanted.max_tokens,
-        wanted.agent_id,
-        profile=wanted.profile,
-        time_zone=wanted.time_zone,
-        **owner,
-    )
+    async with services.turn(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
+        found = await services.memory.context(
+            conversation_id,
+            wanted.keep_recent,
+            wanted.max_tokens,
+            wanted.agent_id,
+            profile=wanted.profile,
+            time_zone=wanted.time_zone,
+            **owner,
+        )
     is_new = found is None and services.begun.is_of(Owner(**owner), conversation_id)
     if is_new and await services.memory.owner(conversation_id) is None:
         found = empty_context(conversation_id)
@@ -311,10 +314,10 @@ async def list_episodes(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[EpisodesQuery, Query()]
 ) -> EpisodesAnswer:
     """List a conversation's episodes, newest first. The list is empty if it is unknown or belongs to somebody else."""
-    page = await services_of(request).memory.episodes(
-        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
-    )
-    episodes = tuple(map(EpisodeDocument.of, page.episodes))
+    services, owner = services_of(request), wanted.owner(principal)
+    async with services.turn(principal.key_id, wanted.limit > LARGE_PAGE):
+        page = await services.memory.episodes(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
+        episodes = tuple(map(EpisodeDocument.of, page.episodes))
     return EpisodesAnswer(episodes=episodes, next_before=page.next_before)
 
 
@@ -323,9 +326,9 @@ async def list_messages(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[MessagesQuery, Query()]
 ) -> MessagePage:
     """List a conversation's archived messages, newest first."""
-    page = await services_of(request).memory.messages(
-        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
-    )
+    services, owner = services_of(request), wanted.owner(principal)
+    async with services.turn(principal.key_id, wanted.limit > LARGE_PAGE):
+        page = await services.memory.messages(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
     return existing("conversation", page)
 
 

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -81,6 +81,10 @@ class Services:
     turns: FairTurns = field(default_factory=FairTurns)
     """Turns by key, for what takes a request long."""
     begun: "Begun" = field(default_factory=lambda: Begun())
+
+    def turn(self, key_id: str, is_large: bool) -> AbstractAsyncContextManager[None]:
+        """Wait for the key's turn if the answer is large, because others wait while it is made."""
+        return self.turns.of(key_id) if is_large else nullcontext()
 
     async def database_answers(self) -> bool:
         try:

@@ -1,12 +1,15 @@
 """Routes that read return what Memory does, and refuse invalid requests."""
 
+import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from afterword.reading.memory import MOST_PROFILE_FACTS, NOTHING_KNOWN, CursorInvalid
 from afterword.serving.principal import Principal
+from afterword.serving.reading import LARGE_PAGE, LARGE_TOKENS
 from afterword.serving.requests import MOST_BYTES
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import FactOfUser
@@ -435,3 +438,25 @@ async def test_a_large_profile_stops_no_other_request() -> None:
         answer, share = await blocking(served.client.get("/v1/users/u1/profile"))
         assert answer.json()["facts"]
         assert share < MOST_SHARE
+
+
+@pytest.mark.parametrize(
+    ("path", "small", "large"),
+    [
+        ("context", {"max_tokens": LARGE_TOKENS}, {"max_tokens": LARGE_TOKENS + 1}),
+        ("episodes", {"limit": LARGE_PAGE}, {"limit": LARGE_PAGE + 1}),
+        ("messages", {"limit": LARGE_PAGE}, {"limit": LARGE_PAGE + 1}),
+    ],
+)
+async def test_large_answers_of_a_key_are_made_one_after_the_other(
+    path: str, small: dict[str, int], large: dict[str, int]
+) -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        get = partial(served.client.get, f"/v1/conversations/c1/{path}")
+        async with served.services.turns.of("local"):
+            assert (await get(params=small)).status_code == 200
+            waiting = asyncio.create_task(get(params=large))
+            done, _ = await asyncio.wait([waiting], timeout=0.2)
+            assert not done
+        assert (await waiting).status_code == 200
