@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.summarizer.answer import Limits, StatedFact, is_refusal, read_answer
+from afterword.streams.summarizer.answer import Limits, StatedFact, is_refusal, read_answer, read_plain
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import strip_control_tokens
 
@@ -228,3 +228,10 @@ def test_only_what_was_asked_for_has_to_be_there() -> None:
     assert read_answer(json.dumps(texts), LIMITS, tuple(texts)).rolling_summary == ""
     with pytest.raises(AnswerInvalid, match='"rolling_summary" was missing'):
         read_answer(json.dumps(texts), LIMITS)
+
+
+@pytest.mark.parametrize(("levels", "is_read"), [(500, True), (501, False), (2_000, False)])
+def test_plain_answer_within_500_levels_is_read(levels: int, is_read: bool) -> None:
+    sentence = "The user booked a flight to Rome."
+    answer = "[" * levels + json.dumps(sentence) + "]" * levels
+    assert (read_plain(answer, "long_summary", LIMITS) == sentence) is is_read
