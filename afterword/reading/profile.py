@@ -1,11 +1,8 @@
 """A profile: what a user's episodes say about them. It is computed from stored facts, so it is always current. Pure."""
 
-import re
-import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from functools import cache, lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -15,7 +12,7 @@ from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.text.fences import INDENTATION, quotation
-from afterword.streams.text.language import VOCABULARY, is_common, normalized
+from afterword.streams.text.subjects import NAME_WEIGHT, subject_of
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
@@ -29,8 +26,6 @@ MOST_PROFILE_FACTS = 20_000
 FRAME_TOKENS = 30
 """Number of tokens in the lines around a quotation."""
 KNOWN = "Known of the user"
-LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "da")
-"""Languages whose common words say nothing about a statement's subject."""
 MOST_SOURCES = 10
 """Maximum number of sources named for a fact, newest first."""
 MOST_SUPERSEDED = 100
@@ -126,21 +121,6 @@ Placed = tuple[int, FactOfUser]
 
 COVERED = 0.5
 """A statement is ended by a later one that has more than this share of its words."""
-SUBJECT_WORDS = 2
-"""The person that a statement is about is among this many words."""
-NAME_WEIGHT = 3
-"""A name says more about what a statement is about than another word."""
-
-
-class Subject(NamedTuple):
-    """What a statement is about, in beginnings of words, so that its language need not be known."""
-
-    words: Mapping[str, int]
-    """Each word's weight, without words such as "eat" and "work" unless there are no others."""
-    topics: frozenset[str]
-    """The topics of such words: a dog that one no longer has does not end that one is allergic to dogs."""
-    others: frozenset[str]
-    """The people it mentions, such as "brother"."""
 
 
 class Endings:
@@ -184,43 +164,6 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     fits = not about.topics or not ended.topics or bool(about.topics & ended.topics)
     is_covered = shared > COVERED * sum(about.words.values())
     return fits and (is_covered or (bool(plain) and all(word in ended.words for word in plain)))
-
-
-@lru_cache(maxsize=4096)
-def subject_of(statement: str) -> Subject:
-    """Return what a statement is about."""
-    table, people = _topics()
-    words: dict[str, int] = {}
-    frame: dict[str, int] = {}
-    topics: set[str] = set()
-    others: set[str] = set()
-    for place, word in enumerate(re.findall(r"[^\W\d_]{2,}|\d{3,}", statement)):
-        key = word_key(word)
-        if key in people and place < SUBJECT_WORDS:
-            others.add(key)
-        if topic := table.get(key):
-            topics.add(topic)
-            frame[key] = 1
-        elif not any(is_common(word, language) for language in LANGUAGES):
-            words[key] = NAME_WEIGHT if word[0].isupper() and not statement.startswith(word) else 1
-    return Subject(words or frame, frozenset(topics), frozenset(others))
-
-
-def word_key(word: str) -> str:
-    """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
-    plain = "".join(one for one in normalized("NFKD", word.casefold()) if not unicodedata.combining(one))
-    stem = re.sub(r"[aeiouyns]+$", "", plain)
-    return (stem if len(stem) > 2 else plain)[:5]
-
-
-@cache
-def _topics() -> tuple[dict[str, str], frozenset[str]]:
-    """Return the topic of each word that says what a statement does with its object, and the words for people."""
-    topics = VOCABULARY["first_person"]["topics"]
-    return (
-        {word_key(word): topic for topic, words in topics.items() for word in words.split()},
-        frozenset(word_key(word) for word in VOCABULARY["first_person"]["others"].split()),
-    )
 
 
 def profile(

@@ -4,17 +4,17 @@ An LLM's facts are kept if the messages that it names as their sources state the
 finds facts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from afterword.schemas import EpisodeMessage, Fact
 from afterword.schemas.messages import Role
 from afterword.streams.summarizer.answer import StatedFact
-from afterword.streams.summarizer.extractive.ranking import is_question
 from afterword.streams.summarizer.quality import BEGINNING, Evidence, ground
 from afterword.streams.summarizer.quality.facts import ROLES, fold
+from afterword.streams.summarizer.statements import assertions, is_denial, own_texts, says_end
 from afterword.streams.text.language import detect_all, stem_words
-from afterword.streams.text.sentences import sentences_of
+from afterword.streams.text.subjects import subject_of
 
 MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "tool", "tools"})
 """Roles about which no fact is kept, because a profile is about people."""
@@ -39,16 +39,18 @@ def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -
     """
     language = detect_all(message.content for message in messages)
     places = {message.id: place for place, message in enumerate(messages)}
+    own = own_texts(messages)
     found: dict[tuple[str, str], Fact] = {}
     for one in stated:
         numbers = sorted(set(one.numbers))[:MOST_CITED]
         cited = [messages[number - 1] for number in numbers if 0 < number <= len(messages)]
-        source = next((source for source in _sources(cited) if _says(source, one, language)), None)
+        source = next((source for source in _sources(cited, own) if _says(source, one, language)), None)
         if source is not None:
             fact = Fact(
                 statement=one.statement,
                 kind=one.kind,
                 attribute=one.attribute,
+                status="ended" if says_end(one.statement) else "stated",
                 about=_other_person(one, source),
                 user_id=source.user_id,
                 said_by=source.said_by,
@@ -58,16 +60,15 @@ def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -
     return tuple(sorted(found.values(), key=lambda fact: places[fact.message_ids[-1]]))
 
 
-def _sources(cited: Sequence[EpisodeMessage]) -> Iterator[Source]:
-    """Yield what each user says, the last speaker first, without questions.
+def _sources(cited: Sequence[EpisodeMessage], texts: Mapping[str, str]) -> Iterator[Source]:
+    """Yield what each user asserts in their own words, the last speaker first.
 
     If assistants or tools also speak, then yield all messages together, attributed to the first of these speakers.
     """
     own = [message for message in cited if message.role == "user"]
     for user in dict.fromkeys(message.user_id for message in reversed(own)):
         said = [message for message in own if message.user_id == user]
-        sentences = (sentence for message in said for sentence in sentences_of(message.content))
-        yield Source(said, [" ".join(one for one in sentences if not is_question(one))], user, "user")
+        yield Source(said, [clause for message in said for clause in assertions(texts[message.id])], user, "user")
     others = [message for message in cited if message.role != "user"]
     if others:
         yield Source(cited, [message.content for message in cited], (own or others)[-1].user_id, others[0].role)
@@ -90,5 +91,17 @@ def _says(source: Source, stated: StatedFact, language: str) -> bool:
     text = f"{person}: {stated.statement}" if person else stated.statement
     if ground((text,), evidence, language).unsupported:
         return False
+    if source.said_by == "user" and not person and _is_denied(source, stated):
+        return False
     beginnings = {stem[:BEGINNING] for stem in evidence.stems}
     return any(stem[:BEGINNING] in beginnings for stem in stem_words(stated.statement, language))
+
+
+def _is_denied(source: Source, stated: StatedFact) -> bool:
+    """Return whether the clauses with all words of a fact deny it, or say it of somebody else."""
+    fact = subject_of(stated.statement)
+    clauses = [one for one in source.texts if fact.words.keys() <= subject_of(one).words.keys() | subject_of(one).verbs]
+    return bool(clauses) and all(
+        (is_denial(one) and not is_denial(stated.statement)) or not subject_of(one).others <= fact.others
+        for one in clauses
+    )

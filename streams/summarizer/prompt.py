@@ -122,7 +122,8 @@ _ASKED = {
 episode adds or changes. At most {rolling_words} words.",
 }
 _FACTS = """\
-what the messages say about people that will matter in later conversations, as a list ([] if nothing) of \
+what the messages say about people that will matter in later conversations, not what they quote, deny, imagine or \
+ask, as a list ([] if nothing) of \
 {{"statement": a few words without a subject, "about": "user" or a name, "kind": "identity", "relation", "constraint", \
 "preference", "plan" or "event", "attribute": a name such as home_city or employer if it is a value that may change, \
 else null, "messages": [numbers of the messages that say it]}}."""

@@ -120,13 +120,12 @@ def first_person(messages: Sequence[EpisodeMessage], before: Sequence[EpisodeMes
     the last of them.
     """
     found: dict[tuple[str, str, str | None, str], Fact] = {}
-    in_frame: dict[str, bool] = {}
+    texts = own_texts((*before, *messages))
     said_before: dict[str, Sequence[Statement]] = {}
     for place, message in enumerate((*before, *messages)):
         if message.role != "user":
             continue
-        user = message.user_id
-        text, in_frame[user] = outside_of_frames(own_words(message.content), is_inside=in_frame.get(user, False))
+        user, text = message.user_id, texts[message.id]
         said = statements(text)
         if forgetting := _FORGET_THAT.search(text):
             said = [*_forgotten(forgetting[0].strip(), said_before.get(user, ())), *said]
@@ -163,15 +162,57 @@ def outside_of_frames(text: str, is_inside: bool = False) -> tuple[str, bool]:
     return ("" if _FRAME.search(text) else text), False
 
 
+def own_texts(messages: Sequence[EpisodeMessage]) -> dict[str, str]:
+    """Return what each user says in their own words outside of games, stories and examples, by message id."""
+    in_frame: dict[str, bool] = {}
+    texts: dict[str, str] = {}
+    for message in messages:
+        if message.role == "user":
+            is_inside = in_frame.get(message.user_id, False)
+            text, in_frame[message.user_id] = outside_of_frames(own_words(message.content), is_inside)
+            texts[message.id] = text
+    return texts
+
+
+def assertions(text: str) -> list[str]:
+    """Return the clauses of a text that assert something, without questions, reports, jokes and suppositions."""
+    return [
+        clause
+        for sentence in sentences_of(text)
+        if _is_said(sentence)
+        for clause in _clauses(sentence)
+        if not (_ASKS.match(clause) or _is_hypothetical(clause))
+    ]
+
+
+def is_denial(clause: str) -> bool:
+    """Return whether a clause says that something is not so, or no longer."""
+    return bool(_NEGATED.search(clause) or _ENDING.search(clause))
+
+
+def says_end(statement: str) -> bool:
+    """Return whether a statement says that something is no longer so."""
+    return bool(_ENDING.search(statement))
+
+
 def statements(text: str) -> list[Statement]:
     """Return what a text in its author's own words says about the author, in order."""
     found: dict[tuple[str, str | None, str], Statement] = {}
     for number, sentence in enumerate(sentences_of(text)):
-        is_said = not (sentence.startswith("[") or _REPORTED.search(sentence) or _IRONY.search(sentence))
-        if is_said and len(sentence) <= SENTENCE_CHARACTERS:
+        if _is_said(sentence):
             for one in _statements(sentence, is_first=number < GREETINGS):
                 found.setdefault((one.text, one.attribute, one.status), one)
     return list(found.values())
+
+
+def _is_said(sentence: str) -> bool:
+    is_others = sentence.startswith("[") or _REPORTED.search(sentence) or _IRONY.search(sentence)
+    return len(sentence) <= SENTENCE_CHARACTERS and not is_others
+
+
+def _is_hypothetical(clause: str) -> bool:
+    found = _HYPOTHETICAL.search(clause)
+    return found is not None and not found["wish"]
 
 
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
@@ -185,8 +226,7 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
         yield Statement(said, "event", None, "ended")
     subject = next((one for word, one in _ELLIPTICAL if word.search(sentence)), "")
     for clause in clauses:
-        hypothetical = _HYPOTHETICAL.search(clause)
-        if hypothetical is None or hypothetical["wish"]:
+        if not _is_hypothetical(clause):
             yield from _stated(clause, subject, is_first)
 
 

@@ -132,3 +132,39 @@ def test_only_so_many_facts_are_read() -> None:
 def test_a_fact_has_a_message_at_least() -> None:
     with pytest.raises(ValueError, match="message_ids"):
         Fact(statement="x", kind="plan", user_id="u1", said_by="user", message_ids=())
+
+
+@pytest.mark.parametrize(
+    ("content", "statement"),
+    [
+        ("I'm not allergic to nuts.", "allergic to nuts"),
+        ("My sister is vegan.", "is vegan"),
+        ("do I like mushrooms", "likes mushrooms"),
+        ("If I moved to Berlin I would need a car.", "lives in Berlin"),
+        ("> I live in Oslo.\nWhat shall I reply to her?", "lives in Oslo"),
+        ('"I live in Oslo," she wrote. Is that polite?', "lives in Oslo"),
+        ("Pretend that I am a pilot from Reno.", "is a pilot from Reno"),
+        ("Ich bin nicht allergisch gegen Nüsse.", "allergisch gegen Nüsse"),
+        ("I have ten children, just kidding.", "has ten children"),
+    ],
+)
+def test_what_a_message_quotes_denies_frames_or_says_of_others_is_dropped(content: str, statement: str) -> None:
+    assert kept(stated(statement, 1), messages=(message(1, content),)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "statement"),
+    [
+        ("I don't eat pork, what could I use instead?", "avoids pork"),
+        ("I don't eat pork.", "does not eat pork"),
+        ("My sister is vegan.", "has a sister who is vegan"),
+        ("I'm not only a nurse but a midwife.", "is a nurse and midwife"),
+    ],
+)
+def test_what_a_message_says_in_other_words_is_kept(content: str, statement: str) -> None:
+    assert kept(stated(statement, 1), messages=(message(1, content),))
+
+
+def test_a_fact_that_says_what_is_no_longer_so_ends_another() -> None:
+    (fact,) = grounded((stated("no longer works for Sonae", 1),), (message(1, "I no longer work for Sonae."),))
+    assert fact.status == "ended"

@@ -1,0 +1,66 @@
+"""What a short statement is about, compared without knowing its language."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from afterword.streams.text.language import VOCABULARY, is_common, normalized
+
+LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "da")
+"""Languages whose common words say nothing about a statement's subject."""
+SUBJECT_WORDS = 2
+"""The person that a statement is about is among this many words."""
+NAME_WEIGHT = 3
+"""A name says more about what a statement is about than another word."""
+
+
+class Subject(NamedTuple):
+    """What a statement is about, in beginnings of words, so that its language need not be known."""
+
+    words: Mapping[str, int]
+    """Each word's weight, without words such as "eat" and "work" unless there are no others."""
+    topics: frozenset[str]
+    """The topics of such words: a dog that one no longer has does not end that one is allergic to dogs."""
+    others: frozenset[str]
+    """The people that it is about, such as "brother"."""
+    verbs: frozenset[str]
+    """The words that tell its topics."""
+
+
+@lru_cache(maxsize=4096)
+def subject_of(statement: str) -> Subject:
+    """Return what a statement is about."""
+    table, people = _topics()
+    words: dict[str, int] = {}
+    frame: dict[str, int] = {}
+    topics: set[str] = set()
+    others: set[str] = set()
+    for place, word in enumerate(re.findall(r"[^\W\d_]{2,}|\d{3,}", statement)):
+        key = word_key(word)
+        if key in people and place < SUBJECT_WORDS:
+            others.add(key)
+        if topic := table.get(key):
+            topics.add(topic)
+            frame[key] = 1
+        elif not any(is_common(word, language) for language in LANGUAGES):
+            words[key] = NAME_WEIGHT if word[0].isupper() and not statement.startswith(word) else 1
+    return Subject(words or frame, frozenset(topics), frozenset(others), frozenset(frame))
+
+
+def word_key(word: str) -> str:
+    """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
+    plain = "".join(one for one in normalized("NFKD", word.casefold()) if not unicodedata.combining(one))
+    stem = re.sub(r"[aeiouyns]+$", "", plain)
+    return (stem if len(stem) > 2 else plain)[:5]
+
+
+@cache
+def _topics() -> tuple[dict[str, str], frozenset[str]]:
+    """Return the topic of each word that says what a statement does with its object, and the words for people."""
+    topics = VOCABULARY["first_person"]["topics"]
+    return (
+        {word_key(word): topic for topic, words in topics.items() for word in words.split()},
+        frozenset(word_key(word) for word in VOCABULARY["first_person"]["others"].split()),
+    )
