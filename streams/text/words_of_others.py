@@ -191,7 +191,7 @@ def _blocks(lines: Sequence[_Line]) -> Iterator[Words]:
     at = 0
     while at < len(lines):
         first = lines[at]
-        if machine[at] or not first.text:
+        if not first.text or (machine[at] and _sender_of_mail(lines, at) is None):
             block = _Block(at + 1, Whose.OWN)
         elif (speaker := spoken[at]) is not None:
             block = _Block(at + 1, Whose.PASTED, speaker)
@@ -286,7 +286,9 @@ def _introduced(line: _Line, *, goes_on: bool) -> tuple[int, Whose, str, bool] |
         introduction, follows = small[begin : colon.start()], bool(small[colon.end() :])
         if not (follows or goes_on) or small[colon.end() : colon.end() + 1] in _MARKS:
             break
-        if _TASK.search(introduction) or (_LOOSE_TASK.search(introduction) and _names_text(introduction)):
+        loose = _LOOSE_TASK.search(introduction)
+        is_command = loose and not introduction[: loose.start()].strip() and " " in introduction.strip()
+        if _TASK.search(introduction) or (loose and (is_command or _names_text(introduction))):
             return (colon.end() if follows else length), Whose.PASTED, "", False
         if (said := _REPORTED.search(introduction)) and not _ONESELF.search(introduction, 0, said.start()):
             who = line.text[begin : begin + said.start()].strip(" ,")
