@@ -163,7 +163,8 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
         return shared > 0 or not ended.words
     fits = not about.topics or not ended.topics or bool(about.topics & ended.topics)
     is_covered = shared > COVERED * sum(about.words.values())
-    return fits and (is_covered or (bool(plain) and all(word in ended.words for word in plain)))
+    covers = bool(ended.words) and ended.words.keys() <= about.words.keys()
+    return fits and (is_covered or covers or (bool(plain) and all(word in ended.words for word in plain)))
 
 
 def profile(

@@ -87,6 +87,7 @@ _LEAD_IN = _compiled("lead_in")
 _CLAUSE = _compiled("clause")
 _ASKS = _compiled("asks")
 _LINK_BEHIND = _compiled("link_behind")
+_ONLY_SUBJECT = _compiled("only_subject")
 _TAG = _compiled("tag")
 _RELATIVE = _compiled("relative")
 _HYPOTHETICAL = _compiled("hypothetical")
@@ -262,6 +263,9 @@ def _clauses(sentence: str) -> Iterator[str]:
         if asked is None and comma and not _TAG.fullmatch(tag):
             yield from _clauses(stated)
         pieces = pieces[: asked or 0]
+    for at in range(len(pieces) - 1, 0, -1):
+        if _ONLY_SUBJECT.fullmatch(pieces[at - 1]):  # "my wife and I"
+            pieces[at - 1 : at + 1] = ["".join(pieces[at - 1 : at + 1])]
     for piece in pieces:
         yield _LINK_BEHIND.sub("", _LEAD_IN.sub("", piece.strip(), count=1))
 

@@ -32,7 +32,7 @@ class Subject(NamedTuple):
 @lru_cache(maxsize=4096)
 def subject_of(statement: str) -> Subject:
     """Return what a statement is about."""
-    table, people = _topics()
+    table, people, ends = _topics()
     words: dict[str, int] = {}
     frame: dict[str, int] = {}
     topics: set[str] = set()
@@ -41,6 +41,8 @@ def subject_of(statement: str) -> Subject:
         key = word_key(word)
         if key in people and place < SUBJECT_WORDS:
             others.add(key)
+        if key in ends:
+            continue
         if topic := table.get(key):
             topics.add(topic)
             frame[key] = 1
@@ -57,10 +59,13 @@ def word_key(word: str) -> str:
 
 
 @cache
-def _topics() -> tuple[dict[str, str], frozenset[str]]:
-    """Return the topic of each word that says what a statement does with its object, and the words for people."""
+def _topics() -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
+    """Return the topic of each word that says what is done with an object, and the words for people and for endings."""
     topics = VOCABULARY["first_person"]["topics"]
     return (
         {word_key(word): topic for topic, words in topics.items() for word in words.split()},
-        frozenset(word_key(word) for word in VOCABULARY["first_person"]["others"].split()),
+        *(
+            frozenset(word_key(word) for word in VOCABULARY["first_person"][name].split())
+            for name in ("others", "end_words")
+        ),
     )

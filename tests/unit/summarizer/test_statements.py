@@ -224,5 +224,5 @@ def test_forget_that_ends_what_the_message_before_said() -> None:
     assert ended("I have two dogs.", "Forget that, please.") == [
         ("Forget that, please (I have two dogs.)", "number_of_dogs")
     ]
-    found = first_person([an_episode_message("m9", content="Forget that.")], said("I have two dogs."))
+    found = first_person([an_episode_message("m9", content="Forget that.", user_id="ann")], said("I have two dogs."))
     assert [fact.status for fact in found] == ["ended"]
