@@ -120,7 +120,7 @@ Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
 COVERED = 0.5
-"""A statement is ended by a later one that has more than this share of its words."""
+"""A statement is ended by a later one that has at least this share of its words."""
 
 
 class Endings:
@@ -161,8 +161,9 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     plain = [word for word, weight in about.words.items() if weight < NAME_WEIGHT]
     if fact.attribute and fact.attribute == end.attribute:
         return shared > 0 or not ended.words
-    fits = not about.topics or not ended.topics or bool(about.topics & ended.topics)
-    is_covered = shared > COVERED * sum(about.words.values())
+    topics = ended.topics - {"has"}  # "I have sold …" is not about having
+    fits = not about.topics or not topics or bool(about.topics & topics)
+    is_covered = 0 < shared >= COVERED * sum(about.words.values())
     covers = bool(ended.words) and ended.words.keys() <= about.words.keys()
     return fits and (is_covered or covers or (bool(plain) and all(word in ended.words for word in plain)))
 

@@ -54,18 +54,17 @@ def subject_of(statement: str) -> Subject:
 def word_key(word: str) -> str:
     """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
     plain = "".join(one for one in normalized("NFKD", word.casefold()) if not unicodedata.combining(one))
-    stem = re.sub(r"[aeiouyns]+$", "", plain)
+    stem = re.sub(r"(?:ed|ing|[aeiouyns]+)$", "", plain)
     return (stem if len(stem) > 2 else plain)[:5]
 
 
 @cache
 def _topics() -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
     """Return the topic of each word that says what is done with an object, and the words for people and for endings."""
-    topics = VOCABULARY["first_person"]["topics"]
-    return (
-        {word_key(word): topic for topic, words in topics.items() for word in words.split()},
-        *(
-            frozenset(word_key(word) for word in VOCABULARY["first_person"][name].split())
-            for name in ("others", "end_words")
-        ),
-    )
+    known = VOCABULARY["first_person"]
+    topics = {word_key(word): topic for topic, words in known["topics"].items() for word in words.split()}
+    return topics, _keys(known["others"]), _keys(known["end_words"])
+
+
+def _keys(words: str) -> frozenset[str]:
+    return frozenset(map(word_key, words.split()))
