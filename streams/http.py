@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -139,6 +140,34 @@ async def bounded_body(response: httpx.Response) -> bytes:
     if problem and response.is_success:
         raise no_answer(f"its response {problem}")
     return b"" if problem else bytes(body)
+
+
+def bounded_client(**options: Any) -> httpx.AsyncClient:
+    """Make a client to which a compressed answer, or one of more than MOST_RESPONSE_BYTES, is an httpx.ReadError."""
+
+    async def bound(response: httpx.Response) -> None:
+        if response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+            raise httpx.ReadError("compressed although the request does not allow it")
+        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 – the client is asynchronous
+        response.stream = _BoundedStream(response.stream)
+
+    return httpx.AsyncClient(headers={"Accept-Encoding": "identity"}, event_hooks={"response": [bound]}, **options)
+
+
+class _BoundedStream(httpx.AsyncByteStream):
+    def __init__(self, stream: httpx.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MOST_RESPONSE_BYTES:
+                raise httpx.ReadError("too long")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def no_answer(problem: str) -> ProviderUnavailable:

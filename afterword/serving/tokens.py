@@ -19,6 +19,7 @@ from afterword.schemas.base import Id
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.http import bounded_client
 from afterword.streams.settings import Serve
 
 REQUIRED = ["exp", "iss", "aud"]
@@ -74,7 +75,7 @@ class IssuerKeys:
         try:
             async with (
                 asyncio.timeout(TIMEOUT_SECONDS),
-                httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
+                bounded_client(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
             ):
                 answer = (await client.get(self._url)).raise_for_status()
             # PyJWK raises unexpected errors if the algorithm is "none" or not a string

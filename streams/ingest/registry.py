@@ -1,5 +1,6 @@
 """A client of schema registries, using the routes that Confluent's, Karapace, Redpanda's and Apicurio's share."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ import orjson
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError
+from afterword.streams.http import bounded_client
 from afterword.streams.ingest.formats import AvroSchema, ProtobufSchema, Read, SchemaRefused, read_json, unframed
 from afterword.streams.ingest.sources import Format
 from afterword.streams.settings import RegistrySettings, variable
@@ -41,7 +43,7 @@ async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegi
     if settings.username is not None and settings.password is not None:
         auth = httpx.BasicAuth(settings.username, settings.password.get_secret_value())
     tls = verifying_context()
-    async with httpx.AsyncClient(base_url=settings.url or "", auth=auth, verify=tls, timeout=TIMEOUT_SECONDS) as client:
+    async with bounded_client(base_url=settings.url or "", auth=auth, verify=tls, timeout=TIMEOUT_SECONDS) as client:
         yield SchemaRegistry(client)
 
 
@@ -144,8 +146,9 @@ class SchemaRegistry:
     async def _get(self, path: str, form: Format | None = None) -> httpx.Response:
         """Raises: RegistryUnavailable, ConfigurationError."""
         try:
-            response = await self._client.get(path, params={"format": "serialized"} if form == "protobuf" else None)
-        except httpx.HTTPError as error:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                response = await self._client.get(path, params={"format": "serialized"} if form == "protobuf" else None)
+        except (httpx.HTTPError, TimeoutError) as error:
             raise self._unavailable(type(error).__name__) from None
         if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             problem = f"the registry answers with {response.status_code}"

@@ -190,8 +190,8 @@ class SqliteFile:
         return await self._run(call, WRITE)
 
     async def ping(self) -> None:
-        """Check that the file can be read. Raises: StoreUnavailable."""
-        await self.read(lambda connection: rows(connection, "SELECT count(*) FROM sqlite_schema"))
+        """Check that the file can be read and written. Raises: StoreUnavailable."""
+        await self.write(lambda connection: connection.pragma("user_version", connection.pragma("user_version")))
 
     async def empty_log(self) -> None:
         """Overwrite what earlier writes replaced or deleted, because the write-ahead log keeps a copy of it.

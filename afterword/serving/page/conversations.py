@@ -49,6 +49,7 @@ AT_A_TIME = 6
 """Number of conversations looked up in the stores at once."""
 HITS = 10
 SEARCH_FIELDS = ("query", "user_id", "tenant_id")
+SEARCH_SECONDS = 12 * 3600
 SEARCH = "search "
 """Distinguishes a sealed search from a sealed key, which has no space."""
 MESSAGES_ON_PAGE = 50
@@ -149,7 +150,7 @@ async def show_search(
     request: Request, principal: ReadingVisitor, s: Annotated[str | None, Query(max_length=20_000)] = None
 ) -> HTMLResponse:
     """Show the form, and the hits of the sealed search `s`."""
-    found = seal_of(request).opened(s) or ""
+    found = seal_of(request).opened(s, SEARCH_SECONDS) or ""
     asked = orjson.loads(found.removeprefix(SEARCH)) if found.startswith(SEARCH) else {}
     query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
     hits = None
@@ -167,7 +168,7 @@ async def show_search(
 
 @router.post("/search")
 async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> RedirectResponse:
-    """Redirect to the address of the search, which can be revisited for as long as a visitor stays signed in.
+    """Redirect to the address of the search, which can be revisited for half a day.
 
     What people search for is sealed, to keep it out of addresses and logs.
     """

@@ -28,6 +28,7 @@ from afterword.serving.principal import Principal
 from afterword.serving.problems import RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, explained
 from afterword.serving.requests import services_of
 from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import is_loopback
 from afterword.streams.stores.episodes import Revision, revisions_until
 from afterword.streams.summarizer.summary import EXTRACTIVE
 from afterword.streams.text.language import detect, plausible
@@ -78,6 +79,9 @@ MESSAGES = {
     422: "The request is invalid.",
     429: "Too many requests. Try again in a minute.",
 }
+MARKS, MOST_MARKS = re.compile(r"[*_~`\[\]|<&!\\\n]"), 600
+"""Characters that Markdown looks at, and how many of them a message may have to be rendered, in about 10 ms."""
+COOKIE = "afterword_session"
 WORD = re.compile(r"\w{1,100}")
 
 FindWords = Callable[[str], list[tuple[int, int]]]
@@ -109,9 +113,10 @@ def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
 def rendered(text: str) -> Markup:
     """Render a message's Markdown, without images and with links only to websites and mailboxes.
 
-    The text of long messages that is hidden at first is not rendered, because that would delay other requests.
+    The text of long messages that is hidden at first, and one with more than MOST_MARKS, is not rendered, because that
+    would delay other requests.
     """
-    if len(text) > SHOWN_CHARACTERS + 1:
+    if len(text) > SHOWN_CHARACTERS + 1 or len(MARKS.findall(text)) > MOST_MARKS:
         return Markup('<pre class="code">{}</pre>').format(visible_text(text))
     return _rendered(str(visible_text(text)))
 
@@ -236,11 +241,20 @@ class PageRoute(APIRoute):
 
         async def handled(request: Request) -> Response:
             try:
-                return await handle(request)
+                answer = await handle(request)
             except ERRORS as error:
                 return error_page(request, error)
+            if renewed := getattr(request.state, "renewed", None):
+                keep_signed_in(request, answer, renewed)
+            return answer
 
         return handled
+
+
+def keep_signed_in(request: Request, answer: Response, sealed: str) -> None:
+    """Put the sealed key into a cookie that no script can read and no other site can send."""
+    secure = not is_loopback(request.url.hostname or "")
+    answer.set_cookie(COOKIE, sealed, httponly=True, samesite="strict", secure=secure)
 
 
 def error_page(request: Request, error: Exception) -> Response:

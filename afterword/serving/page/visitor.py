@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import re
+import time
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,14 +15,26 @@ from pydantic import SecretStr
 from starlette.responses import RedirectResponse
 
 from afterword.consumers.subscriber import RecentIds
-from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator, see_other
+from afterword.serving.page.rendering import (
+    COOKIE,
+    SIGN_IN,
+    PageRoute,
+    html_page,
+    is_operator,
+    keep_signed_in,
+    see_other,
+)
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
 from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed, read_body, services_of
-from afterword.streams.settings import is_loopback
 
-COOKIE = "afterword_session"
-SESSION_SECONDS = 12 * 3600
+SESSION_SECONDS = 15 * 60
+"""How long a cookie is valid. Only the server that took a sign-out knows of it, so copies of the cookie live this long
+elsewhere."""
+RENEWED_SECONDS = 5 * 60
+"""A request with an older cookie gets a new one."""
+ENDING_SECONDS = 60
+"""Streams end this long before their cookie, so that the browser opens them again and gets a new one."""
 TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,2900}")
 """Keys and tokens short enough to fit into a cookie when sealed."""
 MOST_REVOKED = 100_000
@@ -49,12 +62,15 @@ class Seal:
     def sealed(self, token: str) -> str:
         return self._fernet.encrypt(token.encode()).decode()
 
-    def opened(self, cookie: str | None) -> str | None:
-        """Return what was sealed; None if the cookie is not one of ours, has expired, or was revoked."""
-        if _digest(cookie) in self._revoked:
-            return None
+    def opened(self, cookie: str | None, seconds: float = SESSION_SECONDS) -> str | None:
+        """Return what was sealed; None if it is not ours, is older than `seconds`, or was revoked.
+
+        A clock that was set back makes it younger, and no visitor signs in again.
+        """
+        sealed = (cookie or "").encode()
         try:
-            return self._fernet.decrypt((cookie or "").encode(), SESSION_SECONDS).decode()
+            is_valid = time.time() - self._fernet.extract_timestamp(sealed) <= seconds
+            return self._fernet.decrypt(sealed).decode() if is_valid and _digest(cookie) not in self._revoked else None
         except InvalidToken:
             return None
 
@@ -76,7 +92,11 @@ def visiting(scope: Permission, *, operating: bool = False, local: bool = False)
     """
 
     async def admitted(request: Request) -> Principal:
-        principal = await admit(request, partial(seal_of(request).opened, request.cookies.get(COOKIE)), scope)
+        seal, cookie = seal_of(request), request.cookies.get(COOKIE)
+        principal = await admit(request, partial(seal.opened, cookie), scope)
+        request.state.read_token = partial(seal.opened, cookie, SESSION_SECONDS - ENDING_SECONDS)
+        if (token := seal.opened(cookie)) and not seal.opened(cookie, RENEWED_SECONDS):
+            request.state.renewed = seal.sealed(token)
         is_elsewhere = services_of(request).settings.serve.auth != "none"
         if (operating and not is_operator(principal)) or (local and is_elsewhere):
             raise NotFound(what="page")
@@ -148,16 +168,14 @@ async def show_sign_in(request: Request) -> Response:
 
 @router.post(SIGN_IN)
 async def sign_in(request: Request, fields: SubmittedKey) -> Response:
-    """Put the sealed key into a cookie that no script can read and no other site can send."""
+    """Sign in with a key that can read or erase."""
     token = only_value(fields, "key").strip()
     try:
         principal = await admit(request, lambda: token if TOKEN.fullmatch(token) else None, "read", "erase")
     except Unauthenticated:
         return html_page(request, "sign_in.html", status=401, wrong=True)
     answer = see_other("/" if principal.may("read") else "/erasures")
-    secure = not is_loopback(request.url.hostname or "")
-    sealed = seal_of(request).sealed(token)
-    answer.set_cookie(COOKIE, sealed, httponly=True, samesite="strict", secure=secure)
+    keep_signed_in(request, answer, seal_of(request).sealed(token))
     return answer
 
 

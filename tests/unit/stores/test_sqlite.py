@@ -1,6 +1,7 @@
 """The SQLite file: what was acknowledged outlives its writer, and what failed leaves nothing."""
 
 import asyncio
+import resource
 import signal
 import subprocess
 import sys
@@ -119,6 +120,20 @@ async def instructions(file: SqliteFile, index: SqliteIndex, query: Query) -> in
     assert await index.search(query)
     await file.read(lambda connection: connection.set_progress_handler(None))
     return counted
+
+
+async def test_ping_fails_while_the_file_cannot_be_written(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "afterword.sqlite")
+    await file.ping()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(StoreUnavailable):
+            await file.ping()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    await file.ping()
+    await file.close()
 
 
 async def test_writers_that_wait_at_the_same_time_share_one_emptying_of_the_log(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from afterword.serving.events import ALL, Batch, Published, StreamFilter
 from afterword.serving.page import operating
 from afterword.serving.page.operating import LiveTotals, live_parts
 from afterword.serving.page.rendering import (
+    MOST_MARKS,
     address,
     anchor,
     fragment,
@@ -526,6 +527,33 @@ def test_only_what_was_sealed_with_the_same_secret_and_not_long_ago_is_opened(mo
     later = time.time() + SESSION_SECONDS + 1
     monkeypatch.setattr(time, "time", lambda: later)
     assert seal.opened(cookie) is None
+
+
+def test_clock_that_is_set_back_signs_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seal = Seal(None)
+    cookie, earlier = seal.sealed("afw_1"), time.time() - 86_400
+    monkeypatch.setattr(time, "time", lambda: earlier)
+    assert seal.opened(cookie) == "afw_1"
+
+
+async def test_cookie_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, now = "afw_1", time.time()
+    async with serving(OneKey(key), auth="keys") as served:
+        await served.client.post("/sign-in", data={"key": key}, headers=OURS)
+        first = served.client.cookies[COOKIE]
+        await served.client.get("/")
+        assert served.client.cookies[COOKIE] == first
+        for later in (SESSION_SECONDS - 5, 2 * SESSION_SECONDS - 10):
+            monkeypatch.setattr(time, "time", lambda at=now + later: at)
+            assert (await served.client.get("/")).status_code == 200
+        assert served.client.cookies[COOKIE] != first
+        assert (await served.client.get("/", headers={"cookie": f"{COOKIE}={first}"})).status_code == 303
+
+
+def test_message_with_many_marks_is_shown_as_it_is() -> None:
+    assert "<em>" in rendered("*a* " * (MOST_MARKS // 2))
+    for mark in "*_~`[]|<&!\\\n":
+        assert rendered(f"{mark} " * (MOST_MARKS + 1)).startswith('<pre class="code">'), mark
 
 
 def guarded() -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from afterword.serving import tokens
 from afterword.serving.tokens import FRESH_SECONDS, RETRY_SECONDS, IssuerKeys, TokenHolders
+from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.settings import Serve
 from afterword.streams.tls import verifying_context
 from tests.endpoints import serving as serving_route
@@ -198,6 +199,16 @@ async def test_an_issuer_that_does_not_answer_is_away(issuer: Issuer, monkeypatc
     async with serving(holders(issuer, clock), auth="keys") as served:
         answer = await served.client.get(PATH, headers={"Authorization": f"Bearer {signed()}"})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+
+
+async def test_keys_that_are_too_long_replace_no_known_ones(issuer: Issuer) -> None:
+    clock = Clock()
+    found = holders(issuer, clock)
+    await found.principal(signed())
+    issuer.keys = [{"kty": "RSA", "kid": "x" * MOST_RESPONSE_BYTES}]
+    clock.now = FRESH_SECONDS + 1
+    assert (await found.principal(signed())).user_id == "u1"
+    assert issuer.asked == 2
 
 
 async def test_a_key_that_is_described_wrongly_hides_no_other(issuer: Issuer) -> None:

@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pydantic import ValidationError
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.ingest import registry as module
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.settings import RegistrySettings
+from tests.endpoints import serving as serving_route
 from tests.protobuf_schemas import CHAT, descriptor
 from tests.schema_registry import Registry, framed
 
@@ -36,6 +39,23 @@ async def test_a_schema_is_asked_for_once(server: Registry) -> None:
             read = await registry.reader("avro", number)
             assert read(framed(number, TEXT, {"text": "hello"})[5:]) == {"text": "hello"}
     assert server.asked == [f"/schemas/ids/{number}"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "headers"),
+    [(b'"' + b"x" * MOST_RESPONSE_BYTES + b'"', {}), (b"{}", {"Content-Encoding": "gzip"})],
+    ids=["too long", "compressed"],
+)
+async def test_answer_that_is_too_large_or_compressed_is_an_outage(answer: bytes, headers: dict[str, str]) -> None:
+    async def answers(_: web.Request) -> web.Response:
+        return web.Response(body=answer, content_type="application/json", headers=headers)
+
+    async with (
+        serving_route(answers, "GET", "/schemas/ids/1") as url,
+        open_registry(RegistrySettings(url=url)) as registry,
+    ):
+        with pytest.raises(RegistryUnavailable, match="ReadError"):
+            await registry.reader("avro", 1)
 
 
 async def test_what_a_schema_refers_to_is_asked_for_too(server: Registry) -> None:
