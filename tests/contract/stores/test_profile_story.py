@@ -311,3 +311,37 @@ async def test_a_context_begins_with_what_is_known(story: Story) -> None:
     answer = (await story.served.client.get("/v1/conversations/c3/context", params=params)).json()
     assert answer["as_text"] == (await story.memory.context("c3", profile=True) or found).as_text()
     assert answer["profile"]["facts"]
+
+
+async def test_changes_denials_frames_and_corrections_are_told_apart(story: Story) -> None:
+    await story.tell("c1", 0, (ADA, "Hi! I'm Ada, I'm a nurse in Porto. I'm allergic to nuts and I have two kids."))
+    assert set(await story.known()) == {"I'm Ada", "I'm a nurse in Porto.", "I have two kids.", "I'm allergic to nuts"}
+    await story.tell("c2", 7, (ADA, "We have three kids now. I've moved to Faro."))  # a change
+    await story.tell("c3", 14, (ADA, "Good news: the nut test was negative, I'm not allergic to nuts!"))  # a denial
+    await story.tell(
+        "c4", 21, (ADA, "Let's play: pretend I'm a pirate."), (ADA, "My name is Redbeard. I live in Rome.")
+    )
+    await story.tell("c5", 28, (ADA, "My name is Adah."), (ADA, "It's Adda, not Adah."))  # a correction
+    known = await story.known()
+    assert {"We have three kids now.", "I've moved to Faro.", "It's Adda, not Adah."} <= set(known)
+    assert not [one for one in known if "two kids" in one or "allergic" in one or "Redbeard" in one or "Rome" in one]
+    ended = dict(await story.was())
+    assert ended["I'm allergic to nuts"] == 14
+    assert ended["I have two kids."] == 7
+
+
+async def test_a_question_about_the_user_is_answered_by_the_messages_with_the_facts(story: Story) -> None:
+    await tell_it_all(story)
+    found = await story.found("What do you know about me?")
+    told = [text for texts in found.values() for text in texts]
+    assert "I've moved from Leeds to Porto." in told
+    assert "I am allergic to nuts." in told
+    assert "I live in Leeds." not in told
+    assert next(iter((await story.found("what's my name?")).values())) == ["It's John, not Jon."]
+
+
+async def test_what_the_user_wants_forgotten_is_not_shown(story: Story) -> None:
+    await story.tell("c1", 0, (ADA, "I have two dogs."), ("assistant", "Noted."), (ADA, "Forget that, please."))
+    assert await story.known() == []
+    ((statement, _),) = await story.was()
+    assert statement == "I have two dogs."

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from itertools import chain
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,3 +178,58 @@ def is_replaced(fact: KnownFact, others: tuple[KnownFact, ...]) -> bool:
     """Return whether another value was said in the episode in which it ended."""
     same = [one for one in others if (one.about, one.attribute) == (fact.about, fact.attribute) and one != fact]
     return any(source.ended_at == fact.superseded_at for one in same for source in one.sources)
+
+
+def end(statement: str, attribute: str | None = None) -> Fact:
+    return a_fact(statement, attribute=attribute, status="ended")
+
+
+@pytest.mark.parametrize(
+    ("statement", "denial"),
+    [
+        ("I'm allergic to peanuts.", "I'm not allergic to peanuts after all"),
+        ("I'm allergic to peanuts.", "the peanut test was negative"),
+        ("I drive a 2014 Fiat Panda.", "we sold the Fiat Panda"),
+        ("I take antibiotics until further notice.", "I'm done with the antibiotics"),
+        ("Ich bin Vegetarierin.", "Ich bin keine Vegetarierin mehr"),
+        ("Tengo un perro que se llama Trufo.", "Trufo murió el sábado"),
+    ],
+)
+def test_a_denial_ends_what_it_is_about(statement: str, denial: str) -> None:
+    episodes = said(0, a_fact(statement)), said(3, end(denial))
+    assert holding(*episodes) == []
+    (ended_fact,) = known(*episodes).superseded
+    assert (ended_fact.statement, ended_fact.superseded_at, ended_fact.superseded_by) == (statement, on(3), denial)
+    assert holding(said(0, end(denial)), said(3, a_fact(statement))) == [statement]
+
+
+@pytest.mark.parametrize(
+    ("statement", "denial"),
+    [
+        ("I have two cats.", "I'm not allergic to cats any more"),
+        ("I use Vim at work.", "I no longer like Vim"),
+        ("I work for Sonae.", "my brother no longer works for Sonae"),
+        ("I'm allergic to bees.", "I'm not allergic to peanuts after all"),
+    ],
+)
+def test_a_denial_of_something_else_ends_nothing(statement: str, denial: str) -> None:
+    assert holding(said(0, a_fact(statement)), said(3, end(denial))) == [statement]
+
+
+def test_the_end_of_an_attribute_without_another_value_leaves_none() -> None:
+    left = end("I don't live in Porto any more", "home_city")
+    assert holding(said(0, city("Porto")), said(3, left)) == []
+    assert holding(said(0, city("Leeds")), said(3, left)) == ["lives in Leeds"]
+    assert holding(said(0, city("Porto")), said(3, left), said(5, city("Porto"))) == ["lives in Porto"]
+
+
+def test_what_is_implied_replaces_nothing_that_was_stated() -> None:
+    implied = city("Porto", status="implied")
+    assert holding(said(0, city("Leeds")), said(3, implied)) == ["lives in Leeds"]
+    assert holding(said(0, implied), said(3, city("Leeds"))) == ["lives in Leeds"]
+    assert holding(said(0, implied)) == ["lives in Porto"]
+
+
+def test_a_sentence_that_states_two_facts_is_one_line() -> None:
+    facts = a_fact("a nurse in Porto", attribute="job"), a_fact("a nurse in Porto", attribute="home_city")
+    assert known(said(0, *facts)).lines() == ["    a nurse in Porto (2026-01-05)"]
