@@ -391,7 +391,7 @@ async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callabl
                 episode = a_stored_episode_of(closed, summary)
                 episode = replace(episode, summary=episode.summary.model_copy(update={"facts": summary.facts}))
                 await stored.put(episode, None)
-                await messages.put_many(list(_archived(closed)))
+                await messages.assign(closed.episode_id, list(_archived(closed)))
                 texts = searchable(closed.messages)
                 await index.put(episode, texts, await embed_messages(embedder, texts))
             yield partial(Memory, stored, messages, index.search)

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -28,6 +28,7 @@ from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
 from afterword.streams.stores.packing import pack_words, packed_words
 from afterword.streams.tasks import gather_or_cancel
+from afterword.streams.text.corrections import asks_for_value, changes
 from afterword.streams.text.language import normalized, plausible, words
 from afterword.streams.text.search_words import Word, fold, hashed, query_words
 from afterword.streams.text.sentences import ELLIPSIS, split_sentences
@@ -40,6 +41,8 @@ MOST_PENDING = 200
 QUESTION_MARKS = ("?", "？", "؟")
 CORRECTED, ANSWER = 1, 2
 """For this many of the best hits, what corrects one of their ANSWER best messages is looked for."""
+CHANGED, NEARLY = 6, 0.7
+"""Among this many hits with at least this share of the best score, a change of what the best one says is looked for."""
 READ_CHARACTERS = 12_000
 """How many characters of a matching message are read."""
 EXCERPT_CHARACTERS = 600
@@ -81,11 +84,13 @@ class Hit(NamedTuple):
     """Whether the user may read the messages of the episode's other users."""
     texts: Mapping[str, MessageText] | None = None
     """The texts of pending messages, which were read before."""
+    words: Set[int] = frozenset()
+    """The words of its best message."""
 
     @property
     def best(self) -> str:
         """The id of its best message."""
-        return max(self.messages, key=self.messages.__getitem__)
+        return max(self.messages, key=self.messages.__getitem__, default="")
 
 
 class OpenConversation(NamedTuple):
@@ -148,7 +153,11 @@ class EpisodeSearch:
         """Read the user's pending messages in conversations that are still open."""
         whose = query.user_id, query.tenant_id
         found = await self.archive.pending(*whose, MOST_PENDING, READ_CHARACTERS, self.messages_before(now))
-        return await asyncio.to_thread(_open_conversations, found, query) if found else {}
+        conversations = await asyncio.to_thread(_open_conversations, found, query) if found else {}
+        # an episode is stored a moment before its messages are marked
+        newest = [(one.candidate.conversation_id, one.candidate.message_ids[-1]) for one in conversations.values()]
+        held = await gather_or_cancel(*(self.episodes.holding(*each) for each in newest))
+        return {name: one for (name, one), by in zip(conversations.items(), held, strict=True) if not by}
 
     async def _about_user(self, query: Query, thing: str, asked: AskedTime | None, pending: Open) -> list[Recalled]:
         """Return the episodes that state the profile's facts, then the latest ones, or those that match."""
@@ -228,6 +237,8 @@ class EpisodeSearch:
     ) -> list[Recalled]:
         places = {one.hit.episode_id: await self._places(query, one, pending) for one in corrected}
         texts, later = await self._said_in(query, shown, places)
+        if asks_for_value(query.text):
+            shown = _change_first(shown, texts, words, query.user_id)
         # in a thread, because it is CPU-bound
         return await asyncio.to_thread(_with_matches, shown, texts, words, later, plausible(query.text))
 
@@ -244,7 +255,9 @@ class EpisodeSearch:
         for one in ranked:
             if talk := pending.get(one.candidate.episode_id):
                 kept = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
-                shown.append(Hit(talk.hit(one, query.time_zone), kept, one.of_time, texts=talk.texts))
+                shown.append(
+                    Hit(talk.hit(one, query.time_zone), kept, one.of_time, texts=talk.texts, words=one.best_words)
+                )
                 continue
             episode = stored.get(one.candidate.episode_id)
             if episode and episode.summary.short_summary and query.allows(episode):
@@ -255,7 +268,7 @@ class EpisodeSearch:
                 hit = Recalled.of(episode.summary, time_zone=query.time_zone, **scores)
                 if not shows_all:  # title and summary were made from everybody's words
                     hit = hit.model_copy(update={"title": "", "short_summary": ""})
-                shown.append(Hit(hit, kept, one.of_time, shows_all))
+                shown.append(Hit(hit, kept, one.of_time, shows_all, words=one.best_words))
         return shown
 
     async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
@@ -394,6 +407,28 @@ def _document(said: Mapping[str, MessageText], summary: str, words: Sequence[Wor
         end = -MARGIN_CHARACTERS if len(content) >= READ_CHARACTERS else None
         shown.append(excerpt(mask(content)[:end], words))
     return "\n".join([*shown, mask(summary)])[:DOCUMENT_CHARACTERS]
+
+
+def _change_first(shown: Sequence[Hit], texts: Texts, words: Sequence[Word], user_id: str) -> Sequence[Hit]:
+    """Put a hit first in which the user later says that what the best hit says has changed.
+
+    It must be nearly as good, and have half of the query's words that the best message has, at least two.
+    """
+    asked = set(hashed(form for word in words for form in word.forms))
+    for at, one in enumerate(shown[1:CHANGED], 1):
+        best = shown[0]
+        is_later = one.hit.ended_at > best.hit.ended_at and one.of_time >= best.of_time
+        is_near = one.hit.score >= NEARLY * best.hit.score
+        is_alike = len(asked & one.words) >= max(2, len(asked & best.words) / 2)
+        text = texts[one.hit.episode_id].get(one.best) if is_later and is_near and is_alike else None
+        if text and (text.role, text.user_id) == ("user", user_id) and changes(text.content):
+            others = [*shown[:at], *shown[at + 1 :]]
+            scores = [each.hit.score for each in shown]  # the scores stay in descending order
+            return [
+                each._replace(hit=each.hit.model_copy(update={"score": score}))
+                for each, score in zip([one, *others], scores, strict=True)
+            ]
+    return shown
 
 
 def _with_matches(

@@ -48,9 +48,36 @@ def _pattern(languages: tuple[str, ...]) -> re.Pattern[str]:
 
 def corrects(text: str, languages: tuple[str, ...] = LANGUAGES) -> bool:
     """Return whether a sentence at the beginning of the message has a correction's form. Questions have not."""
-    said = normalized("NFKC", text[:READ_CHARACTERS]).casefold().replace("’", "'")
-    sentences = _SENTENCE_ENDS.split(said)
+    sentences = _SENTENCE_ENDS.split(_folded(text))
     return any(_pattern(languages).search(one) for one in sentences if not one.rstrip().endswith("?"))
+
+
+@cache
+def _questions() -> list[re.Pattern[str]]:
+    """Return, for each language, the pattern of a question for a value as it is now."""
+    pieces = VOCABULARY["changes"].values()
+    return [re.compile(rf"(?!.*\b(?:{each['but']})\b)\W*(?:{each['asks']})(?!\w)") for each in pieces]
+
+
+@cache
+def _change() -> re.Pattern[str]:
+    said = "|".join(each["said"].replace("\n", "") for each in VOCABULARY["changes"].values())
+    return re.compile(rf"(?<!\w)(?:{said})(?!\w)")
+
+
+def asks_for_value(question: str) -> bool:
+    """Return whether a question asks for a number, a time, a place or a name as it is now."""
+    said = " ".join(_folded(question).split())
+    return any(pattern.match(said) for pattern in _questions())
+
+
+def changes(text: str) -> bool:
+    """Return whether the beginning of a message says that something has changed."""
+    return bool(_change().search(_folded(text)))
+
+
+def _folded(text: str) -> str:
+    return normalized("NFKC", text[:READ_CHARACTERS]).casefold().replace("’", "'")
 
 
 class Likelihood(IntEnum):

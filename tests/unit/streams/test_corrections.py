@@ -2,7 +2,14 @@
 
 import pytest
 
-from afterword.streams.text.corrections import MOST_WORDS, Likelihood, corrects, likelihoods
+from afterword.streams.text.corrections import (
+    MOST_WORDS,
+    Likelihood,
+    asks_for_value,
+    changes,
+    corrects,
+    likelihoods,
+)
 
 FORMS = """
 Wait, I got that wrong: make it Saturday.
@@ -46,6 +53,29 @@ def test_a_message_with_a_form_of_correction_corrects(text: str) -> None:
 @pytest.mark.parametrize("text", OTHERS.strip().splitlines())
 def test_an_ordinary_message_does_not_correct(text: str) -> None:
     assert not corrects(text)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("When is the webinar?", True),
+        ("What's my budget for books?", True),
+        ("Was ist mein Budget?", True),
+        ("¿Cuánto es mi presupuesto?", True),
+        ("Quand est le rendez-vous ?", True),
+        ("How many days are between the two trips?", False),
+        ("When did I move?", False),
+        ("Can you list my trips?", False),
+    ],
+)
+def test_a_question_for_a_value_asks_how_it_is_now(question: str, expected: bool) -> None:
+    assert asks_for_value(question) == expected
+
+
+def test_a_message_may_say_that_something_changed() -> None:
+    assert changes("I've adjusted the snack budget to $75, can you suggest some drinks?")
+    assert changes("Der Termin wurde auf Freitag verschoben.")
+    assert not changes("The snack budget is $65.")
 
 
 @pytest.mark.parametrize(

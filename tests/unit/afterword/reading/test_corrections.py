@@ -84,6 +84,31 @@ async def test_other_messages_are_not_shown_as_corrections(
     assert {match.content for match in await matches(world)} == set(TOLD)
 
 
+@pytest.mark.parametrize(
+    ("question", "text", "fields", "first"),
+    [
+        ("What is my snack budget?", "I've adjusted the snack budget to $75 for the movies, any ideas?", {}, "c2"),
+        ("What was my snack budget?", "I've adjusted the snack budget to $75 for the movies, any ideas?", {}, "c1"),
+        (
+            "What is my snack budget?",
+            "For the films we need drinks, ice cream and popcorn; a snack budget that I like is $75.",
+            {},
+            "c1",
+        ),
+        ("What is my snack budget?", "I've adjusted the rent to $750 for the year.", {}, "c1"),
+        ("What is my snack budget?", "You adjusted the snack budget to $75 for the movies.", {"user_id": "u2"}, "c1"),
+    ],
+)
+async def test_a_later_change_comes_before_what_it_changes(
+    world: Remembered, question: str, text: str, fields: dict[str, Any], first: str
+) -> None:
+    await say(world, NOON, "My snack budget is $65.", "Noted.")
+    await say(world, NOON + timedelta(days=9), text, "I see.", conversation_id="c2", **fields)
+    hits = await world.memory.recall(question, **OWNER)
+    assert hits[0].conversation_id == first
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
 async def test_a_deleted_correction_is_not_shown(world: Remembered) -> None:
     await say(world, NOON, *TOLD)
     [name, _] = await say(world, NOON + timedelta(hours=1), *CORRECTED, conversation_id="c2")

@@ -15,9 +15,10 @@ from afterword.reading.search import ANSWER_TOKENS, MOST_PENDING
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled
-from afterword.streams.stores.messages import ArchiveChange
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.text.tokens import count_tokens
+from tests.doubles.stores import MemoryMessages
 from tests.samples import NOON
 from tests.unit.afterword.reading.remembered import (
     NEWCOMERS_QUESTIONS,
@@ -344,7 +345,7 @@ async def test_what_was_said_a_moment_ago_in_another_conversation_is_recalled(wo
     hits = await world.memory.recall("What did we talk about last time?", **OWNER)
     assert [(each.conversation_id, each.pending) for each in hits] == [("open", True), ("c1", False)]
     for narrowed in ({"current_conversation_id": "open"}, {"conversation_id": "c1"}, {"ended_before": NOON}):
-        assert await world.memory.recall("what am I allergic to?", **OWNER, **narrowed) == [], narrowed
+        assert await world.memory.recall("Which walnuts?", **OWNER, **narrowed) == [], narrowed
     await world.summarise(said)
     (hit,) = await world.memory.recall("what am I allergic to?", **OWNER)
     assert (hit.episode_id, hit.pending) == ("open:1", False)
@@ -363,6 +364,15 @@ async def test_neither_the_question_itself_nor_one_that_waits_for_its_answer_is_
     await world.say("Where is my parcel today?", conversation_id="waiting", role="user")
     hits = await world.memory.recall("what is my parcel number", **OWNER, min_coverage=0)
     assert not any("?" in match.content for hit in hits for match in hit.matches)
+
+
+async def test_what_an_episode_has_is_not_pending_before_it_is_marked(world: Remembered) -> None:
+    said = await world.say("The blue boat sails.", "Where to?")
+    await world.summarise(said)
+    unmarked = MemoryMessages()
+    await unmarked.put_many([ArchivedMessage(message, 0, offset) for offset, message in enumerate(said)])
+    (hit,) = await Memory(world.episodes, unmarked, world.index.search).recall("blue boat", **OWNER)
+    assert not hit.pending
 
 
 async def test_neither_deleted_nor_expired_pending_messages_are_recalled(world: Remembered) -> None:
