@@ -10,9 +10,9 @@ python=$venv/bin/python
 pip="$python -m pip --disable-pip-version-check"
 packages=$(grep -c '^[a-z].*==' "$lock")
 
-if ! test -x "$python"; then
+if ! PYTHON=$python "$here/tools/python.sh" >/dev/null 2>&1; then  # it is missing, or was made by another Python
   interpreter=$("$here/tools/python.sh")
-  "$interpreter" -m venv "$venv"
+  "$interpreter" -m venv --clear "$venv"
 fi
 uv=$(command -v uv || true)
 for known in .venv/bin/uv build/uv/bin/uv; do
