@@ -36,7 +36,7 @@ MOST_LOADED = 8_000_000
 """One pass stops at this many characters, so that a context of long messages takes little memory."""
 SHORTEST_MESSAGE_TOKENS = 16
 """A message cut to less than this is useless, and left out."""
-MOST_CHARACTERS = 20_000
+MOST_CHARACTERS = 16_000
 """Sentences are selected from at most this many characters, taken from the beginning of each row."""
 CHARACTERS_A_TOKEN = 8
 """An upper estimate for most texts. It gives the first guess at where to cut; the text then shrinks until it fits."""

@@ -5,8 +5,8 @@ Deterministic, without a network or a model.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, partial
 from itertools import groupby
 
 from afterword.schemas import EpisodeClosed
@@ -15,7 +15,9 @@ from afterword.streams.summarizer.extractive.ranking import (
     Exchange,
     Terms,
     exchanges_of,
+    gives_value,
     has_choice,
+    has_correction,
     informativeness,
     is_question,
     turns_of,
@@ -23,8 +25,10 @@ from afterword.streams.summarizer.extractive.ranking import (
 )
 from afterword.streams.summarizer.extractive.titles import title_of
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
+from afterword.streams.text.corrections import LANGUAGES as CORRECTED
+from afterword.streams.text.corrections import corrects
 from afterword.streams.text.fences import NAMED, SPEAKERS
-from afterword.streams.text.language import UNDETERMINED, detect_all, stem_words, words
+from afterword.streams.text.language import UNDETERMINED, detect, detect_all, stem_words, words
 from afterword.streams.text.sentences import ELLIPSIS, cut_at_word, split_sentences, word_end
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import strip_control_tokens
@@ -54,7 +58,8 @@ def summarize(
     detected = detect_all(message.content for message in episode.messages)
     language = ENGLISH if detected == UNDETERMINED else detected
     terms = cache(_terms_of(language))  # title and texts compare the same sentences
-    turns = turns_of(episode.messages, terms)
+    correcting = partial(corrects, languages=_languages(language))
+    turns = turns_of(episode.messages, terms, cache(correcting))
     ranked = RankedExchanges(exchanges_of(turns, terms), terms)
     short = ranked.text(SHORT_CHARACTERS)
     told_so_far = previous_rolling if short in previous_rolling.splitlines() else f"{previous_rolling}\n{short}"
@@ -93,7 +98,13 @@ class RankedExchanges:
                 chosen = more
             else:
                 rejected += 1
-        return self._quoted(chosen)
+        left_out = [at for at in self.ranked if at not in chosen and has_correction(self.exchanges[at])]
+        return self._quoted([at for at in chosen if not any(self._is_corrected(at, later) for later in left_out)])
+
+    def _is_corrected(self, at: int, later: int) -> bool:
+        """Return whether an exchange may be what a later one corrects."""
+        places = (self.exchanges[at][0].place, self.exchanges[later][0].place)
+        return places[0] < places[1] and not self.terms[at].isdisjoint(self.terms[later])
 
     def _repeats(self, at: int, other: int) -> bool:
         """Return whether nearly all words of an exchange are in another one.
@@ -106,8 +117,9 @@ class RankedExchanges:
 
     def _quoted(self, chosen: Sequence[int]) -> str:
         sentences = sorted({s for at in chosen for s in self.exchanges[at]}, key=lambda sentence: sentence.place)
-        turns = groupby(sentences, key=lambda sentence: sentence.speaker)
-        return " ".join(f"{speaker}: {' '.join(s.text for s in turn)}" for speaker, turn in turns)
+        # a correction has a turn of its own, so that it can stay when the sentences before it go
+        turns = groupby(sentences, key=lambda sentence: (sentence.speaker, sentence.is_correction))
+        return " ".join(f"{speaker}: {' '.join(s.text for s in turn)}" for (speaker, _), turn in turns)
 
 
 @cache
@@ -136,19 +148,48 @@ def whole_sentences(text: str, max_tokens: int, cost: Callable[[str], int] = cou
     text = tidy(text[:MAX_CHARACTERS])
     lines = [_parts(line) for line in text.splitlines()]
     values = {(at, i): _value(told, i) for at, line in enumerate(lines) for i, told in enumerate(line)}
+    languages = _languages(detect(text))
+    corrections = _corrections({key: lines[key[0]][key[1]] for key in values}, languages)
     best = {at: max(range(len(line)), key=lambda i: values[at, i]) for at, line in enumerate(lines)}
     kept: list[tuple[int, int]] = []
     left = max_tokens + 1
     ends = {0, len(lines) - 1}
-    for key in sorted(values, key=lambda key: (key[1] != best[key[0]], key[0] not in ends, -values[key], -key[0])):
+    ordinary = sorted(values, key=lambda key: (key[1] != best[key[0]], key[0] not in ends, -values[key], -key[0]))
+    for key in sorted(ordinary, key=lambda key: key not in corrections):
         taken = cost(lines[key[0]][key[1]]) + 1  # 1 for the space or line break after it
         if taken <= left:
             kept.append(key)
             left -= taken
+    for later in corrections.difference(kept):  # what it corrects is wrong without it
+        stems = _stems(lines[later[0]][later[1]], languages)
+        kept = [key for key in kept if key > later or stems.isdisjoint(_stems(lines[key[0]][key[1]], languages))]
     # the parts may have fewer tokens than the whole
     while cost(found := _joined(lines, set(kept))) > max_tokens:
         kept.pop()
     return found
+
+
+def _languages(language: str) -> tuple[str, ...]:
+    """Return the languages in which corrections are looked for."""
+    return tuple(code for code in CORRECTED if code in (ENGLISH, language))
+
+
+def _corrections(told: Mapping[tuple[int, int], str], languages: tuple[str, ...]) -> set[tuple[int, int]]:
+    """Return the places of what the user, or a summary without speakers, takes back of what was told before."""
+    found: set[tuple[int, int]] = set()
+    stated: set[str] = set()
+    for place, text in told.items():
+        said = _SPEAKER.sub("", text)
+        is_others = said != text and not text.startswith("User")
+        stems = _stems(text, languages)
+        if not is_others and corrects(said, languages) and (gives_value(said) or not stems.isdisjoint(stated)):
+            found.add(place)
+        stated |= stems
+    return found
+
+
+def _stems(told: str, languages: Sequence[str]) -> frozenset[str]:
+    return frozenset(stem_words(_SPEAKER.sub("", told), languages[-1]))
 
 
 def _joined(lines: Sequence[Sequence[str]], kept: Collection[tuple[int, int]]) -> str:

@@ -41,6 +41,8 @@ ASSISTANT = 0.7
 """Factor for the value of what an assistant says."""
 OPEN = 0.3
 """Weight of a user's unanswered question."""
+CORRECTION = 3.0
+"""Weight of a correction, which comes before everything else: what it corrects is wrong without it."""
 OPENS = 0.4
 """Weight of an episode's first exchange, because it introduces the topic."""
 
@@ -68,6 +70,8 @@ class Sentence:
     """The number of its turn in the episode, and its own number in the turn."""
     is_choice: bool = False
     """True if a user takes up an assistant's offer with it, as "OK, quartz then" does."""
+    is_correction: bool = False
+    """True if a user takes back with it what was said before, as "no, Thursday" does."""
 
 
 @dataclass
@@ -89,7 +93,7 @@ Exchange = tuple[Sentence, ...]
 """Sentences that are used together or not at all: a statement, or a question with its answer."""
 
 
-def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
+def turns_of(messages: Iterable[EpisodeMessage], terms: Terms, corrects: Callable[[str], bool]) -> list[Turn]:
     """Split a conversation into turns, without greetings and the like.
 
     Messages of tools and systems are used only if there are no others, and machine text that a user pastes only if
@@ -97,13 +101,21 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
     """
     all_messages = list(messages)
     spoken = [message for message in all_messages if message.role in ("user", "assistant")] or all_messages
-    return _turns(spoken, terms, whose_words) or _turns(spoken, terms, lambda message: (message.content, ()))
+    turns = _turns(spoken, terms, corrects, whose_words)
+    return turns or _turns(spoken, terms, corrects, lambda message: (message.content, ()))
 
 
-def _turns(spoken: Sequence[EpisodeMessage], terms: Terms, read: Callable[[EpisodeMessage], Read]) -> list[Turn]:
+def _turns(
+    spoken: Sequence[EpisodeMessage],
+    terms: Terms,
+    corrects: Callable[[str], bool],
+    read: Callable[[EpisodeMessage], Read],
+) -> list[Turn]:
     changes = [0, *accumulate(one.role != other.role for one, other in pairwise(spoken))]
     said: list[tuple[EpisodeMessage, int, list[tuple[str, bool]], Sequence[Passed]]] = []
     offered: set[str] = set()
+    stated: set[str] = set()
+    corrections: set[str] = set()
     for message, at in zip(spoken, changes, strict=False):
         is_user = message.role == "user"
         own, of_others = read(message)
@@ -112,7 +124,11 @@ def _turns(spoken: Sequence[EpisodeMessage], terms: Terms, read: Callable[[Episo
             for text in dict.fromkeys(sentences_of(own))  # a repeated sentence is kept once
             if (is_choice := is_user and _takes_up(offered, text, terms(text)))
             or not is_politeness(text, len(terms(text)))
+            or (is_user and gives_value(text) and corrects(text))  # "Sorry, it's Monday"
         ]
+        if is_user:
+            corrections |= _corrections([text for text, _ in sentences], stated, terms, corrects)
+        stated.update(*(terms(text) for text, _ in sentences if not is_question(text)))
         if not is_user:  # without greetings: a user who greets back has chosen nothing
             offered.update(*(terms(text) for text, _ in sentences))
         if sentences or of_others:
@@ -124,7 +140,7 @@ def _turns(spoken: Sequence[EpisodeMessage], terms: Terms, read: Callable[[Episo
         asked_at = None
         for _, at, sentences, of_others in group:
             placed = [
-                Sentence(text, speaker[0], label, (len(turns), next(number)), is_choice)
+                Sentence(text, speaker[0], label, (len(turns), next(number)), is_choice, text in corrections)
                 for text, is_choice in sentences
             ]
             turn.said += [sentence.text for sentence in placed]
@@ -139,6 +155,17 @@ def _turns(spoken: Sequence[EpisodeMessage], terms: Terms, read: Callable[[Episo
                 turn.questions, asked_at = asked, at
         turns.append(turn)
     return turns
+
+
+def _corrections(
+    sentences: Sequence[str], stated: Collection[str], terms: Terms, corrects: Callable[[str], bool]
+) -> set[str]:
+    """Return the sentences that correct what was stated, each with the next one: "I was wrong. It is the blue one."."""
+    found: set[str] = set()
+    for text, following in pairwise((*sentences, "")):
+        if (gives_value(text) or any(stem in stated for stem in terms(text))) and corrects(text):
+            found.update((text, following))
+    return found
 
 
 def whose_words(message: EpisodeMessage) -> Read:
@@ -215,7 +242,17 @@ def _codes_differ(question: str, answer: str) -> bool:
 
 
 def has_choice(exchange: Exchange) -> bool:
-    return any(sentence.is_choice for sentence in exchange)
+    """Return whether a user chooses or corrects something, which takes few words, and words that were there before."""
+    return any(sentence.is_choice or sentence.is_correction for sentence in exchange)
+
+
+def has_correction(exchange: Exchange) -> bool:
+    return any(sentence.is_correction for sentence in exchange)
+
+
+def gives_value(text: str) -> bool:
+    """Return whether a sentence has a number, or a name after its first word."""
+    return bool(_NUMBER.search(text) or _NAME.search(text))
 
 
 def is_question(sentence: str) -> bool:
@@ -261,5 +298,7 @@ def weight(exchange: Exchange, terms: Collection[str]) -> float:
         score += OPENS
     if exchange[0].role == "user" and all(is_question(sentence.text) for sentence in exchange):
         score += OPEN
+    if has_correction(exchange):
+        score += CORRECTION
     is_brief = len(set(terms)) < FEW_TERMS and not has_choice(exchange)
     return score * (BRIEF if is_brief else 1.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.extractive import condense, summarize
 from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.language import stem_words
 from afterword.streams.text.sentences import sentences_of, split_sentences
@@ -427,3 +427,44 @@ def test_history_of_a_mail_does_not_repeat_what_was_said() -> None:
         ("assistant", "We ship your stove on 3 June."), ("user", f"Please make it 10 June instead.\n\n{history}")
     ).long_summary
     assert told == "Assistant: We ship your stove on 3 June. User: Please make it 10 June instead."
+
+
+TALK: tuple[Turn, ...] = (
+    ("user", "Is there parking nearby?"),
+    ("assistant", "There is a garage in Mill Lane, two minutes away; it costs 3 euros an hour until midnight."),
+    ("user", "And a cloakroom? I need one for 4 coats and 2 hats, because we come straight from the ferry at 18:40."),
+    ("assistant", "Yes, it is free of charge and open until one."),
+    ("user", "I want to bring a cake from Bakery Lund, and my mother is allergic to nuts, so please tell the chef."),
+    ("assistant", "You can; they charge 2 euros a plate for serving it. The chef knows about the nuts now."),
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "correction"),
+    [
+        ("Book the restaurant for Friday at 7.", "Wait, I got that wrong: make it Saturday, half past eight."),
+        ("Book the restaurant for Friday.", "Sorry, it's Saturday."),
+        ("Der Klempner kommt am Montag.", "Doch nicht am Montag, er kommt am Donnerstag."),
+        ("Réserve le restaurant pour mardi.", "Non, pas mardi, mets plutôt jeudi."),
+        ("Reserva el restaurante para el martes.", "No, perdón, mejor el jueves."),
+        ("Prenota il ristorante per martedì.", "Anzi, volevo dire giovedì."),
+        ("Reserva o restaurante para terça.", "Aliás, quis dizer quinta."),
+        ("Reserveer het restaurant voor dinsdag.", "Nee, ik bedoelde donderdag."),
+        ("Book restauranten til tirsdag.", "Nej, jeg mente torsdag."),
+    ],
+)
+def test_correction_is_in_every_text_of_a_summary(said: str, correction: str) -> None:
+    talk = TALK * 2 if said.isascii() and "restaurant for" in said else ()
+    summary = summary_of(("user", said), ("assistant", "Ok."), *talk, ("user", correction), ("assistant", "Ok."))
+    for text in (summary.short_summary, summary.long_summary, condense(summary.rolling_summary, 40)):
+        assert correction in text
+
+
+def test_what_was_corrected_is_left_out_if_its_correction_has_no_room() -> None:
+    rolling = (
+        "User: The plumber comes on Monday. User: The cat is called Max.\n"
+        "User: No, I mixed that up, the plumber comes on Thursday at nine, if nothing else breaks in the street before."
+    )
+    told = condense(rolling, 20)
+    assert "Monday" not in told
+    assert "Max" in told
