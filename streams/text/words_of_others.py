@@ -19,8 +19,6 @@ LINE_CHARACTERS = 400
 FEW_WORDS = 3
 """Fewer words in quotation marks name something, instead of telling what somebody said."""
 LEAST_MACHINE_LINES = 3
-LEAST_MACHINE_CHARACTERS = 200
-"""A single line of machine text is shorter than this only beside others."""
 PLAIN_SHARE = 0.5
 """A line is machine text if less than this share of its characters is in plain words."""
 LONGEST_WORD = 60
@@ -127,6 +125,8 @@ _ROW = re.compile(
 _ENTRY = re.compile(r"(?:- )?[a-z][\w.-]*:(?:\s|$)")
 """An entry of YAML, which is indented."""
 _FIGURES = re.compile(r"\d+")
+_BLOB = re.compile(r"\S{100}|^[{\[<].{100,}[}\]>,]")
+"""Encoded data, or a whole document in one line, needs no other lines beside it."""
 _LIST = re.compile(r"(?:[-*+•·–]|\d{1,3}[.)])\s")
 _INLINE = re.compile(
     r"“[^“”]*”|„[^„“”\"]*[“”\"]|«[^«»]*»|»[^«»]*«|「[^「」]*」|『[^『』]*』|(?<![\w\"])\"[^\"]*\"(?!\w)|`[^`\n]+`"
@@ -353,8 +353,7 @@ def _machine_lines(lines: Sequence[_Line]) -> list[bool]:
             is_machine[at] = True
         elif _is_machine_text(line) or (run and line.indent) or any(map(_differs_in_figures, (before, after))):
             run.append(at)
-            size = lines[at].end - lines[run[0]].start
-            if len(run) >= LEAST_MACHINE_LINES or size > LEAST_MACHINE_CHARACTERS:
+            if len(run) >= LEAST_MACHINE_LINES or _BLOB.search(line.text):
                 marked = next((n for n in range(at, run[0], -1) if is_machine[n - 1]), run[0])
                 is_machine[marked : at + 1] = [True] * (at + 1 - marked)
         elif run and (at - run[-1] > 2 or line.text.endswith((".", "!", "?"))):
