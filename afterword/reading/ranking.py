@@ -45,6 +45,10 @@ ASKED_TIME_SHARE = 0.4
 """Share of the score for taking place at the time named in the query. It does not filter, because plans for May are
 made in April."""
 
+AS_GOOD = 0.8
+"""A candidate without a word of the query in its best message counts as one of the named time if it has this share of
+the best score, because vectors always match something."""
+
 ALIKE, NEAR = 0.4, 0.5
 """Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but
 not all. Such repeats are looked for among episodes with at least NEAR of the best score."""
@@ -146,7 +150,8 @@ def rank(
         )
         for at, candidate in enumerate(candidates)
     ]
-    times = [of_time(one) for one in ranked]
+    good = AS_GOOD * max(one.score for one in ranked)
+    times = [of_time(one) if one.scores.message or one.score >= good > 0 else 0.0 for one in ranked]
     if any(times):
         ranked = [one.with_time(share) for one, share in zip(ranked, times, strict=True)]
     latest, best = _latest_and_best(ranked, {number for word in query for number in hashed(word.forms)})

@@ -196,16 +196,17 @@ class EpisodeSearch:
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self.search(each, vector) for each in queries))
         found = [*{one.episode_id: one for answer in answers for one in answer}.values(), *_allowed(query, pending)]
-        if may_be_misspelt and vector is None and not _occurs(words, found):
-            subject = await self._respelt(query, asked.rest if asked else query.text, pending)
-            if subject is not None:
-                query, asked = query.model_copy(update={"text": subject}), asked and asked._replace(rest=subject)
-                return await self._by_subject(query, asked, pending, may_be_misspelt=False)
         ranked = await asyncio.to_thread(rank, words, vector, found, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
         shown = await self._as_stored(query, ranked[:wanted], pending)
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
-            return []
+            subject = None
+            if may_be_misspelt and not _occurs(words, found):
+                subject = await self._respelt(query, asked.rest if asked else query.text, pending)
+            if subject is None:
+                return []
+            query, asked = query.model_copy(update={"text": subject}), asked and asked._replace(rest=subject)
+            return await self._by_subject(query, asked, pending, may_be_misspelt=False)
         if self.reranking:
             shown = await self._reranked(self.reranking, query, shown, words)
         least = query.min_score_ratio * shown[0].hit.score
@@ -390,8 +391,7 @@ def _allowed(query: Query, pending: Open) -> list[Candidate]:
 
 def _of_time(asked: AskedTime | None, ranked: Ranked) -> float:
     """Return how well an episode matches the named time: whether it took place then, or its best message names it."""
-    # a match by vectors alone does not count, because vectors always match something
-    if asked is None or ranked.scores.message == 0:
+    if asked is None:
         return 0.0
     times = ranked.candidate.started_at, ranked.candidate.ended_at
     names_month = asked.is_near(times[1]) and not ranked.best_words.isdisjoint(hashed(asked.month))

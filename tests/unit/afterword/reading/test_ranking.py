@@ -117,6 +117,19 @@ def test_of_episodes_that_say_nearly_the_same_the_latest_comes_first() -> None:
     assert found[0].score >= found[1].score
 
 
+def test_a_time_counts_for_vectors_that_are_as_good() -> None:
+    ran = [candidate(n, f"I ran {n} km.", vectors=[[1.0, n / 50]]) for n in (1, 2)]
+    other = candidate(3, "The rent is due.", vectors=[[-1.0, 1.0]])
+
+    def of_time(one: Ranked) -> float:
+        return float(one.candidate.episode_id in "23")
+
+    asked = query_words("how far did I jog?")
+    found = rank(asked, [1.0, 0.0], [*ran, other], of_time)
+    assert ordinals(found) == [2, 1, 3]
+    assert [one.of_time for one in found] == [1, 0, 0]
+
+
 def test_without_words_and_vectors_nothing_matches() -> None:
     (found,) = ranked("what is it", candidate(1, *SMALL_TALK))
     assert (found.score, found.coverage) == (0, 0)
