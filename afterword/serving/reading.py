@@ -1,5 +1,7 @@
 """Routes that read conversations, their messages and episodes, context, and recall."""
 
+import asyncio
+from operator import not_
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -192,6 +194,8 @@ class RecallAnswer(Model):
     """At most `k` hits; none if the user never talked about this."""
     as_text: str | None = None
     """With `form=text`: the hits as one text for a model, fenced as data, or a statement that nothing is known."""
+    by_words: bool = Field(False, exclude_if=not_)
+    """`true` if words alone were compared, because the embedder did not answer in time; otherwise absent."""
 
 
 class EpisodeDocument(SummaryCreated):
@@ -317,6 +321,7 @@ async def list_episodes(
     services, owner = services_of(request), wanted.owner(principal)
     async with services.turn(principal.key_id, wanted.limit > LARGE_PAGE):
         page = await services.memory.episodes(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
+        await asyncio.sleep(0)  # let others use the event loop before the answer is made
         episodes = tuple(map(EpisodeDocument.of, page.episodes))
     return EpisodesAnswer(episodes=episodes, next_before=page.next_before)
 
@@ -366,7 +371,9 @@ async def search_episodes(
     to nobody else.
     """
     filters = wanted.model_dump(exclude={"query", "user_id", "tenant_id", "form"})
-    hits = await services_of(request).memory.recall(
+    memory = services_of(request).memory
+    hits = await memory.recall(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
     )
-    return RecallAnswer(hits=tuple(hits), as_text=hits_as_text(hits) if wanted.form else None)
+    as_text = hits_as_text(hits) if wanted.form else None
+    return RecallAnswer(hits=tuple(hits), as_text=as_text, by_words=memory.by_words)

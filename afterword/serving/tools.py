@@ -170,7 +170,7 @@ class Toolbox:
             messages = [id_shown(f"message {one.message_id}{elsewhere.get(one, '')}") for one in hit.matches]
             place = "conversation " + hit.conversation_id if hit.pending else "episode " + hit.episode_id
             lines.append(f"  ids: {', '.join([id_shown(place), *messages])}")
-        return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(lines))
+        return ToolAnswer(RecallAnswer(hits=tuple(hits), by_words=self.memory.by_words), quoted(lines))
 
     async def get_profile(self, given: ProfileArguments) -> ToolAnswer:
         """Show what is known about this user: who they are, what they must avoid, what they like and plan.

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from afterword import Memory
 from afterword.reading.context import Owner
-from afterword.reading.memory import QueryEmbedder
+from afterword.reading.memory import PAUSE_SECONDS, QueryEmbedder
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Settings
@@ -24,6 +24,9 @@ from afterword.streams.summarizer.embedders import (
     embed_messages,
     make_embedder,
 )
+from tests.doubles.index import MemoryIndex
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.endpoints import serving as serving_route
 from tests.unit.afterword.reading.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues
 
@@ -216,6 +219,35 @@ async def test_an_embedders_server_is_shown_placeholders_of_a_query() -> None:
         assert await embed("the boat of joe@example.com") == [0.5, 1.0]
         await embed.close()
     assert inputs == ["the boat of [EMAIL]"]
+
+
+@pytest.mark.parametrize("answer", ["silent", 500])
+async def test_query_waits_for_a_failing_embedder_once_and_briefly(answer: str | int) -> None:
+    asked, now, goes_on = 0, 0.0, asyncio.Event()
+
+    async def fail(_: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        if answer == "silent":
+            await goes_on.wait()
+        return web.Response(status=500)
+
+    async with serving_route(fail, "POST", "/v1/embeddings") as url:
+        given = {"provider": "openai", "model": "m", "base_url": f"{url}/v1"}
+        embed = QueryEmbedder(Settings(embedder=given), lambda: now)
+        found = Memory(MemoryEpisodes(), MemoryMessages(), MemoryIndex().search, embed=embed)
+        async with asyncio.timeout(5):
+            assert await embed("boat") is None
+        assert found.by_words
+        before = asked
+        assert await embed("boat") is None
+        assert asked == before
+        now = PAUSE_SECONDS + 1
+        assert not found.by_words
+        assert await embed("boat") is None
+        assert asked > before
+        goes_on.set()
+        await embed.close()
 
 
 @pytest.mark.parametrize("length", [VECTOR_CHARACTERS, VECTOR_CHARACTERS + MARGIN_CHARACTERS])
