@@ -22,7 +22,7 @@ import regex
 from afterword.schemas import EpisodeMessage, Fact, FactKind, FactStatus
 from afterword.streams.summarizer.extractive.ranking import is_question
 from afterword.streams.text.language import VOCABULARY, word_set
-from afterword.streams.text.sentences import sentences_of
+from afterword.streams.text.sentences import ELLIPSIS, sentences_of
 from afterword.streams.text.words_of_others import own_words
 
 MOST_FACTS = 40
@@ -32,7 +32,7 @@ STATEMENT_CHARACTERS = 240
 SENTENCE_CHARACTERS = 1000
 GREETINGS = 2
 """People introduce themselves in one of this many sentences at the beginning of a message."""
-CERTAIN = 0.75
+CERTAIN = 0.7
 """Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
 BUCKETS = 2**15
 KINDS = get_args(FactKind)
@@ -88,6 +88,8 @@ _CLAUSE = _compiled("clause")
 _ASKS = _compiled("asks")
 _LINK_BEHIND = _compiled("link_behind")
 _ONLY_SUBJECT = _compiled("only_subject")
+_LABEL = re.compile(_compiled("label").pattern, re.IGNORECASE | re.MULTILINE)
+_OWN_LABEL = _compiled("own_label")
 _TAG = _compiled("tag")
 _RELATIVE = _compiled("relative")
 _HYPOTHETICAL = _compiled("hypothetical")
@@ -160,7 +162,8 @@ def outside_of_frames(text: str, is_inside: bool = False) -> tuple[str, bool]:
     if _PERSISTENT_FRAME.search(text):
         ends = _FRAME_ENDS.search(text)
         return (text[ends.end() :], False) if ends else ("", True)
-    return ("" if _FRAME.search(text) else text), False
+    labelled = (found.start() for found in _LABEL.finditer(text) if not _OWN_LABEL.match(found["label"]))
+    return ("" if _FRAME.search(text) else text[: next(labelled, None)]), False
 
 
 def own_texts(messages: Sequence[EpisodeMessage]) -> dict[str, str]:
@@ -219,9 +222,10 @@ def _is_hypothetical(clause: str) -> bool:
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     if not _SUPPOSES.search(sentence):
         for rule in ANYWHERE:
-            if fits := rule.pattern.search(sentence):
+            if (fits := rule.pattern.search(sentence)) and _has_right_values(fits):
                 yield Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
     clauses = [one for one in _clauses(sentence) if len(one) <= STATEMENT_CHARACTERS and re.search(r"\w", one)]
+    clauses = [one for one in clauses if ELLIPSIS not in one]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
     if _ALSO_ENDS.search(said) and not _HYPOTHETICAL.search(said):
         yield Statement(said, "event", None, "ended")
@@ -275,17 +279,17 @@ def _ruled(clause: str, is_first: bool) -> Iterator[Statement]:
         fits = rule.pattern.match(clause)
         if fits is None or (rule.status == "implied" and rule.attribute == "name" and not is_first):
             continue
-        named = fits.groupdict()
-        place, name = named.get("place"), named.get("called")
-        status = rule.status
-        if name and not _is_name(name):
-            continue
-        if place:
-            if not _may_be_place(place):
-                continue
-            if named.get("weak") and not is_place(place):
-                status = "implied"
-        yield Statement(clause, rule.kind, _attribute(rule, fits), status)
+        if _has_right_values(fits):
+            yield Statement(clause, rule.kind, _attribute(rule, fits), rule.status)
+
+
+def _has_right_values(fits: regex.Match[str]) -> bool:
+    """Return whether what a rule found has a name or a place where it should; after a weak phrase, a known place."""
+    named = fits.groupdict()
+    name, place = named.get("called"), named.get("place")
+    if name and not _is_name(name):
+        return False
+    return not place or (_may_be_place(place) and (named.get("weak") is None or is_place(place)))
 
 
 def _attribute(rule: Rule, fits: regex.Match[str]) -> str | None:
