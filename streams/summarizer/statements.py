@@ -32,8 +32,10 @@ STATEMENT_CHARACTERS = 240
 SENTENCE_CHARACTERS = 1000
 GREETINGS = 2
 """People introduce themselves in one of this many sentences at the beginning of a message."""
-CERTAIN = 0.7
+CERTAIN = 0.72
 """Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
+VERY_CERTAIN = 0.9
+"""The same for a clause that denies something, or has no word of the first person."""
 BUCKETS = 2**15
 KINDS = get_args(FactKind)
 MODEL = Path(__file__).parents[1] / "text" / "language_model" / "statements.npz"
@@ -97,10 +99,12 @@ _SUPPOSES = _compiled("supposes")
 _REPORTED = _compiled("reported")
 _IRONY = _compiled("irony")
 _NEGATED = _compiled("negated")
+_BE_NEGATED = _compiled("be_negated")
 _LASTING_NEGATION = _compiled("lasting_negation")
 _ENDING = _compiled("ending")
 _ALSO_ENDS = _compiled("also_ends")
 _ONLY_ENDS = _compiled("only_ends")
+_OF_OTHERS = _compiled("of_others")
 _ONESELF = _compiled("oneself")
 _FORGET_THAT = _compiled("forget_that")
 _PERSISTENT_FRAME = _compiled("persistent_frame")
@@ -247,13 +251,14 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
         ruled = next(_ruled(positive, is_first=False), None)
         if ruled or ends.re is _ENDING or kind_of(positive):
             yield Statement(clause, "event", ruled.attribute if ruled else None, "ended")
-        if not _LASTING_NEGATION.search(clause):
+        is_habit = not (ruled or ends.re is _ENDING or _BE_NEGATED.search(main))
+        if not (_LASTING_NEGATION.search(clause) or (is_habit and _is_sure(clause))):
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
     yield from (one._replace(text=clause) for one in values)
     if not values and not _ONLY_ENDS.search(clause) and (kind := kind_of(clause)):
-        is_own = _ONESELF.search(clause) or (kind == "preference" and not _ASKS.match(clause))
-        if is_own:
+        may_be_own = _is_sure(clause) and " " in clause and not (_ASKS.match(clause) or _OF_OTHERS.match(clause))
+        if _ONESELF.search(clause) or may_be_own:
             yield Statement(clause, kind)
 
 
@@ -332,6 +337,10 @@ def kind_of(clause: str) -> FactKind | None:
     probabilities = probabilities_of(clause)
     best = int(probabilities[:-1].argmax())
     return KINDS[best] if 1 - probabilities[-1] >= CERTAIN else None
+
+
+def _is_sure(clause: str) -> bool:
+    return bool(1 - probabilities_of(clause)[-1] >= VERY_CERTAIN)
 
 
 def probabilities_of(clause: str) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
