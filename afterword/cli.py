@@ -58,6 +58,7 @@ app.add_typer(person.app, name="erase")
 app.add_typer(processes.keys_app, name="keys")
 app.add_typer(operating.prompt_app, name="prompt")
 app.add_typer(operating.index, name="index")
+app.add_typer(operating.embedder, name="embedder")
 app.add_typer(operating.stores, name="stores")
 for command in (
     writing.init,

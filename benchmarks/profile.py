@@ -19,12 +19,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 from afterword.reading.memory import Memory
 from afterword.schemas import EpisodeClosed
-from afterword.streams.summarizer.embedders import LocalEmbedder, embed_query
+from afterword.streams.summarizer.embedders import LocalEmbedder, QueryEmbedding
 from benchmarks.data import DATA, STARTED_AT, closed_episode, message_of
 from benchmarks.measuring import show
 from benchmarks.recall import remembered
@@ -61,7 +60,7 @@ async def judged(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool, str
         episodes += episodes_of(row["id"], told or [(0, earlier), (row.get("days", 1), later)])
     async with AsyncExitStack() as opened:
         make = await opened.enter_async_context(remembered(episodes))
-        memory = make(embed=partial(embed_query, LocalEmbedder()))
+        memory = make(embed=QueryEmbedding(LocalEmbedder()))
         return [one for row in rows for one in await JUDGES[row["kind"]](memory, row)]
 
 

@@ -49,7 +49,7 @@ from afterword.streams.stores.index import MIN_COVERAGE, Recalled, searchable
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.summarizer.embedders import LocalEmbedder, embed_messages, embed_query
+from afterword.streams.summarizer.embedders import LocalEmbedder, QueryEmbedding, embed_messages
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.tokens import count_tokens
@@ -400,7 +400,7 @@ async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callabl
 
 
 async def measured(corpus: Corpus) -> list[dict[str, str]]:
-    embed = partial(embed_query, LocalEmbedder())
+    embed = QueryEmbedding(LocalEmbedder())
     async with remembered(corpus.episodes) as memory:
         rows = await _rows("words", corpus, memory)
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embed))
@@ -426,7 +426,7 @@ async def everyday_rows(people: Sequence[Mapping[str, Any]]) -> list[dict[str, s
     async with remembered(episodes) as make:
         for way, memory in {
             "words": make(),
-            "words and vectors": make(embed=partial(embed_query, LocalEmbedder())),
+            "words and vectors": make(embed=QueryEmbedding(LocalEmbedder())),
         }.items():
             answered, refused, guessed = list[tuple[bool, ...]](), list[bool](), list[bool]()
             for number, person in enumerate(people):

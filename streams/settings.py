@@ -68,7 +68,7 @@ KUBERNETES = re.compile(
 )
 """Variables that Kubernetes gives every pod in the namespace of a Service named afterword or afterword-*."""
 
-LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
+LOCAL_EMBEDDER = "use-multilingual-v3-recall-1"
 
 Location = tuple[int | str, ...]
 """A setting's section, if it is in one, and its name."""
@@ -480,13 +480,26 @@ class Llm(Section):
 
 
 class EmbedderSettings(Section):
-    rules: ClassVar = (WITH_MODEL,)
-    provider: Literal["none", "openai", "ollama", "local"] = Field(
-        "local", description="what makes the messages' vectors; local: the process itself; none: search by words only"
+    rules: ClassVar = (WITH_MODEL, Rule(when={"provider": ("onnx",)}, needs=("directory",)))
+    provider: Literal["none", "openai", "ollama", "local", "onnx"] = Field(
+        "local",
+        description="what makes the messages' vectors; local: the process itself; onnx: the process, with the model in "
+        "directory; none: search by words only",
     )
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
-    model: str | None = Field(None, description="name of the model; required for openai and ollama")
+    model: str | None = Field(
+        None, description="name of the model; required for openai and ollama; for onnx the default is the folder's name"
+    )
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
+    directory: Path | None = Field(
+        None, description="folder of an ONNX model, which `afterword embedder get` fills; required for onnx"
+    )
+    query_prefix: str | None = Field(
+        None, description="text before each query; default: what is known for the model's name"
+    )
+    passage_prefix: str | None = Field(
+        None, description="text before each message; default: what is known for the model's name"
+    )
     timeout_seconds: ClassVar[float] = 30.0
     """Timeout of a call."""
 
@@ -495,6 +508,8 @@ class EmbedderSettings(Section):
         """Model of the dense vectors, which is part of the collection's name; None without dense vectors."""
         if self.provider == "local":
             return LOCAL_EMBEDDER
+        if self.provider == "onnx":
+            return self.model or (self.directory.name if self.directory else None)
         return self.model if self.provider != "none" else None
 
 

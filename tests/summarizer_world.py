@@ -86,8 +86,11 @@ def a_handler(
 class FixedEmbedder:
     model = "fixed"
 
-    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[list[float] | None]:
-        return [[float(len(text[:most])), 1.0] for text in texts]
+    async def passages(self, texts: Sequence[str]) -> list[Sequence[float] | None]:
+        return [[float(len(text)), 1.0] for text in texts]
+
+    async def query(self, text: str) -> Sequence[float] | None:
+        return [float(len(text)), 1.0]
 
     async def close(self) -> None: ...
 

@@ -37,6 +37,7 @@ stores = typer.Typer(help="Copy stored data.", no_args_is_help=True)
 state_app = typer.Typer(help="Rebuild the segmenter's state.", no_args_is_help=True)
 summaries = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
+embedder = typer.Typer(help="Fetch a model for the search index's vectors.", no_args_is_help=True)
 
 Limit = Annotated[int | None, typer.Option(min=1, help="Redo at most this many more.")]
 SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
@@ -327,3 +328,23 @@ def usage(by: By = "model", as_json: Json = False) -> None:
         for one, cost in zip(found, costs, strict=True)
     ]
     print_table([by, *USAGE_COLUMNS, *(["cost"] if has_cost else [])], rows, none="no episodes are stored")
+
+
+@embedder.callback()
+def _embedder() -> None: ...
+
+
+@embedder.command("get")
+def get_model(
+    name: Annotated[str, typer.Argument(help="Repository on the hub, such as intfloat/multilingual-e5-small.")],
+    directory: Annotated[Path | None, typer.Option(help="Folder to fill; default: models/NAME.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch; default: the newest commit.")] = None,
+) -> None:
+    """Fetch a sentence encoder from the Hugging Face hub, once. Nothing of it is run."""
+    from afterword.operating.models import fetch_model
+
+    folder = directory or Path("models", name.rpartition("/")[2])
+    commit = fetch_model(name, folder, revision)
+    typer.echo(f"{shown(name)} at {commit} is in {folder}. To use it:")
+    typer.echo(f"  export AFTERWORD_EMBEDDER__PROVIDER=onnx AFTERWORD_EMBEDDER__DIRECTORY={folder}")
+    typer.echo("  afterword index rebuild --all")

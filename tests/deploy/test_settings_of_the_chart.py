@@ -41,7 +41,11 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
         "context_tokens": [4096, 40_000],
     },
     "registry": {"username": ["afterword"], "password": ["secret"]},
-    "embedder": {"provider": ["none", "openai", "ollama", "local"], "model": ["vectors", "", ""]},
+    "embedder": {
+        "provider": ["none", "openai", "ollama", "local", "onnx"],
+        "model": ["vectors", "", ""],
+        "directory": ["/models/e5", ""],
+    },
     "retry": {"first_delay_seconds": [30, 900, 1000.5], "longest_delay_seconds": [29.5, 900, 1001]},
     "serve": {
         "auth": ["jwt", "jwt", "keys"],

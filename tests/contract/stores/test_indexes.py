@@ -64,8 +64,8 @@ async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) ->
     assert (one.episode_id, one.conversation_id, [*one.message_ids]) == ("c1:1", "c1", [*summary.message_ids])
     assert (one.started_at, one.ended_at) == (summary.started_at, summary.ended_at)
     assert (one.words, one.vectors) == packed_texts(summary, texts, vectors)
-    assert cosines(one.vectors, [2.0, 0.0]).tolist() == pytest.approx([0.6, 0.0, 0.0], abs=0.005)
-    assert cosines(one.vectors, [0.0, 1.0]).tolist() == pytest.approx([0.8, 0.0, -1.0], abs=0.005)
+    assert cosines(one.vectors, [2.0, 0.0]).tolist() == pytest.approx([0.6, -1.0, 0.0], abs=0.005)
+    assert cosines(one.vectors, [0.0, 1.0]).tolist() == pytest.approx([0.8, -1.0, -1.0], abs=0.005)
 
 
 async def test_episodes_of_a_time_are_found_in_its_order(index: EpisodeIndex) -> None:

@@ -167,7 +167,7 @@ async def test_llm_and_embedder_are_asked_over_tls(
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
         embedder = make_embedder(EmbedderSettings.model_validate(options), Redaction())
         assert embedder is not None
-        assert await embedder.embed(["text"]) == [[1.0]]
+        assert await embedder.passages(["text"]) == [[1.0]]
         await embedder.close()
         monkeypatch.setenv("SSL_CERT_FILE", str(stranger.file))
         http = HttpClient(Llm.model_validate(options), "llm", url)

@@ -19,8 +19,10 @@ from afterword.streams.http import HttpClient
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.embedders import (
     MARGIN_CHARACTERS,
+    SERVERS,
     VECTOR_CHARACTERS,
     HttpEmbedder,
+    background_sentences,
     embed_messages,
     make_embedder,
 )
@@ -203,8 +205,9 @@ async def embedding_server() -> AsyncIterator[tuple[Settings, list[str]]]:
     inputs: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        inputs.append((await request.json())["input"])
-        return web.json_response({"data": [{"embedding": [0.5, 1]}]})
+        texts = (await request.json())["input"]
+        inputs.extend(texts)
+        return web.json_response({"data": [{"embedding": [0.5, 1]}] * len(texts)})
 
     app = web.Application()
     app.router.add_post("/v1/embeddings", answer)
@@ -216,9 +219,11 @@ async def embedding_server() -> AsyncIterator[tuple[Settings, list[str]]]:
 async def test_an_embedders_server_is_shown_placeholders_of_a_query() -> None:
     async with embedding_server() as (settings, inputs):
         embed = QueryEmbedder(settings)
-        assert await embed("the boat of joe@example.com") == [0.5, 1.0]
+        vector = await embed("the boat of joe@example.com")
         await embed.close()
-    assert inputs == ["the boat of [EMAIL]"]
+    assert vector
+    assert vector.vector == [0.5, 1.0]
+    assert inputs == ["the boat of [EMAIL]", *background_sentences()]
 
 
 @pytest.mark.parametrize("answer", ["silent", 500])
@@ -272,9 +277,9 @@ async def test_other_work_goes_on_while_long_texts_are_redacted() -> None:
 
     async with embedding_server() as (settings, inputs):
         http = HttpClient(settings.embedder, "embedder", "")
-        embedder = HttpEmbedder(http, "m", "/embeddings", lambda answer: answer["data"][0]["embedding"], redacted)
+        embedder = HttpEmbedder(http, settings.embedder, "/embeddings", SERVERS["openai"][2], redacted)
         asyncio.get_running_loop().call_soon(went_on.set)
-        assert await embedder.embed(["a text"]) == [[0.5, 1.0]]
+        assert await embedder.passages(["a text"]) == [[0.5, 1.0]]
         await embedder.close()
     assert inputs == ["a text"]
 

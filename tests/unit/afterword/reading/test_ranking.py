@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.reading.ranking import PIECE_WORDS, Ranked, rank
-from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense
+from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense, Noise, QueryVector
 from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON
+from tests.vectors import query_vector
 
 DAY = timedelta(days=1)
 SMALL_TALK = ("The weather is fine.", "It is warm.", "Is tea better than coffee?")
@@ -22,7 +23,7 @@ def candidate(number: int, *texts: str, summary: str = "", vectors: Sequence[Den
     return Candidate(str(number), "c1", ids, NOON, NOON, pack_words(texts, summary), pack_vectors(vectors))
 
 
-def ranked(query: str, *candidates: Candidate, vector: Dense | None = None) -> list[Ranked]:
+def ranked(query: str, *candidates: Candidate, vector: QueryVector | None = None) -> list[Ranked]:
     return rank(query_words(query), vector, candidates)
 
 
@@ -66,7 +67,7 @@ def test_a_summary_finds_an_episode_and_is_no_message() -> None:
 def test_a_vector_finds_what_shares_no_word_and_the_message_that_it_is_of() -> None:
     pet = candidate(1, "Hello.", "We got a puppy.", vectors=[[0.0, 1.0], [1.0, 0.0]])
     other = candidate(2, "Hello.", "The rent is due.", vectors=[[0.0, 1.0], [-1.0, 0.2]])
-    first, second = ranked("dog", other, pet, vector=[0.9, 0.1])
+    first, second = ranked("dog", other, pet, vector=query_vector([0.9, 0.1]))
     assert ordinals([first, second]) == [1, 2]
     assert max(first.messages, key=lambda place: first.messages[place]) == 1
     assert first.coverage > 0.4 > second.coverage
@@ -77,22 +78,32 @@ def test_a_similar_vector_is_enough_to_be_known() -> None:
     told = candidate(1, "We got a puppy.", vectors=[[1.0, 0.0]])
 
     def coverage(cosine: float) -> float:
-        return ranked("Which dog?", told, vector=[cosine, (1 - cosine**2) ** 0.5])[0].coverage
+        return ranked("Which dog?", told, vector=query_vector([cosine, (1 - cosine**2) ** 0.5]))[0].coverage
 
     assert coverage(0.15) < MIN_COVERAGE < coverage(0.3)
     assert coverage(1) > 0.9
-    (found,) = ranked("A puppy named Volcano?", told, vector=[0.0, 1.0])
+    (found,) = ranked("A puppy named Volcano?", told, vector=query_vector([0.0, 1.0]))
     (words_alone,) = ranked("A puppy named Volcano?", told)
     assert found.coverage == pytest.approx(words_alone.coverage**2), "a few of the words say little"
 
 
-def test_among_many_messages_one_has_to_be_more_similar() -> None:
-    def coverage(messages: int) -> float:
-        vectors = [[1.0, 0.0], *[[0.0, 1.0]] * (messages - 1)]
-        told = candidate(1, "We got a puppy.", *["Fine."] * (messages - 1), vectors=vectors)
-        return ranked("Which dog?", told, vector=[0.4, -0.9])[0].coverage
+@pytest.mark.parametrize(
+    ("near", "far", "noise"), [(0.4, 0.0, Noise(0.0, 0.1)), (0.9, 0.8, Noise(0.8, 0.025))], ids=["usual", "as E5's"]
+)
+def test_ranking_judges_cosines_by_the_models_own_noise(near: float, far: float, noise: Noise) -> None:
+    pet, rent = (
+        candidate(number, text, vectors=[[cosine, (1 - cosine**2) ** 0.5]])
+        for number, text, cosine in ((1, "We got a puppy.", near), (2, "The rent is due.", far))
+    )
+    known, unknown = ranked("dog", rent, pet, vector=query_vector([1.0, 0.0], noise))
+    assert ordinals([known, unknown]) == [1, 2]
+    assert known.coverage > 0.9 > MIN_COVERAGE > unknown.coverage
 
-    assert coverage(10) == coverage(18) > coverage(200) > coverage(2000) > 0
+
+def test_message_without_a_vector_is_near_no_query() -> None:
+    told = candidate(1, "We got a puppy.", "Aha.", vectors=[None, [0.0, 1.0]])
+    (found,) = ranked("dog", told, vector=query_vector([-0.1, -1.0], Noise(-0.5, 0.1)))
+    assert (found.score, found.coverage) == (0, 0)
 
 
 def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:
@@ -125,7 +136,7 @@ def test_a_time_counts_for_vectors_that_are_as_good() -> None:
         return float(one.candidate.episode_id in "23")
 
     asked = query_words("how far did I jog?")
-    found = rank(asked, [1.0, 0.0], [*ran, other], of_time)
+    found = rank(asked, query_vector([1.0, 0.0]), [*ran, other], of_time)
     assert ordinals(found) == [2, 1, 3]
     assert [one.of_time for one in found] == [1, 0, 0]
 
@@ -146,7 +157,7 @@ def test_scores_are_shares_and_messages_are_of_the_episode(
     candidates = [
         candidate(n, *each, vectors=[[1.0, 0.5]] * len(each) if dense else ()) for n, each in enumerate(episodes, 1)
     ]
-    found = ranked(query, *candidates, vector=[1.0, 0.0] if dense else None)
+    found = ranked(query, *candidates, vector=query_vector([1.0, 0.0]) if dense else None)
     assert sorted(ordinals(found)) == list(range(1, len(episodes) + 1))
     for one in found:
         assert 0 <= one.score <= 1

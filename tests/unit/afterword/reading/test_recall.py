@@ -1,6 +1,7 @@
 """Recall: the messages of a hit, the order of hits, and what is not shown."""
 
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from afterword.reading.memory import NOTHING_KNOWN, hits_as_text
 from afterword.reading.search import ANSWER_TOKENS, MOST_PENDING
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled
+from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, QueryVector, Recalled
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.text.tokens import count_tokens
@@ -26,6 +27,7 @@ from tests.unit.afterword.reading.remembered import (
     Remembered,
     newcomers_conversation,
 )
+from tests.vectors import query_vector
 
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
 TRIP = ("Hello there.", "Good morning.", "We sail to Corsica in May.", "In which boat?", "The blue boat.", "I see.")
@@ -193,13 +195,31 @@ async def test_a_vector_finds_what_shares_no_word(world: Remembered) -> None:
     point = world.index.points["c1:1"]
     world.index.points["c1:1"] = replace(point, vectors={said[0].id: [1.0, 0.0], said[1].id: [0.0, 1.0]})
 
-    async def embed(text: str) -> list[float]:
+    async def embed(text: str) -> QueryVector:
         assert text == "my dog"
-        return [0.9, 0.1]
+        return query_vector([0.9, 0.1])
 
     assert await world.memory.recall("my dog", **OWNER) == []
     (hit,) = await _memory(world, embed=embed).recall("my dog", **OWNER)
     assert hit.matches[0].content == "We got a puppy."
+
+
+async def test_excerpt_shows_the_sentence_nearest_to_the_query(world: Remembered) -> None:
+    filling = [f"Line {n} of a long story about nothing much at all, told once more." for n in range(40)]
+    story = " ".join([*filling[:30], "We got a puppy.", *filling[30:]])
+    said = await world.say(story, "How nice.")
+    await world.summarise(said)
+    point = world.index.points["c1:1"]
+    world.index.points["c1:1"] = replace(point, vectors={said[0].id: [1.0, 0.0]})
+
+    async def passages(texts: Sequence[str]) -> list[Sequence[float]]:
+        return [[1.0, 0.0] if "puppy" in text else [0.0, 1.0] for text in texts]
+
+    async def embed(_: str) -> QueryVector:
+        return query_vector([1.0, 0.0])._replace(passages=passages)
+
+    (hit,) = await _memory(world, embed=embed).recall("my dog", **OWNER)
+    assert "We got a puppy." in hit.matches[0].content
 
 
 async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembered) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from afterword.schemas import Usage
 from afterword.streams.errors import ConfigurationError, ProviderError, StoreUnavailable
 from afterword.streams.http import HttpClient
-from afterword.streams.settings import Llm
-from afterword.streams.summarizer.embedders import HttpEmbedder
+from afterword.streams.settings import EmbedderSettings, Llm
+from afterword.streams.summarizer.embedders import SERVERS, HttpEmbedder
 from afterword.streams.summarizer.llm import PROTOCOLS, ChatRequest, token_count
 
 DEEP = orjson.loads("[" * 1000 + "]" * 1000)
@@ -134,9 +134,10 @@ async def test_any_response_is_an_answer_or_a_provider_error(
 @example(200, b'{"data": [{"embedding": [true]}]}')
 async def test_any_response_is_a_vector_of_finite_numbers_or_an_error(status: int, body: bytes) -> None:
     http = a_server_that_sends(status, "9999", body)  # seconds: longer than a call waits
-    embedder = HttpEmbedder(http, "m", "/embeddings", lambda answer: answer["data"][0]["embedding"], str)
+    settings = EmbedderSettings(provider="openai", model="m")
+    embedder = HttpEmbedder(http, settings, "/embeddings", SERVERS["openai"][2], str)
     with suppress(StoreUnavailable, ConfigurationError):
-        (vector,) = await embedder.embed(["A flight."])
+        (vector,) = await embedder.passages(["A flight."])
         assert vector
         assert all(type(number) is float and math.isfinite(number) for number in vector)
 

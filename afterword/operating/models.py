@@ -1,0 +1,39 @@
+"""Fetches the files of a sentence encoder from the Hugging Face hub, for embedder.provider = "onnx"."""
+
+from pathlib import Path
+
+import httpx
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError
+
+from afterword.streams.errors import AfterwordError
+
+FILES = (
+    *("onnx/model.onnx", "onnx/model.onnx_data", "model.onnx", "model.onnx_data", "1_Pooling/config.json"),
+    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+)
+"""What a folder needs; nothing else is fetched, and no code of the repository is run."""
+MODEL_FILES = ("onnx/model.onnx", "model.onnx")
+
+
+class ModelNotFetched(AfterwordError):
+    """{name} was not fetched: {problem}"""
+
+
+def fetch_model(name: str, directory: Path, revision: str | None) -> str:
+    """Fetch a model's files into a folder, and return the commit that they are of.
+
+    `revision` is a commit, tag or branch; by default the repository's newest commit. HF_ENDPOINT and HF_TOKEN name
+    another hub and a token. Raises: ModelNotFetched.
+    """
+    try:
+        commit = HfApi().model_info(name, revision=revision).sha or ""
+        snapshot_download(name, revision=commit, allow_patterns=list(FILES), local_dir=directory)
+    except HfHubHTTPError as error:
+        problem = f"the hub answers with {error.response.status_code}"
+        raise ModelNotFetched(name=name, problem=problem) from None
+    except (httpx.HTTPError, OSError, ValueError) as error:  # ValueError: no name of a repository
+        raise ModelNotFetched(name=name, problem=str(error)) from None
+    if not any((directory / file).is_file() for file in MODEL_FILES):
+        raise ModelNotFetched(name=name, problem=f"its repository has no {' and no '.join(MODEL_FILES)}")
+    return commit
