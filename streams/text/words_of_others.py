@@ -19,6 +19,8 @@ LINE_CHARACTERS = 400
 FEW_WORDS = 3
 """Fewer words in quotation marks name something, instead of telling what somebody said."""
 LEAST_MACHINE_LINES = 3
+MOST_BETWEEN = 3
+"""So many lines between two of machine text may look like prose, and belong to it."""
 PLAIN_SHARE = 0.5
 """A line is machine text if less than this share of its characters is in plain words."""
 LONGEST_WORD = 60
@@ -113,9 +115,10 @@ _COLON = re.compile(r":(?:\s+|$)")
 _SENTENCE_END = re.compile(r"[.!?…]\s+")
 _PLAIN = re.compile(r"[\"'(*_-]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')*_]*[.,;:!?]*[\"')*_]*")
 _CODE = re.compile(
-    r".*[{};]$|Traceback \(|[\w.]+(?:Error|Exception|Warning)\b|at \S+\(.*\)$|</?\w.*>$|[+-]{3} |@@ |File \""
-    r"|[\w.]+\(.*\)\s*[:{]?$|[-+=|]{3,}|(?:\S+ )?(?:INFO|WARN|WARNING|ERROR|ERR!|DEBUG|TRACE|FATAL)\b|\$ \w"
-    r"|\S+:\d+(?::\d+)?:? |\W?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[ *\d+\.\d+\] "
+    r".*[{};]$|Traceback \(|[\w.]+(?:Error|Exception|Warning)\b|at \S+\(|from \S+:\d|</?\w.*>$|[+-]{3} |@@ |File \""
+    r"|[\w.]+\(.*\)\s*[:{]?$|[-+=|]{3,}|(?:\S+ )?(?:INFO|WARN|WARNING|ERROR|ERR!|DEBUG|TRACE|FATAL|FAILED)(?!\w)"
+    r"|\$ \w|\S+:\d+(?::\d+)?:? |\W?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "
+    r"|\[ *\d+\.\d+\] |[d-][rwx-]{9} |\\\w|(?:SELECT|FROM|WHERE|AND|GROUP|ORDER|JOIN|INSERT|UPDATE|VALUES|SET)(?!\w)"
 )
 """How a line of a program, its output or its log begins, or ends."""
 _ROW = re.compile(
@@ -125,6 +128,7 @@ _ROW = re.compile(
 _ENTRY = re.compile(r"(?:- )?[a-z][\w.-]*:(?:\s|$)")
 """An entry of YAML, which is indented."""
 _FIGURES = re.compile(r"\d+")
+_LABELLED = re.compile(r"\S+:(?:\s|$)|\S+ \d+$")
 _BLOB = re.compile(r"\S{100}|^[{\[<].{100,}[}\]>,]")
 """Encoded data, or a whole document in one line, needs no other lines beside it."""
 _LIST = re.compile(r"(?:[-*+•·–]|\d{1,3}[.)])\s")
@@ -356,8 +360,10 @@ def _machine_lines(lines: Sequence[_Line]) -> list[bool]:
             if len(run) >= LEAST_MACHINE_LINES or _BLOB.search(line.text):
                 marked = next((n for n in range(at, run[0], -1) if is_machine[n - 1]), run[0])
                 is_machine[marked : at + 1] = [True] * (at + 1 - marked)
-        elif run and (at - run[-1] > 2 or line.text.endswith((".", "!", "?"))):
+        elif run and (at - run[-1] > MOST_BETWEEN or line.text.endswith((".", "!", "?"))):
             run = []
+    for at in range(len(lines) - 1, 1, -1):  # "panic: index out of range" and the like, above a trace
+        is_machine[at - 1] |= is_machine[at] and bool(_LABELLED.match(lines[at - 1].text))
     return is_machine
 
 
