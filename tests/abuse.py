@@ -175,9 +175,12 @@ async def fill(settings: Settings) -> tuple[str, str]:
         for name, whose, number, size in (("ann-1", VICTIM, 20, 200), ("mallory-0", MINE, 2000, 2000)):
             said = [a_message(f"m{n}", name, content="word " * (size // 5), **whose) for n in range(number)]
             await stores.messages.put_many([ArchivedMessage(one, 0, n) for n, one in enumerate(said)])
-        for ordinal in range(1, EPISODES + 1):
-            fields = {"conversation_id": "mallory-0", "episode_id": episode_id("mallory-0", ordinal), **MINE}
-            await stores.episodes.put(a_stored_episode(ordinal, long_summary="All is well. " * 100, **fields), None)
+        fields = {"conversation_id": "mallory-0", "long_summary": "All is well. " * 100, **MINE}
+        every = (
+            a_stored_episode(ordinal, episode_id=episode_id("mallory-0", ordinal), **fields)
+            for ordinal in range(1, EPISODES + 1)
+        )
+        await asyncio.gather(*(stores.episodes.put(one, None) for one in every))
         for name, whose, number in (("mallory-0", MINE, EPISODES), ("ann-1", VICTIM, 1)):
             known = a_conversation(name, episode_count=number, last_ordinal=number, **whose)
             await stores.episodes.put_conversation(known, None)
@@ -299,7 +302,7 @@ async def run(seconds: float, only: str, directory: Path) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.abuse", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=35, help="for each client")
+    parser.add_argument("--seconds", type=float, default=30, help="for each client")
     parser.add_argument("--only", default="", help="clients with this in their name")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--attack", help=argparse.SUPPRESS)
