@@ -43,7 +43,9 @@ _FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|md|txt|json|html?)
 _PATHS = re.compile(r"/[^/]*/")
 _REPOSITORY = re.compile(r":[\w~/]")
 
-_DIGIT_RUN = re.compile(rf"(?<![{_LETTER}_.,])\d(?:[ \u00a0.-]?\d){{12,}}+")
+_SEPARATOR = r"[ \t\u00a0\u2000-\u2015\u202f\u2060./_\u0300-\u036f-]"
+"""Between the groups of a number with check digits, also as people disguise it."""
+_DIGIT_RUN = re.compile(rf"(?<![{_LETTER}_.,])\d(?:{_SEPARATOR}{{0,3}}\d){{12,}}+")
 _GOES_ON = re.compile(rf"[{_LETTER}_]")
 _GROUP = re.compile(r"\d+")
 CARD_DIGITS = range(13, 20)
@@ -54,7 +56,9 @@ _ISSUER = re.compile(
 """First digits and lengths of Visa, Mastercard, American Express, Diners, JCB, Discover, UnionPay and Maestro."""
 ISSUERS_DIGITS = frozenset("23456")
 
-_IBAN = re.compile(r"(?<![A-Za-z0-9])(?=([A-Za-z]{2}\d{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}))")
+_IBAN = re.compile(
+    rf"(?<![A-Za-z0-9])(?=([A-Za-z]{{2}}{_SEPARATOR}{{0,2}}\d{{2}}(?:{_SEPARATOR}{{0,3}}[A-Za-z0-9]){{11,30}}))"
+)
 _BBAN = re.compile(r"(\d+)!")
 
 _IPV4 = re.compile(rf"(?<![{_LETTER}_.-])(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?![{_LETTER}_-]|\.\d)")

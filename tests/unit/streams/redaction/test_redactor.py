@@ -3,6 +3,7 @@
 import time
 import unicodedata
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from afterword.streams.redaction import ENTITIES, MOST_SCANNED, Span
+from afterword.streams.redaction.detecting import cards, ibans
 from afterword.streams.redaction.redactor import Redactor, folded, merged
 from afterword.streams.settings import Redaction
 
@@ -252,3 +254,21 @@ def test_a_setting_that_cannot_work_is_refused(wrong: dict[str, object], said: s
 
 def test_all_entities_are_those_of_the_issue() -> None:
     assert ENTITIES == ("email", "phone", "card", "iban", "ip", "url_secret", "api_key")
+
+
+@pytest.mark.parametrize("separator", ["\t", "  ", "/", " / ", "_", " _ ", " - ", "\u2011", "\u200b", "\u0301", "."])
+@pytest.mark.parametrize(
+    ("detect", "number"), [(cards, "4111 1111 1111 1111"), (ibans, "DE89 3704 0044 0532 0130 00")], ids=["card", "iban"]
+)
+def test_number_is_found_with_any_separators(detect: Any, number: str, separator: str) -> None:
+    disguised = number.replace(" ", separator)
+    text = f"It is {disguised} today."
+    assert [text[start:end] for start, end in detect(text)] == [disguised]
+
+
+def test_numbers_with_wrong_check_digits_are_no_cards() -> None:
+    assert [
+        *cards("4111/1111/1111/1112"),
+        *cards("5 / 6 / 2024, 4111_1111"),
+        *ibans("DE88/3704/0044/0532/0130/00"),
+    ] == []
