@@ -25,6 +25,7 @@ from tests.endpoints import serving as serving_route
 from tests.unit.afterword.serving.served import serving
 
 ISSUER, AUDIENCE = "https://issuer.example", "afterword"
+DAY = 86_400  # tokens are signed when the tests are collected, and a run may take long
 PATH = "/v1/conversations"
 RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -79,7 +80,7 @@ def holders(issuer: Issuer, clock: Clock, **fields: Any) -> TokenHolders:
 
 
 def claims(**changed: Any) -> dict[str, Any]:
-    given = {"iss": ISSUER, "aud": AUDIENCE, "exp": time.time() + 600, "sub": "u1", "tenant_id": "t1", "scope": "read"}
+    given = {"iss": ISSUER, "aud": AUDIENCE, "exp": time.time() + DAY, "sub": "u1", "tenant_id": "t1", "scope": "read"}
     return {name: value for name, value in {**given, **changed}.items() if value is not None}
 
 
@@ -122,7 +123,7 @@ BAD = {
     "another signature than the key is for": signed(algorithm="RS512"),
     "expired": signed(exp=time.time() - 1),
     "never expires": signed(exp=None),
-    "not valid yet": signed(nbf=time.time() + 600),
+    "not valid yet": signed(nbf=time.time() + DAY),
     "another issuer": signed(iss="https://evil.example"),
     "no issuer": signed(iss=None),
     "another audience": signed(aud="other"),
