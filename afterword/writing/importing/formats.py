@@ -53,6 +53,7 @@ class Malformed(NamedTuple):
 
 
 TOO_LARGE = Malformed("too_large: more than 128 MiB")
+TOO_DEEP = Malformed("it is nested too deeply")
 UNREADABLE = Malformed(
     "cut off, not JSON in UTF-8, nested too deeply, or more than 128 MiB; the rest of the file was not read"
 )
@@ -67,7 +68,8 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
     first = file.peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).split(b"\n", 1)[0].strip()
     is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes files
     recoded: BinaryIO = codecs.EncodedFile(file, "utf-8", "utf-16", "surrogatepass") if is_utf16 else file
-    if not (is_lines or (first.startswith(b"{") and not isinstance(_parsed(first), Malformed))):
+    one = _parsed(first)
+    if not (is_lines or (first.startswith(b"{") and (one is TOO_DEEP or not isinstance(one, Malformed)))):
         yield from enumerate(_values(recoded), start=1)
         return
     for number, line in enumerate(bounded_lines(recoded, MOST_CHARACTERS), start=1):
@@ -115,9 +117,11 @@ def _parsed(data: bytes) -> Any | Malformed:
         return Malformed(f"not JSON at column {error.colno}")
     except UnicodeDecodeError as error:
         return Malformed(f"not UTF-8 at byte {error.start + 1}")
-    except (ValueError, RecursionError):  # for a number with thousands of digits, or for deep nesting
+    except RecursionError:
+        return TOO_DEEP
+    except ValueError:  # for a number with thousands of digits
         return Malformed("not JSON")
-    return Malformed("nested too deeply") if is_too_deep(value) else value
+    return TOO_DEEP if is_too_deep(value) else value
 
 
 def _loaded(data: bytes) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.writing.importing import formats
-from afterword.writing.importing.formats import TOO_LARGE, UNREADABLE, Malformed
+from afterword.writing.importing.formats import TOO_DEEP, TOO_LARGE, UNREADABLE, Malformed
 
 json_values = st.recursive(
     st.none()
@@ -112,7 +112,7 @@ def test_value_of_500_levels_is_read(is_lines):
 
 
 def test_line_of_501_levels_costs_one_record():
-    assert read(b'{"a":' * 501 + b"1" + b"}" * 501 + b"\n2", is_lines=True) == [Malformed("nested too deeply"), 2]
+    assert read(b'{"a":' * 501 + b"1" + b"}" * 501 + b"\n2", is_lines=True) == [TOO_DEEP, 2]
 
 
 @pytest.mark.parametrize("bad", [b'{"a": "\xff"}', b"[" + b"9" * 5000 + b"]"])
