@@ -428,19 +428,41 @@ async def everyday_rows(people: Sequence[Mapping[str, Any]]) -> list[dict[str, s
             "words": make(),
             "words and vectors": make(embed=QueryEmbedding(LocalEmbedder())),
         }.items():
-            answered, refused, guessed = list[tuple[bool, ...]](), list[bool](), list[bool]()
-            for number, person in enumerate(people):
-                ask = partial(memory.recall, user_id=f"person-{number}", tenant_id=None)
-                for question, answer, *_ in person["questions"]:
-                    hits = await ask(question)
-                    shown = [any(answer in match.content for match in hit.matches) for hit in hits]
-                    answered.append((any(shown[:1]), any(shown[:3])))
-                    refused.append(not hits)
-                guessed += [bool(await ask(question)) for question in person["unknown"]]
-            first, three = map(mean, zip(*answered, strict=True))
-            shares = {"first hit": first, "first three": three, "none": mean(refused), "unknown": mean(guessed)}
-            rows.append({"": way, **{name: f"{share:.3f}" for name, share in shares.items()}})
+            scores = [row for number, person in enumerate(people) async for row in _asked(memory, number, person)]
+            for group, is_english in {"": None, ", English": True, ", others": False}.items():
+                of_group = [row for row in scores if is_english is None or (row.language == "en") is is_english]
+                if is_english is None or 0 < len(of_group) < len(scores):
+                    rows.append({"": way + group, **_everyday_shares(of_group)})
     return rows
+
+
+class Asked(NamedTuple):
+    """What came of one question about everyday conversations."""
+
+    language: str
+    is_answerable: bool
+    answered_in: tuple[bool, bool]
+    """Whether the first hit, and any of the first three, shows the answer."""
+    has_hits: bool
+
+
+async def _asked(memory: Memory, number: int, person: Mapping[str, Any]) -> AsyncIterator[Asked]:
+    ask = partial(memory.recall, user_id=f"person-{number}", tenant_id=None)
+    language = person.get("language", "en")
+    for question, answer, *_ in person["questions"]:
+        hits = await ask(question)
+        shown = [any(answer in match.content for match in hit.matches) for hit in hits]
+        yield Asked(language, True, (any(shown[:1]), any(shown[:3])), bool(hits))
+    for question in person["unknown"]:
+        yield Asked(language, False, (False, False), bool(await ask(question)))
+
+
+def _everyday_shares(asked: Sequence[Asked]) -> dict[str, str]:
+    known, unknown = ([one for one in asked if one.is_answerable is wanted] for wanted in (True, False))
+    first, three = (mean(one.answered_in[at] for one in known) for at in (0, 1))
+    guessed = mean(one.has_hits for one in unknown)
+    shares = {"first hit": first, "first three": three, "none": mean(not one.has_hits for one in known)}
+    return {name: f"{share:.3f}" for name, share in {**shares, "unknown": guessed}.items()}
 
 
 def _everyday(user_id: str, person: Mapping[str, Any]) -> Iterator[EpisodeClosed]:

@@ -1,6 +1,8 @@
 """Each contract test runs on SQLite, in memory and in a file, and on servers."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -123,3 +125,22 @@ async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator
 def index(request: pytest.FixtureRequest) -> EpisodeIndex:
     made: SqliteFile | EpisodeIndex = request.getfixturevalue(request.param)
     return SqliteIndex(made) if isinstance(made, SqliteFile) else made
+
+
+@pytest_asyncio.fixture
+async def stand_in_of_model() -> AsyncIterator[Callable[[str], EpisodeIndex]]:
+    async with QdrantServer() as server, AsyncExitStack() as closing:
+
+        def opened(model: str) -> EpisodeIndex:
+            index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes", model)
+            closing.push_async_callback(index.close)
+            return index
+
+        yield opened
+
+
+@pytest.fixture(params=["memory", "file", "stand_in_of_model"])
+def index_of_model(request: pytest.FixtureRequest) -> Callable[[str], EpisodeIndex]:
+    """Return a function that opens the same index for an embedder's model."""
+    made: SqliteFile | Callable[[str], EpisodeIndex] = request.getfixturevalue(request.param)
+    return partial(SqliteIndex, made) if isinstance(made, SqliteFile) else made

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -192,6 +193,23 @@ async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: Epi
     assert await index.search(a_query("aeroplane", user_id="u2"), [0.9, 0.1]) == []
     hits = await index.search(a_query("invoice"), [0.9, 0.1])
     assert [one.episode_id for one in hits] == ["c1:2", "c1:1"]
+
+
+async def test_vectors_of_another_model_are_never_compared(index_of_model: Callable[[str], EpisodeIndex]) -> None:
+    """While a model changes, workers with the old and the new one run side by side, until a rebuild has written all."""
+    old, new = index_of_model("old"), index_of_model("new")
+    await put(old, a_summary(1), "A flight.", [0.6, 0.8])
+    await put(old, a_summary(2), "A flight.", [0.6, 0.8])
+    await put(new, a_summary(1, revision=2), "A flight.", [0.8, -0.6])
+
+    async def compared(index: EpisodeIndex, vector: Sequence[float]) -> set[str]:
+        return {one.episode_id for one in await index.search(a_query("flight"), vector) if one.vectors}
+
+    assert await compared(new, [0.8, -0.6]) == {"c1:1"}
+    assert "c1:2" in await compared(old, [0.6, 0.8])
+    assert await new.revisions(["c1:1", "c1:2"]) == {"c1:1": 2}
+    await put(new, a_summary(2), "A flight.", [0.8, -0.6])
+    assert await compared(new, [0.8, -0.6]) == {"c1:1", "c1:2"}
 
 
 async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring_it_back(index: EpisodeIndex) -> None:
