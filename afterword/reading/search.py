@@ -28,7 +28,7 @@ from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, QueryVector, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
-from afterword.streams.stores.packing import pack_words, packed_words, unit
+from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.corrections import asks_for_value, changes
 from afterword.streams.text.language import normalized, plausible, words
@@ -40,6 +40,8 @@ OF_DAYS_AFTER = 0.5
 """How well an episode in the days after the named time matches it."""
 MOST_PENDING = 200
 """At most this many pending messages of the user are read, the newest."""
+EMBEDDED = 16
+"""The vectors of at most this many of them are made for a query, which takes about a millisecond each."""
 QUESTION_MARKS = ("?", "？", "؟")
 CORRECTED, ANSWER = 1, 2
 """For this many of the best hits, what corrects one of their ANSWER best messages is looked for."""
@@ -196,6 +198,7 @@ class EpisodeSearch:
         self, query: Query, asked: AskedTime | None, pending: Open, may_be_misspelt: bool = True
     ) -> list[Recalled]:
         vector = await self.embed(query.text) if self.embed else None
+        pending = await _with_vectors(vector, pending) if vector else pending
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
@@ -437,6 +440,25 @@ def _change_first(shown: Sequence[Hit], texts: Texts, words: Sequence[Word], use
                 for each, score in zip([one, *others], scores, strict=True)
             ]
     return shown
+
+
+async def _with_vectors(vector: QueryVector, pending: Open) -> Open:
+    """Add the vectors of the newest EMBEDDED pending messages, which have none in the index yet."""
+    said = [
+        (talk, name, text) for talk in pending.values() for name, text in talk.texts.items() if text.content.strip()
+    ]
+    newest = sorted(said, key=lambda one: one[2].sent_at)[-EMBEDDED:]
+    try:
+        vectors = await vector.passages([text.content for _, _, text in newest]) if newest else []
+    except StoreUnavailable:
+        return pending
+    by_place = {(talk.candidate.episode_id, name): each for (talk, name, _), each in zip(newest, vectors, strict=True)}
+    return {
+        key: talk._replace(
+            candidate=talk.candidate._replace(vectors=pack_vectors([by_place.get((key, name)) for name in talk.texts]))
+        )
+        for key, talk in pending.items()
+    }
 
 
 async def _nearness(vector: QueryVector, shown: Sequence[Hit], texts: Texts) -> dict[str, float]:

@@ -204,6 +204,15 @@ async def test_a_vector_finds_what_shares_no_word(world: Remembered) -> None:
     assert hit.matches[0].content == "We got a puppy."
 
 
+async def embed_puppies(_: str) -> QueryVector:
+    """Embed a query that only texts about a puppy are near to."""
+
+    async def passages(texts: Sequence[str]) -> list[Sequence[float]]:
+        return [[1.0, 0.0] if "puppy" in text else [0.0, 1.0] for text in texts]
+
+    return query_vector([1.0, 0.0])._replace(passages=passages)
+
+
 async def test_excerpt_shows_the_sentence_nearest_to_the_query(world: Remembered) -> None:
     filling = [f"Line {n} of a long story about nothing much at all, told once more." for n in range(40)]
     story = " ".join([*filling[:30], "We got a puppy.", *filling[30:]])
@@ -212,13 +221,7 @@ async def test_excerpt_shows_the_sentence_nearest_to_the_query(world: Remembered
     point = world.index.points["c1:1"]
     world.index.points["c1:1"] = replace(point, vectors={said[0].id: [1.0, 0.0]})
 
-    async def passages(texts: Sequence[str]) -> list[Sequence[float]]:
-        return [[1.0, 0.0] if "puppy" in text else [0.0, 1.0] for text in texts]
-
-    async def embed(_: str) -> QueryVector:
-        return query_vector([1.0, 0.0])._replace(passages=passages)
-
-    (hit,) = await _memory(world, embed=embed).recall("my dog", **OWNER)
+    (hit,) = await _memory(world, embed=embed_puppies).recall("my dog", **OWNER)
     assert "We got a puppy." in hit.matches[0].content
 
 
@@ -369,6 +372,14 @@ async def test_what_was_said_a_moment_ago_in_another_conversation_is_recalled(wo
     await world.summarise(said)
     (hit,) = await world.memory.recall("what am I allergic to?", **OWNER)
     assert (hit.episode_id, hit.pending) == ("open:1", False)
+
+
+async def test_pending_message_is_recalled_by_meaning(world: Remembered) -> None:
+    await world.say("We got a puppy.", conversation_id="open", role="user")
+    await world.say("How nice.", conversation_id="open", role="assistant")
+    memory = _memory(world, embed=embed_puppies)
+    (hit,) = await memory.recall("my dog", **OWNER)
+    assert (hit.pending, hit.matches[0].content) == (True, "We got a puppy.")
 
 
 async def test_words_with_slips_find_what_was_said(world: Remembered) -> None:
