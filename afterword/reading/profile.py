@@ -1,8 +1,10 @@
 """A profile: what a user's episodes say about them. It is computed from stored facts, so it is always current. Pure."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from difflib import SequenceMatcher
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -12,6 +14,7 @@ from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.text.fences import INDENTATION, quotation
+from afterword.streams.text.language import VOCABULARY
 from afterword.streams.text.subjects import NAME_WEIGHT, subject_of
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
@@ -116,6 +119,11 @@ class Superseded(NamedTuple):
 
 Key = tuple[str, str | None, str]
 """The person that facts are about, and their attribute or, without one, their statement."""
+ALIKE = 0.5
+"""How much alike two names are if one corrects the other."""
+_INTRODUCES = re.compile(VOCABULARY["first_person"]["introduces"], re.IGNORECASE)
+_RENAMES = re.compile(VOCABULARY["first_person"]["renames"], re.IGNORECASE)
+_NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
@@ -238,6 +246,20 @@ def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]
     return holding, superseded
 
 
+def _is_too_weak(fact: FactOfUser, holding: FactOfUser) -> bool:
+    """Return whether a value cannot replace the one that holds.
+
+    People say "My name is Ines" once. A quite different name in such a sentence is more often somebody else's, unless
+    the sentence says that it is new.
+    """
+    if holding.status == "implied":
+        return fact.status == "implied" and fact.attribute == "name"
+    if fact.status == "stated" and fact.attribute == "name" and _INTRODUCES.match(fact.statement):
+        new, old = (" ".join(_NAMES.findall(one.statement)[-2:]) for one in (fact, holding))
+        return not _RENAMES.search(fact.statement) and SequenceMatcher(None, new, old).ratio() < ALIKE
+    return fact.status == "implied"
+
+
 def _over_time(group: Sequence[Placed], endings: Endings) -> tuple[list[FactOfUser], list[Superseded]]:
     """Return the value of an attribute that holds, which may be none, and the earlier ones."""
     run: list[FactOfUser] = []
@@ -249,7 +271,7 @@ def _over_time(group: Sequence[Placed], endings: Endings) -> tuple[list[FactOfUs
             run = []
         if run and comparable(run[-1]) == comparable(fact):
             run.append(fact)
-        elif run and fact.status == "implied" and run[-1].status == "stated":
+        elif run and _is_too_weak(fact, run[-1]):
             continue
         else:
             superseded += [Superseded(run, fact)] if run else []

@@ -233,3 +233,14 @@ def test_what_is_implied_replaces_nothing_that_was_stated() -> None:
 def test_a_sentence_that_states_two_facts_is_one_line() -> None:
     facts = a_fact("a nurse in Porto", attribute="job"), a_fact("a nurse in Porto", attribute="home_city")
     assert known(said(0, *facts)).lines() == ["    a nurse in Porto (2026-01-05)"]
+
+
+def test_another_name_replaces_the_users_only_if_it_is_said_to_be_new() -> None:
+    def name(statement: str) -> Fact:
+        return a_fact(statement, attribute="name")
+
+    mine = said(0, name("My name is Ines."))
+    assert holding(mine, said(3, name("My name is Redbeard."))) == ["My name is Ines."]
+    assert holding(mine, said(3, name("My name is Inez."))) == ["My name is Inez."]
+    assert holding(mine, said(3, name("My name is Carla now."))) == ["My name is Carla now."]
+    assert holding(mine, said(3, name("is called Carla"))) == ["is called Carla"]
