@@ -26,7 +26,6 @@ OLD_NAMES = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}
 NONE = "  – "
 BUILT = {
     "faust-streaming": "its source distribution installs as pure Python where there is no compiler",
-    "wordllama": "needs a C++ compiler",
 }
 """Packages that pip builds where they have no wheel."""
 

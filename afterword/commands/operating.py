@@ -20,6 +20,7 @@ from afterword.commands.common import (
     start_command,
     use,
 )
+from afterword.installed import extra_required
 from afterword.streams.text.visible import many, shown
 from afterword.terminal import counting, print_json, print_table
 
@@ -341,7 +342,8 @@ def get_model(
     revision: Annotated[str | None, typer.Option(help="Commit, tag or branch; default: the newest commit.")] = None,
 ) -> None:
     """Fetch a sentence encoder from the Hugging Face hub, once. Nothing of it is run."""
-    from afterword.operating.models import fetch_model
+    with extra_required("onnx", "afterword embedder get"):
+        from afterword.operating.models import fetch_model
 
     folder = directory or Path("models", name.rpartition("/")[2])
     commit = fetch_model(name, folder, revision)

@@ -20,15 +20,15 @@ class ModelNotFetched(AfterwordError):
     """{name} was not fetched: {problem}"""
 
 
-def fetch_model(name: str, directory: Path, revision: str | None) -> str:
+def fetch_model(name: str, directory: Path, revision: str | None = None, hub: str | None = None) -> str:
     """Fetch a model's files into a folder, and return the commit that they are of.
 
-    `revision` is a commit, tag or branch; by default the repository's newest commit. HF_ENDPOINT and HF_TOKEN name
-    another hub and a token. Raises: ModelNotFetched.
+    `revision` is a commit, tag or branch; by default the repository's newest commit. `hub` is the hub's address; by
+    default that in HF_ENDPOINT, else the public one. HF_TOKEN is a token for it. Raises: ModelNotFetched.
     """
     try:
-        commit = HfApi().model_info(name, revision=revision).sha or ""
-        snapshot_download(name, revision=commit, allow_patterns=list(FILES), local_dir=directory)
+        commit = HfApi(endpoint=hub).model_info(name, revision=revision).sha or ""
+        snapshot_download(name, revision=commit, allow_patterns=[*FILES], local_dir=directory, endpoint=hub)
     except HfHubHTTPError as error:
         problem = f"the hub answers with {error.response.status_code}"
         raise ModelNotFetched(name=name, problem=problem) from None
