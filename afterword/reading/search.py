@@ -55,7 +55,7 @@ PIECE_CHARACTERS = 200
 """Sentences longer than this are split."""
 EVERYTHING = 1_000_000
 """A limit in tokens that leaves out no fact."""
-LONG_MESSAGES, SENTENCES = 3, 48
+LONG_MESSAGES, SENTENCES = 3, 24
 """The sentences of up to LONG_MESSAGES messages are compared with the query by their vectors, up to SENTENCES in all:
 each takes about a millisecond."""
 ANSWER_TOKENS = 2000
