@@ -127,7 +127,7 @@ _NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
-COVERED = 0.5
+COVERED = 0.4
 """A statement is ended by a later one that has at least this share of its words."""
 
 

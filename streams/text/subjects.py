@@ -9,7 +9,7 @@ from typing import NamedTuple
 from afterword.streams.text.language import VOCABULARY, is_common, normalized
 
 LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "da")
-"""Languages whose common words say nothing about a statement's subject."""
+"""Languages whose common words say nothing about a subject. A statement is in the one that has most of its words."""
 SUBJECT_WORDS = 2
 """The person that a statement is about is among this many words."""
 NAME_WEIGHT = 3
@@ -37,7 +37,9 @@ def subject_of(statement: str) -> Subject:
     frame: dict[str, int] = {}
     topics: set[str] = set()
     others: set[str] = set()
-    for place, word in enumerate(re.findall(r"[^\W\d_]{2,}|\d{3,}", statement)):
+    said = re.findall(r"[^\W\d_]{2,}|\d{3,}", statement)
+    language = max(LANGUAGES, key=lambda one: sum(is_common(word, one) for word in said))
+    for place, word in enumerate(said):
         key = word_key(word)
         if key in people and place < SUBJECT_WORDS:
             others.add(key)
@@ -46,7 +48,7 @@ def subject_of(statement: str) -> Subject:
         if topic := table.get(key):
             topics.add(topic)
             frame[key] = 1
-        elif not any(is_common(word, language) for language in LANGUAGES):
+        elif not is_common(word, language):
             words[key] = NAME_WEIGHT if word[0].isupper() and not statement.startswith(word) else 1
     return Subject(words or frame, frozenset(topics), frozenset(others), frozenset(frame))
 
@@ -54,7 +56,7 @@ def subject_of(statement: str) -> Subject:
 def word_key(word: str) -> str:
     """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
     plain = "".join(one for one in normalized("NFKD", word.casefold()) if not unicodedata.combining(one))
-    stem = re.sub(r"(?:ed|ing|[aeiouyns]+)$", "", plain)
+    stem = re.sub(r"(?:ed|ing|er|[aeiouyns]+)$", "", plain)
     return (stem if len(stem) > 2 else plain)[:5]
 
 
