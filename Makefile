@@ -38,7 +38,7 @@ $(DEMO_STAMP): requirements-image.lock requirements-demo.lock $(PROJECTS)
 	@touch $@
 
 # what the demo needs is a part of what the tests need: whichever comes first, the other adds what is missing
-demo: $(DEMO_STAMP) ## follow a real dialogue through the whole stack, without containers and without an LLM
+demo: $(DEMO_STAMP) ## follow one person's chats through the whole stack, without containers and without an LLM
 	@$(BIN)/afterword demo
 
 ##@ Change

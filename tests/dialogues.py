@@ -4,8 +4,10 @@
 topic at the next one. Dialogues have no times, so each turn gets a fixed one, which makes a replay reproducible.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import orjson
 
@@ -70,3 +72,17 @@ def _message(conversation_id: str, n: int, speaker: str, text: str, shifts: bool
 
 def _role(speaker: str) -> Role:
     return "user" if speaker.lower() == USER else "assistant"
+
+
+def interleaved(lines: Iterable[bytes], width: int) -> list[bytes]:
+    """Interleave conversations like live traffic: one line of each in turn, `width` conversations at a time."""
+    waiting: dict[str, deque[bytes]] = {}
+    for line in lines:
+        waiting.setdefault(orjson.loads(line)["conversation_id"], deque()).append(line)
+    mixed = []
+    while waiting:
+        for name in list(islice(waiting, width)):
+            mixed.append(waiting[name].popleft())
+            if not waiting[name]:
+                del waiting[name]
+    return mixed

@@ -9,6 +9,11 @@ here=$(dirname "$0")/..
 python=$venv/bin/python
 pip="$python -m pip --disable-pip-version-check"
 packages=$(grep -c '^[a-z].*==' "$lock")
+echo "installing $packages packages of $lock into $venv"
+if test -t 1; then  # a dot a second, because neither venv nor uv says anything for a while
+  (while sleep 1 && kill -0 $$ 2>/dev/null; do printf .; done) &
+  trap "kill $!; echo" EXIT
+fi
 
 if ! PYTHON=$python "$here/tools/python.sh" >/dev/null 2>&1; then  # it is missing, or was made by another Python
   interpreter=$("$here/tools/python.sh")
@@ -22,7 +27,6 @@ if test -z "$uv" && $pip install --quiet --only-binary :all: --require-hashes -r
   uv=$venv/bin/uv
 fi
 
-echo "installing $packages packages of $lock into $venv"
 if test -n "$uv" && "$uv" pip install --quiet --python "$python" --require-hashes -r "$lock"; then
   install="$uv pip install --quiet --python $python"
 else

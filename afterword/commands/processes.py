@@ -73,12 +73,10 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
 
 
 def demo() -> None:
-    """Run everything in a temporary directory, and follow a sample conversation from its messages to recall.
+    """Run everything in a temporary directory: what one person says in three chats, and what is remembered of it.
 
-    Then replay the other sample conversations. On a terminal, it ends with a chat on the page, served until Ctrl-C.
+    On a terminal, it ends with a chat on the page, served until Ctrl-C.
     """
-    from afterword.samples import sample_lines
-
     with suppress(KeyboardInterrupt), Screen() as screen:
         screen.line("Afterword on this machine: Kafka, three workers and a server, in a temporary directory.")
         screen.doing("starting")
@@ -91,7 +89,7 @@ def demo() -> None:
         watched = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
         story = Story(screen, keep_serving=watched)
         with temporary_directory(story) as directory:
-            asyncio.run(run(directory, sample_lines(), story))
+            asyncio.run(run(directory, story))
 
 
 def end_as_by_ctrl_c() -> None:

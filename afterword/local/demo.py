@@ -1,45 +1,92 @@
-"""The demo: follows one conversation from its messages to what an agent recalls, then replays the others."""
+"""The demo: one person's three chats, what is remembered of them, and questions in other words."""
 
 import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-import orjson
+from typing import NamedTuple
 
 from afterword.consumers.subscriber import watching
 from afterword.local.dev import deployment, served_at, until_told_to_stop
 from afterword.reading.memory import Memory
-from afterword.samples import interleaved
 from afterword.schemas import MessageCreated, SummaryCreated, SummaryDeleted
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
-from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.text.visible import many, shown
-from afterword.terminal import Screen, context_lines
+from afterword.streams.text.visible import shown
+from afterword.terminal import Screen
 from afterword.writing.produce import Produced, produce
 
 TIMEOUT_SECONDS = 180.0
-STORY = "superseg_validation_850"
-"""The sample conversation that the demo follows."""
-QUESTION = "Can I send it to my local GI Bill office?"
-"""The question that its user later asks in another conversation."""
-LATER = "two-weeks-later"
-"""The id of that other conversation."""
-CONTEXT_TOKENS = 200
-HITS = 2
-STORY_MESSAGES_PER_SECOND = 5.0
-MESSAGES_PER_SECOND = 40.0
-CONVERSATIONS_AT_A_TIME = 4
+USER = "mara"
+
+
+class Chat(NamedTuple):
+    """A chat of the story, as it begins this many days ago. User and assistant speak in turn."""
+
+    name: str
+    what: str
+    days_ago: int
+    contents: tuple[str, ...]
+
+
+CHATS = (
+    Chat(
+        "trip",
+        "Mara tells an assistant a wish, and how she likes to travel",
+        35,
+        (
+            "Hi, my name is Mara, and I live in Leeds.",
+            "Hello Mara! What can I do for you?",
+            "I want to see the northern lights in Norway next winter.",
+            "Tromsø has them from October to March. Shall I look for flights?",
+            "I hate flying. I prefer trains and ferries.",
+            "Then it is the train to Bodø and the ferry from there.",
+        ),
+    ),
+    Chat(
+        "dinner",
+        "Two weeks later, in another chat, something has changed",
+        19,
+        (
+            "I just moved to Bristol for a new job!",
+            "Congratulations! Have you settled in?",
+            "Yes, and my sister Ines visits me on Friday. What could I cook? I am vegetarian.",
+            "A mushroom risotto always works.",
+        ),
+    ),
+    Chat(
+        "present",
+        "Two weeks later, in a third chat, she corrects what she said",
+        4,
+        (
+            "I need a birthday present for Ines. She loves pottery.",
+            "A pottery class for two, and a meal without meat after it?",
+            "Good idea. But I am not vegetarian any more. I eat fish now.",
+            "Then I will look for a fish restaurant.",
+        ),
+    ),
+)
+QUESTIONS = (
+    "What is on my bucket list?",
+    "Should I book a plane?",
+    "Where is my home now?",
+    "May I eat salmon?",
+    "What could make my sibling happy?",
+    "Which instrument do I play?",
+)
+"""What the user asks later, in other words than in the chats. No chat answers the last one."""
+MESSAGES_PER_SECOND = 5.0
 LOOK_SECONDS = 0.2
 NEXT = (
     ("afterword dev", "the same with data that stays; then, in another terminal:"),
     ("afterword produce FILE", "your own messages, one JSON object per line"),
     ("afterword watch", "summaries as they arrive"),
+    ("afterword profile USER", "what is known about a user, as above"),
+    ("afterword recall TEXT", "what a user said about this: --user ID"),
     ("afterword context ID", "what an agent would load for a conversation"),
-    ("afterword recall TEXT", "what is known about a user: --user dana"),
     ("afterword audit", "is every message in exactly one episode?"),
     ("docs/tutorial.md", "ten minutes from the first message to its summary"),
     ("README.md", "your own Kafka, stores and LLM"),
@@ -65,7 +112,7 @@ def temporary_directory(story: "Story", parent: Path | None = None) -> Iterator[
 
 
 class Story:
-    """Prints what happens to a conversation, in numbered steps."""
+    """Prints what happens, in numbered steps."""
 
     def __init__(self, screen: Screen, keep_serving: bool) -> None:
         self.screen = screen
@@ -101,6 +148,7 @@ class Story:
     def finished(self, address: str) -> None:
         screen, conversations = self.screen, {summary.conversation_id for summary in self.summaries}
         screen.doing("")
+        screen.line()
         screen.line(
             f"{self.summarized} messages of {len(conversations)} conversations became {len(self.summaries)} "
             "episodes; each is stored, indexed and announced."
@@ -117,13 +165,27 @@ class Story:
             screen.doing("serving until Ctrl-C")
 
 
-async def demo(directory: Path, lines: Sequence[bytes], story: Story) -> None:
-    """Tell the story, replay the other `lines` (JSON messages), and wait until each message is in a summary.
+def messages_of(chat: Chat, now: datetime) -> list[MessageCreated]:
+    """Return the messages of a chat that began some days before `now`."""
+    began = now - timedelta(days=chat.days_ago)
+    return [
+        MessageCreated(
+            id=f"{chat.name}-{number}",
+            conversation_id=f"{USER}-{chat.name}",
+            user_id=USER,
+            role="user" if number % 2 else "assistant",
+            content=content,
+            sent_at=began + timedelta(minutes=number),
+        )
+        for number, content in enumerate(chat.contents, start=1)
+    ]
 
-    Raises: DemoIncomplete.
-    """
-    messages = [MessageCreated.model_validate_json(line) for line in lines]
-    expected = len(messages) + 1  # plus the question
+
+async def demo(directory: Path, story: Story) -> None:
+    """Tell the story, show what is remembered, and recall it. Raises: DemoIncomplete."""
+    now = datetime.now(UTC)
+    chats = [(chat, messages_of(chat, now)) for chat in CHATS]
+    expected = sum(len(messages) for _, messages in chats)
     async with deployment(directory, story.screen, story.failed, once=True) as settings:
         try:
             async with (
@@ -131,16 +193,13 @@ async def demo(directory: Path, lines: Sequence[bytes], story: Story) -> None:
                 Memory.from_settings(settings) as memory,
                 watching(settings.kafka, from_beginning=True) as events,
             ):
-                told = [message for message in messages if message.conversation_id == STORY]
-                await _tell(settings, told, events, memory, story)
-                await _ask(settings, told[0].user_id, memory, story)
-                story.step("The other conversations")
-                others = [line for line, one in zip(lines, messages, strict=True) if one.conversation_id != STORY]
-                mixed = interleaved(others, CONVERSATIONS_AT_A_TIME)
-                await gather_or_cancel(
-                    produce(settings, mixed, rate=MESSAGES_PER_SECOND, flush=True),
-                    story.until_summarized(events, expected),
-                )
+                for chat, messages in chats:
+                    await _tell(settings, chat, messages, story)
+                story.screen.doing("closing the episodes, and summarizing them without an LLM")
+                await story.until_summarized(events, expected)
+                await _until_archived(memory, [messages for _, messages in chats], story)
+                await _show_profile(memory, story)
+                await _ask(memory, story)
                 address = await served_at(settings)
         except TimeoutError:
             raise DemoIncomplete(
@@ -154,55 +213,48 @@ async def demo(directory: Path, lines: Sequence[bytes], story: Story) -> None:
             await until_told_to_stop()
 
 
-async def _tell(
-    settings: Settings,
-    said: Sequence[MessageCreated],
-    events: AsyncIterator[SummaryCreated | SummaryDeleted],
-    memory: Memory,
-    story: Story,
-) -> None:
-    user, screen = said[0].user_id, story.screen
-    story.step(f"{user} writes to an assistant; each message is a record of the topic `messages`")
+async def _tell(settings: Settings, chat: Chat, messages: Sequence[MessageCreated], story: Story) -> None:
+    story.step(f"{messages[0].sent_at:%Y-%m-%d}: {chat.what}")
 
     def show(produced: Produced) -> None:
         if not produced.flushes:
-            message = said[produced.messages - 1]
-            screen.row(message.role, shown(message.content))
+            message = messages[produced.messages - 1]
+            story.screen.row(message.role, f"{message.content}  ({message.id})")
 
-    lines = [message.to_json() for message in said]
-    await produce(settings, lines, show, rate=STORY_MESSAGES_PER_SECOND, flush=True)
-    screen.doing("waiting for segmenter and summarizer")
-    await story.until_summarized(events, len(said))
-    story.step("The segmenter closes episodes where the topic shifts")
-    for episode in story.summaries:
-        minutes = f"{episode.started_at:%Y-%m-%d %H:%M:%S} to {episode.ended_at:%H:%M:%S}"
-        count = many(episode.message_count, "message", "messages")
-        screen.row(f"episode {episode.ordinal}", f"{count}, {minutes}")
-    story.step("The summarizer summarizes each episode, here without an LLM: from exchanges of the conversation")
-    for summary in story.summaries:
-        screen.row(f"episode {summary.ordinal}", shown(summary.title), "bold")
-        screen.row("", shown(summary.short_summary))
-    screen.doing("waiting for the archiver")
-    context = None
-    while not (context and context.messages and context.events_full >= len(said)):
-        await asyncio.sleep(LOOK_SECONDS)
-        context = await memory.context(STORY, max_tokens=CONTEXT_TOKENS)
-    story.step(f"When {user} comes back, an agent with a budget of {CONTEXT_TOKENS} tokens loads this context")
-    screen.row("$", f"afterword context {context.conversation_id} --max-tokens {CONTEXT_TOKENS}", "cyan")
-    for line in "\n".join(context_lines(context)).splitlines():
-        screen.row("", line)
+    await produce(settings, [one.to_json() for one in messages], show, rate=MESSAGES_PER_SECOND, flush=True)
 
 
-async def _ask(settings: Settings, user: str, memory: Memory, story: Story) -> None:
-    screen = story.screen
-    story.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
-    question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
-    # recall before the question is summarized, or its own summary would be found first
-    hits = await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS)
-    screen.row("user", QUESTION)
-    for hit in hits:
-        screen.row("recalled", f"{hit.ended_at:%Y-%m-%d}, {shown(hit.conversation_id)}, score {hit.score:.2f}")
-        for match in hit.matches[:1]:
-            screen.row(match.role, shown(match.content), "bold")
-        screen.row("", shown(hit.short_summary))
-    await produce(settings, [orjson.dumps(question)], flush=True)
+async def _until_archived(memory: Memory, chats: Sequence[Sequence[MessageCreated]], story: Story) -> None:
+    story.screen.doing("waiting for the archiver")
+    for messages in chats:
+        page = None
+        while not page or len(page.messages) < len(messages):
+            await asyncio.sleep(LOOK_SECONDS)
+            page = await memory.messages(messages[0].conversation_id)
+
+
+async def _show_profile(memory: Memory, story: Story) -> None:
+    profile = await memory.profile(USER, tenant_id=None)
+    story.step("What is remembered, since when, and from which message")
+    story.screen.row("$", f"afterword profile {USER}", "cyan")
+    for fact in (*profile.facts, *profile.superseded):
+        first, newest = fact.sources[-1], fact.sources[0]
+        until = f", until {fact.superseded_at:%Y-%m-%d}: {fact.superseded_by}" if fact.superseded_at else ""
+        story.screen.row(
+            f"{first.ended_at:%Y-%m-%d}",
+            shown(f"{fact.as_line().rstrip('.!')}  ({', '.join(newest.message_ids)}{until})"),
+            "dim" if until else "bold",
+        )
+
+
+async def _ask(memory: Memory, story: Story) -> None:
+    story.step("Later, Mara asks in other words; this is what her agent recalls first")
+    for question in QUESTIONS:
+        story.screen.row("user", question)
+        story.screen.doing("recalling", live=True)
+        hits = await memory.recall(question, user_id=USER, tenant_id=None, k=1)
+        for match in (match for hit in hits for match in hit.matches[:1]):
+            said = f"{match.sent_at:%Y-%m-%d}, {match.role}: {match.content}  ({match.message_id})"
+            story.screen.row("recalled", shown(said), "bold")
+        if not hits:
+            story.screen.row("recalled", "nothing: she never talked about this", "bold")

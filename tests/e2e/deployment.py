@@ -21,7 +21,6 @@ from afterword.operating import audit
 from afterword.operating.audit import Report
 from afterword.operating.evidence import until_finished
 from afterword.operating.topics import ensure_topics
-from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka.clients import client_options
 from afterword.streams.kafka.log_reader import open_log
@@ -29,7 +28,7 @@ from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings
 from afterword.streams.text.tokens import count_tokens
 from afterword.writing.produce import Produced, parse, produce
-from tests.dialogues import message_lines
+from tests.dialogues import interleaved, message_lines
 
 CONVERSATIONS_AT_A_TIME = 50
 STOP_SECONDS = 40.0

@@ -16,7 +16,7 @@ from subprocess import Popen
 import httpx
 import pytest
 
-from afterword.local.demo import QUESTION, STORY
+from afterword.local.demo import CHATS, QUESTIONS, USER
 
 pytestmark = pytest.mark.nightly
 
@@ -85,7 +85,7 @@ def on_a_terminal(*arguments: str, environment: dict[str, str]) -> Iterator[Term
 
 
 @pytest.mark.timeout(400)
-async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() -> None:
+async def test_demo_recalls_one_persons_chats_and_serves_until_ctrl_c() -> None:
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_") and name != "CI"
     }
@@ -93,13 +93,18 @@ async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() ->
         await terminal.until("starting", FIRST_LINE_SECONDS)
         shown = await terminal.until("serving until Ctrl-C", SECONDS)
         steps = re.findall(r"^(\d)\. ", shown, re.M)
-        assert steps == ["1", "2", "3", "4", "5", "6", "7"]
+        assert steps == ["1", "2", "3", "4", "5", "6"]
         told = " ".join(re.sub(r"[^ -~]", " ", shown).split())
-        assert f"afterword context {STORY}" in told
-        asked = told.index(QUESTION)
-        assert (
-            "you must mail it to the VA regional claims processing office" in told[asked : told.index("6. The other")]
-        )
+        assert [f"({chat.name}-1)" in told for chat in CHATS] == [True] * len(CHATS)
+        remembered = told[told.index("4. What is remembered") : told.index("5. Later")]
+        assert "northern lights in Norway next winter (trip-3)" in remembered
+        assert "I prefer trains and ferries (trip-5)" in remembered
+        assert re.search(r"I live in Leeds \(trip-1, until [-0-9]+: I just moved to Bristol", remembered)
+        assert re.search(r"I am vegetarian \(dinner-3, until [-0-9]+: I am not vegetarian any more", remembered)
+        asked = told[told.index("5. Later") : told.index("Where to look next")]
+        parts = re.split("|".join(map(re.escape, QUESTIONS)), asked)[1:]
+        recalled = ["(trip-3)", "(trip-5)", "(dinner-1)", "(present-3)", "(present-1)", "never talked about this"]
+        assert [place in part for place, part in zip(recalled, parts, strict=True)] == [True] * len(QUESTIONS), asked
         assert max(map(len, shown.splitlines())) <= COLUMNS + 2
 
         [address] = re.findall(r"See everything at (\S+)", shown)
@@ -107,9 +112,11 @@ async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() ->
             page = await client.get(address)
             [chat] = re.findall(rf"chat +({re.escape(address)}chat)", shown)
             assert (await client.get(chat)).status_code == 200
-            listed = await client.get(f"{address}v1/conversations?user_id=lee")
+            listed = await client.get(f"{address}v1/conversations?user_id={USER}")
         assert page.headers["content-type"].startswith("text/html")
-        assert STORY in {entry["conversation_id"] for entry in listed.json()["conversations"]}
+        assert {entry["conversation_id"] for entry in listed.json()["conversations"]} == {
+            f"{USER}-{chat.name}" for chat in CHATS
+        }
 
         terminal.press_ctrl_c()
         assert await terminal.end(END_SECONDS) == 0

@@ -19,6 +19,7 @@ from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.writing.produce import InvalidLine, produce
 from afterword.writing.producer import Producer
+from tests.dialogues import interleaved
 from tests.samples import a_message
 
 PARTITIONS = 3
@@ -46,7 +47,7 @@ async def test_every_line_becomes_a_record_that_workers_can_take(settings: Setti
 
 
 async def test_a_conversation_is_in_one_partition_in_its_order(settings: Settings) -> None:
-    await produce(settings, samples.interleaved(samples.sample_lines(), 4))
+    await produce(settings, interleaved(samples.sample_lines(), 4))
     partitions: dict[bytes, set[int]] = {}
     numbers: dict[bytes, list[int]] = {}
     for record in await records(settings):

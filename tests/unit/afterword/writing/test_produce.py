@@ -99,26 +99,6 @@ def test_the_samples_are_twelve_conversations_that_can_be_taken():
     assert len(found.conversation_ids) == 12
 
 
-def order(width: int, conversations: str) -> str:
-    lines = [line(conversation_id=name, id=str(number)) for number, name in enumerate(conversations)]
-    return "".join(json.loads(found)["conversation_id"] for found in samples.interleaved(lines, width))
-
-
-def test_conversations_take_turns_and_a_freed_place_goes_to_the_next():
-    assert order(2, "aaabbbcc") == "abababcc"
-    assert order(2, "abbbbcc") == "abbcbcb"
-
-
-@given(st.text("abcdef", max_size=60), st.integers(1, 8))
-def test_nothing_is_lost_and_each_conversation_keeps_its_order(conversations, width):
-    before = [line(conversation_id=name, id=str(number)) for number, name in enumerate(conversations)]
-    after = samples.interleaved(before, width)
-    assert sorted(after) == sorted(before)
-    for name in set(conversations):
-        mine = [one for one in after if json.loads(one)["conversation_id"] == name]
-        assert mine == [one for one in before if one in mine]
-
-
 async def lines_of_a_pipe(data: bytes, chunk_bytes: int = 65536) -> list[bytes]:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file:
