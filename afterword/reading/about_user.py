@@ -29,12 +29,17 @@ def asked_of_user(question: str) -> str | None:
     return next((thing for thing, pattern in _PATTERNS.items() if pattern.search(text)), None)
 
 
-def answering(thing: str, known: Sequence[KnownFact]) -> dict[str, list[str]]:
-    """Return the messages that state the facts which are asked for, by episode, in the order of the profile."""
+def answering(thing: str, known: Sequence[KnownFact], *, by_name: bool = False) -> dict[str, list[str]]:
+    """Return the messages that state the facts which are asked for, by episode, in the order of the profile.
+
+    With `by_name`, only those facts count whose attribute is asked for: others of their kind may say anything.
+    """
     wanted = _ASKED.get(thing)
-    facts = [one for one in known if wanted is None or (not one.about and {one.attribute, one.kind} & wanted)]
-    # a value is stated more clearly by a fact with its name
-    facts.sort(key=lambda one: wanted is not None and one.attribute not in wanted)
+    facts = [
+        one
+        for one in known
+        if wanted is None or (not one.about and (one.attribute in wanted or (not by_name and one.kind in wanted)))
+    ]
     found: dict[str, list[str]] = {}
     for source in chain.from_iterable(fact.sources[:1] for fact in facts):
         messages = found.setdefault(source.episode_id, [])

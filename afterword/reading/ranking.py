@@ -29,7 +29,7 @@ K1, B, B_OF_PARTS = 1.2, 0.75, 1.0
 """Robertson and Zaragoza's defaults for episodes. For passages and messages, length normalization is applied in
 full."""
 
-SHOWN, SHOWN_SHARE, ANSWERED = 3, 0.3, 2
+SHOWN, SHOWN_SHARE, ANSWERED = 5, 0.3, 3
 """A hit shows up to SHOWN messages that have at least SHOWN_SHARE of the best one's score, and those beside the
 ANSWERED best ones, because an answer need not have a word of the question."""
 

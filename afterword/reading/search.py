@@ -17,7 +17,7 @@ import numpy as np
 
 from afterword.reading.about_user import GENERAL, answering, asked_of_user
 from afterword.reading.corrections import Later, Place, corrections, later_query, places_after, places_in
-from afterword.reading.profile import MOST_PROFILE_FACTS, profile
+from afterword.reading.profile import MOST_PROFILE_FACTS, Profile, profile
 from afterword.reading.ranking import NEAREST, VECTOR_WEIGHT, Ranked, rank, share
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.spelling import MOST_EPISODES, respelt
@@ -55,7 +55,7 @@ PIECE_CHARACTERS = 200
 """Sentences longer than this are split."""
 EVERYTHING = 1_000_000
 """A limit in tokens that leaves out no fact."""
-LONG_MESSAGES, SENTENCES = 3, 24
+LONG_MESSAGES, SENTENCES = 3, 40
 """The sentences of up to LONG_MESSAGES messages are compared with the query by their vectors, up to SENTENCES in all:
 each takes about a millisecond."""
 ANSWER_TOKENS = 2000
@@ -167,23 +167,33 @@ class EpisodeSearch:
         return {name: one for (name, one), by in zip(conversations.items(), held, strict=True) if not by}
 
     async def _about_user(self, query: Query, thing: str, asked: AskedTime | None, pending: Open) -> list[Recalled]:
-        """Return the episodes that state the profile's facts, then the latest ones, or those that match."""
+        """Return the episodes that state facts of this name, then the latest ones or those that match."""
         facts = await self.episodes.facts_of(query.user_id, query.tenant_id, MOST_PROFILE_FACTS)
         # in a thread, because thousands of facts take long
         known = await asyncio.to_thread(profile, query.user_id, query.tenant_id, facts, EVERYTHING)
-        stating = answering(thing, known.facts)
+        stating = await self._stating(query, answering(thing, known.facts, by_name=True), known, pending)
+        if thing == GENERAL:
+            others = await self._by_time(query, None, TimeAlone("newest", True), pending)
+        else:
+            others = await self._by_subject(query, asked, pending)
+            others += await self._stating(query, answering(thing, known.facts), known, pending)
+        hits: dict[str, Recalled] = {}
+        for hit in [*stating, *others]:
+            hits.setdefault(hit.episode_id, hit)
+        return list(hits.values())[: query.k]
+
+    async def _stating(
+        self, query: Query, messages: Mapping[str, Sequence[str]], known: Profile, pending: Open
+    ) -> list[Recalled]:
+        """Return the episodes of messages that state facts."""
         ended_at = {source.episode_id: source.ended_at for fact in known.facts for source in fact.sources}
         ranked = [
-            Ranked.unranked(Candidate(name, "", messages, ended_at[name], ended_at[name], b""))
-            for name, messages in stating.items()
+            Ranked.unranked(Candidate(name, "", stated, ended_at[name], ended_at[name], b""))
+            for name, stated in messages.items()
         ]
         stored = await self._as_stored(query, ranked[: query.k], pending)
-        stating_hits = [one._replace(messages=dict.fromkeys(stating[one.hit.episode_id], 1.0)) for one in stored]
-        hits = await self._shown(query, stating_hits, (), pending)
-        others = [] if thing == GENERAL else await self._by_subject(query, asked, pending)
-        if (not hits and not others) or thing == GENERAL:
-            others = await self._by_time(query, None, TimeAlone("newest", True), pending)
-        return [*hits, *(one for one in others if one.episode_id not in stating)][: query.k]
+        hits = [one._replace(messages=dict.fromkeys(messages[one.hit.episode_id], 1.0)) for one in stored]
+        return await self._shown(query, hits, (), pending)
 
     async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone, pending: Open) -> list[Recalled]:
         """Return the episodes of the asked time, or the newest or oldest of all."""

@@ -173,7 +173,7 @@ class Recalled(BaseModel):
     pending: bool = False
     """True if its messages are in no episode yet."""
     matches: tuple[Match, ...] = ()
-    """The best messages and those beside the best two, best first."""
+    """The best messages and those beside the best three, best first."""
     scores: RankingScores
     """The parts of `score`."""
     time_zone: str = "UTC"
