@@ -161,6 +161,7 @@ def a_conversation(scope: str = "c1", **fields: Any) -> Conversation:
         "last_ordinal": 1,
         "message_count": 3,
         "updated_at": NOON,
+        "last_at": NOON,
         "token_count": 100,
     }
     return Conversation(scope, **{**given, **fields})

@@ -46,11 +46,11 @@ def moment(text: str) -> datetime:
         raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
 
 
-def not_empty(user: str | None) -> str | None:
-    """Reject an empty user, which usually comes from an unset variable in a script. Raises: typer.BadParameter."""
-    if user == "":
-        raise typer.BadParameter("it is empty; name a user")
-    return user
+def not_empty(value: str | None) -> str | None:
+    """Reject an empty value, which usually comes from an unset variable in a script. Raises: typer.BadParameter."""
+    if value == "":
+        raise typer.BadParameter("it is empty")
+    return value
 
 
 def known_zone(name: str | None) -> str | None:

@@ -1,9 +1,11 @@
-"""Commands that read the memory: context, episodes, recall, profile and watch."""
+"""Commands that read the memory: users, conversations, context, episodes, recall, profile and watch."""
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +27,7 @@ from afterword.terminal import context_lines, print_json, print_table, print_wra
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
+    from afterword.reading.memory import ConversationPage, UserPage
     from afterword.schemas import SummaryCreated, SummaryDeleted
     from afterword.streams.stores.index import Recalled
 
@@ -56,6 +59,12 @@ MinCoverage = Annotated[
 Person = Annotated[str, typer.Argument(callback=not_empty, help="Id of the user.")]
 MaxProfileTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens in the facts.")]
 
+PageLimit = Annotated[int, typer.Option(min=1, max=200, help="Rows on one page.")]
+After = Annotated[str | None, typer.Option("--after", help="The next page, as the one before names it.")]
+UserPrefix = Annotated[str, typer.Option("--prefix", help="Only users whose ids begin with this.")]
+
+USER_COLUMNS = ("user", "conversations", "episodes", "last message")
+CONVERSATION_COLUMNS = ("conversation", "episodes", "messages", "last message", "title")
 FACT_COLUMNS = ("kind", "said", "fact", "says so", "until")
 HIT_COLUMNS = ("score", "episode", "ended", "messages that match", "title and short summary")
 EPISODE_COLUMNS = ("no.", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
@@ -225,6 +234,60 @@ def profile(
     print_table(FACT_COLUMNS, rows, below=2, none=f"nothing is known about this user{_hint(tenant)}")
     if found.omitted:
         typer.echo(f"{found.omitted} more: raise --max-tokens", err=True)
+
+
+def users(
+    tenant: Tenant = None,
+    prefix: UserPrefix = "",
+    limit: PageLimit = 50,
+    after: After = None,
+    as_json: Json = False,
+) -> None:
+    """List the users who take part in episodes, last active first. Without --tenant, only data without a tenant is
+    used."""
+    page = from_memory(lambda memory: memory.users(tenant_id=tenant, limit=limit, after=after, prefix=prefix))
+    rows = [
+        (one.user_id, str(one.conversations), str(one.episodes), f"{one.last_at:%Y-%m-%d %H:%M}") for one in page.users
+    ]
+    _print_page(page, USER_COLUMNS, rows, as_json, none=f"nobody has an episode{_hint(tenant)}")
+
+
+def conversations(
+    user: RequiredUser,
+    tenant: Tenant = None,
+    limit: PageLimit = 50,
+    after: After = None,
+    as_json: Json = False,
+) -> None:
+    """List the summarized conversations that a user began, most recently summarized first. Without --tenant, only data
+    without a tenant is used."""
+    page = from_memory(lambda memory: memory.conversations(user_id=user, tenant_id=tenant, limit=limit, after=after))
+    rows = [
+        (
+            one.conversation_id + (f" ({one.agent_id})" if one.agent_id else ""),
+            str(one.episode_count),
+            str(one.message_count),
+            f"{one.last_message_at:%Y-%m-%d %H:%M}",
+            one.title,
+        )
+        for one in page.conversations
+    ]
+    _print_page(page, CONVERSATION_COLUMNS, rows, as_json, none=f"no conversation has a summary{_hint(tenant)}")
+
+
+def _print_page(
+    page: "UserPage | ConversationPage",
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    as_json: bool,
+    none: str,
+) -> None:
+    if as_json:
+        print_json(page.model_dump(mode="json"))
+        return
+    print_table(columns, rows, none=none)
+    if page.next_after:
+        typer.echo(shown(f"more: --after {quote(page.next_after)}"), err=True)
 
 
 def watch(from_beginning: FromBeginning = False, limit: SummaryLimit = None, as_json: Json = False) -> None:

@@ -1,4 +1,4 @@
-"""Commands that write messages: `produce`, `import`, and `init` and `source` for topics of other applications."""
+"""Commands that write: `produce`, `say`, `import`, and `init` and `source` for topics of other applications."""
 
 import asyncio
 import json
@@ -7,14 +7,16 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import typer
 
-from afterword.commands.common import DryRun, Json, start_command
+from afterword.commands.common import DryRun, Json, not_empty, start_command
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.text.visible import many, printable, shown
 from afterword.terminal import counting, print_json, print_table
@@ -33,6 +35,14 @@ Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per
 FlushAtEnd = Annotated[
     bool, typer.Option("--flush", help="Close the pending messages of each conversation at the end.")
 ]
+Said = Annotated[str, typer.Argument(metavar="TEXT", callback=not_empty, help="What was said.")]
+OwnUser = Annotated[str, typer.Option("--user", metavar="ID", callback=not_empty, help="User of the conversation.")]
+Continued = Annotated[
+    str | None,
+    typer.Option("--conversation", metavar="ID", callback=not_empty, help="Conversation to continue."),
+]
+SaidBy = Annotated[Literal["user", "assistant", "system", "tool"], typer.Option(help="Who said it.")]
+OwnTenant = Annotated[str | None, typer.Option("--tenant", metavar="ID", help="Tenant of the user.")]
 STANDARD_INPUT = "-"
 INTERRUPTED = 130
 """Exit code of a program ended by SIGINT, following the shells' convention."""
@@ -78,6 +88,38 @@ def produce(
     if produced.flushes:
         parts.append(many(produced.flushes, "flush", "flushes"))
     typer.echo(f"{', '.join(parts) or 'nothing'} sent in {produced.seconds:.1f} s")
+
+
+def say(
+    text: Said,
+    user: OwnUser,
+    conversation: Continued = None,
+    role: SaidBy = "user",
+    tenant: OwnTenant = None,
+    flush: FlushAtEnd = False,
+) -> None:
+    """Send one message to the topic `messages`, in a new conversation unless --conversation names one."""
+    from uuid import uuid4
+
+    from afterword.schemas import InvalidRecord
+    from afterword.writing import produce as writing
+
+    message_id, conversation = str(uuid4()), conversation or f"say-{uuid4()}"
+    fields = {
+        "id": message_id,
+        "conversation_id": conversation,
+        "user_id": user,
+        "tenant_id": tenant,
+        "role": role,
+        "content": text,
+    }
+    line = json.dumps(fields).encode()
+    try:
+        writing.parse(line, datetime.now(UTC))
+    except InvalidRecord as invalid:
+        raise typer.BadParameter(str(invalid)) from None
+    asyncio.run(_traced("say", partial(writing.produce, start_command(), [line], flush=flush)))
+    typer.echo(shown(f"message {message_id} sent; go on with --conversation {quote(conversation)}"))
 
 
 async def _traced(role: str, send: Callable[..., Awaitable[Result]]) -> Result:

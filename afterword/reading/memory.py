@@ -116,6 +116,8 @@ class ConversationEntry(ConversationCounts):
 
     summarized_at: Time
     """When its last summary was made."""
+    last_message_at: Time
+    """Time of the last message of its last episode."""
 
 
 class ConversationPage(Model):
@@ -127,7 +129,7 @@ class ConversationPage(Model):
 
 
 class UserPage(Model):
-    """A page of users, in the order of their ids."""
+    """A page of users, last active first."""
 
     users: tuple[UserTotals, ...]
     next_after: str | None
@@ -483,16 +485,25 @@ class Memory:
     async def users(
         self, *, tenant_id: str | None, limit: int = PAGE_SIZE, after: str | None = None, prefix: str = ""
     ) -> UserPage:
-        """Return a page of the users who take part in a tenant's episodes, in the order of their ids.
+        """Return a page of the users who take part in a tenant's episodes, last active first.
 
         `limit` is 1 to 200. `after` is the previous page's `next_after`. `prefix` selects ids that begin with it. A
-        `tenant_id` of None means episodes without a tenant.
+        `tenant_id` of None means episodes without a tenant. Raises: CursorInvalid.
         """
         _check_tenant(tenant_id)
         require_within(1, MOST_PAGE_SIZE, limit=limit)
-        found = await self._episodes.users(tenant_id, prefix, after, limit + 1)
-        next_after = found[limit - 1].user_id if len(found) > limit else None
+        before = None if after is None else _from_cursor(after)
+        found = await self._episodes.users(tenant_id, prefix, before, limit + 1)
+        last = found[limit - 1] if len(found) > limit else None
+        next_after = f"{milliseconds(last.last_at)} {last.user_id}" if last else None
         return UserPage(users=tuple(found[:limit]), next_after=next_after)
+
+    async def knows_user(self, user_id: str, tenant_id: str | None) -> bool:
+        """Return whether the user wrote a message, or takes part in an episode. Raises: OwnerMissing."""
+        _check_user(user_id)
+        _check_tenant(tenant_id)
+        stores = self._messages, self._episodes
+        return any([await store.conversations_of(user_id, tenant_id, None, 1) for store in stores])
 
     async def recall(
         self,
@@ -659,10 +670,10 @@ def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
 
 
 def _from_cursor(cursor: str) -> tuple[datetime, str]:
-    updated_at, _, conversation_id = cursor.partition(" ")
-    if not re.fullmatch(r"[0-9]{1,14}", updated_at):
+    time_of_last, _, id_of_last = cursor.partition(" ")
+    if not re.fullmatch(r"[0-9]{1,14}", time_of_last):
         raise CursorInvalid
-    return moment_at(int(updated_at)), conversation_id
+    return moment_at(int(time_of_last)), id_of_last
 
 
 def _entry(known: Conversation) -> ConversationEntry:
@@ -676,6 +687,7 @@ def _entry(known: Conversation) -> ConversationEntry:
         episode_count=known.episode_count,
         message_count=known.message_count,
         summarized_at=known.updated_at,
+        last_message_at=known.last_at,
     )
 
 

@@ -76,7 +76,7 @@ class ConversationsQuery(OwnedParameters):
 class UsersQuery(TenantParameters):
     limit: int = Field(PAGE_SIZE, ge=1, le=MOST_PAGE_SIZE)
     """Maximum number of users on the page."""
-    after: PartyId | None = None
+    after: str | None = Field(None, max_length=2000)
     """`next_after` of the page before."""
     prefix: PartyId = ""
     """Only users whose ids begin with this."""
@@ -259,7 +259,7 @@ async def list_conversations(
 
 @router.get("/users")
 async def list_users(request: Request, principal: MayAdminister, wanted: Annotated[UsersQuery, Query()]) -> UserPage:
-    """List the users who take part in a tenant's episodes, in the order of their ids. Needs a key with `admin`."""
+    """List the users who take part in a tenant's episodes, last active first. Needs a key with `admin`."""
     if principal.user_id is not ANYONE:
         raise NotPermitted(problem="the key is bound to one user")
     return await services_of(request).memory.users(

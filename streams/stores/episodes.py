@@ -180,6 +180,8 @@ class Conversation:
     last_ordinal: int
     message_count: int
     updated_at: datetime
+    last_at: datetime
+    """Time of the last message of the last episode."""
     token_count: int = 0
     """Number of tokens in their messages."""
 
@@ -377,11 +379,12 @@ class EpisodeQueries(EpisodeStore, Protocol):
         """Add up the LLM's usage, in the order of the groups. Reads every episode."""
         ...
 
-    async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
-        """Return a page of the users of exactly this tenant whose ids begin with `prefix`. It begins after the id
-        `after`, in the order of the ids.
+    async def users(
+        self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
+    ) -> list[UserTotals]:
+        """Return a page of the users of exactly this tenant whose ids begin with `prefix`, last active first.
 
-        Reads all of their episodes.
+        `before` has the `last_at` and the id of the previous page's last one. Reads all of their episodes.
         """
         ...
 

@@ -293,8 +293,15 @@ class MongoEpisodes(EpisodeQueries):
         totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
         return sorted(totals, key=lambda one: one.group or "")
 
-    async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
-        own = {"participants": {"$gt": after or "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
+    async def users(
+        self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
+    ) -> list[UserTotals]:
+        own = {"participants": {"$gt": "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
+        earlier: dict[str, Any] = {}
+        if before is not None:
+            last_at, user_id = before
+            same_time = {"last_at": {"$eq": last_at}, "_id": {"$lt": user_id}}
+            earlier = {"$or": [{"last_at": {"$lt": last_at}}, same_time]}
         sums = {
             "conversations": {"$addToSet": "$conversation_id"},
             "episodes": {"$sum": 1},
@@ -309,7 +316,8 @@ class MongoEpisodes(EpisodeQueries):
             {"$unwind": "$participants"},
             {"$match": own},
             {"$group": {"_id": "$participants", **sums}},
-            {"$sort": {"_id": 1}},
+            {"$match": earlier},
+            {"$sort": {"last_at": -1, "_id": -1}},
             {"$limit": limit},
         ]
         with mongo_errors():

@@ -465,14 +465,18 @@ class SqliteEpisodes(EpisodeQueries):
             FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""
         return [UsageTotals(*found) for found in await self._file.select(select)]
 
-    async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
+    async def users(
+        self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
+    ) -> list[UserTotals]:
         tokens = ("compression.tokens_before", *(f"usage.{name}_tokens" for name in ("prompt", "cached", "completion")))
         sums = ", ".join(f"sum(document ->> '$.summary.{name}')" for name in tokens)
-        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), {sums}
+        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at) AS last, {sums}
             FROM participants AS p JOIN episodes ON id = episode_id
-            WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ifnull(?3, '')
-            GROUP BY user_id ORDER BY user_id LIMIT ?4"""
-        found = await self._file.select(select, tenant_id, prefix, after, limit)
+            WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ''
+            GROUP BY user_id HAVING ?3 IS NULL OR (last, user_id) < (?3, ?4)
+            ORDER BY last DESC, user_id DESC LIMIT ?5"""
+        last_at, user_id = before or (None, None)
+        found = await self._file.select(select, tenant_id, prefix, last_at and milliseconds(last_at), user_id, limit)
         return [
             UserTotals(user, conversations, episodes, moment_at(last), *counts)
             for user, conversations, episodes, last, *counts in found

@@ -195,6 +195,7 @@ class Conversations:
                     token_count=totals.tokens,
                     last_ordinal=max(known.last_ordinal, totals.last_ordinal),
                     updated_at=last.summary.created_at,
+                    last_at=last.summary.ended_at,
                 )
             else:
                 counted = replace(known, title="", user_id="", episode_count=0, message_count=0, token_count=0)
@@ -250,7 +251,7 @@ def joined(texts: Sequence[str], rules: SummaryRules) -> str:
 def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated, cause: Cause) -> Conversation:
     """Return the conversation with one more episode at its end. Title and user come from the first episode."""
     tenant_id, updated_at = summary.tenant_id, summary.created_at
-    before = known or Conversation(scope.id, 0, cause, "", "", tenant_id, 0, 0, 0, updated_at)
+    before = known or Conversation(scope.id, 0, cause, "", "", tenant_id, 0, 0, 0, updated_at, summary.ended_at)
     return replace(
         before,
         revision=before.revision + 1,
@@ -261,6 +262,7 @@ def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated
         last_ordinal=summary.ordinal,
         message_count=before.message_count + summary.message_count,
         updated_at=updated_at,
+        last_at=summary.ended_at,
         token_count=before.token_count + summary.compression.tokens_before,
     )
 

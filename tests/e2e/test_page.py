@@ -379,7 +379,7 @@ async def test_search_marks_words_and_a_deletion_disappears_everywhere(world: Wo
         await search(page, "flights to rome", "u-gone")
         await expect(page.get_by_text("Nothing is known")).to_be_visible()
         await page.goto(address("/person", user_id="u-gone"))
-        await expect(page.get_by_text("No conversation has a summary yet")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Not Found")).to_be_visible()
         await page.goto(address("/conversation", id="gone"))
         await expect(page.get_by_role("heading", name="Not Found")).to_be_visible()
 

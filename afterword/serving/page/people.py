@@ -24,7 +24,7 @@ from afterword.serving.page.visitor import (
     only_value,
 )
 from afterword.serving.principal import Principal
-from afterword.serving.problems import RequestInvalid, existing, problems_of
+from afterword.serving.problems import NotFound, RequestInvalid, existing, problems_of
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters, UsersQuery
 from afterword.serving.requests import services_of
 from afterword.serving.writing import DeletionQuery, ErasureBody, delete_message, request_erasure, show_erasure
@@ -91,6 +91,8 @@ async def show_person(
     """Show what is known about a user, what has changed, and their conversations."""
     user_id, tenant_id = _person(principal, wanted)
     memory = services_of(request).memory
+    if principal.user_id is ANYONE and not wanted.sent and not await memory.knows_user(user_id, tenant_id):
+        raise NotFound(what="user")
     profile, page = await asyncio.gather(
         memory.profile(user_id, tenant_id, KNOWN_TOKENS),
         memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=CONVERSATIONS, after=wanted.after),

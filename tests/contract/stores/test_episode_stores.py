@@ -96,14 +96,15 @@ async def test_users_are_listed_with_what_they_took_part_in(episodes: EpisodeQue
     await stored(episodes, 1, conversation_id="c3", participants=("u4",), user_id="u4", tenant_id=None)
     assert await episodes.put(a_tombstone(9, 1), None)
     found = await episodes.users("t1", "", None, 10)
-    assert found == [
+    assert found == [  # last active first
         UserTotals("u1", 2, 3, NOON + timedelta(days=1), 300, 27, 0, 11),
-        UserTotals("u2", 1, 1, NOON + timedelta(minutes=2), 100, 10, 0, 5),
         UserTotals("é", 1, 1, NOON + timedelta(minutes=2), 100, 10, 0, 5),
+        UserTotals("u2", 1, 1, NOON + timedelta(minutes=2), 100, 10, 0, 5),
     ]
     assert await episodes.users("t1", "", None, 2) == found[:2]
-    assert await episodes.users("t1", "", "u1", 10) == found[1:]
-    assert await episodes.users("t1", "u", "u1", 10) == found[1:2]
+    assert await episodes.users("t1", "", (found[0].last_at, "u1"), 10) == found[1:]
+    assert await episodes.users("t1", "", (found[1].last_at, "é"), 10) == found[2:]
+    assert await episodes.users("t1", "u", (found[0].last_at, "u1"), 10) == found[2:]
     assert [one.user_id for one in await episodes.users(None, "", None, 10)] == ["u4"]
     assert await episodes.users("t2", "", None, 10) == []
 

@@ -10,7 +10,7 @@ from afterword.streams.stores.episodes import EpisodeQueries, Totals
 from afterword.streams.stores.index import EpisodeIndex, Query
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
 from tests.indexing import put
-from tests.samples import a_conversation, a_message, a_row, a_stored_episode, a_summary
+from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode, a_summary
 
 OPERATORS: Sequence[Any] = ({"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, {"$in": ["c1:1", "c1"]}, {"$exists": True})
 NOTHING: Sequence[object] = (None, [], {}, set(), 0, Totals(), Counted())
@@ -45,7 +45,7 @@ EPISODES: dict[str, Call] = {
     "facts_of tenant": lambda store, x: store.facts_of("u1", x, 5),
     "users tenant": lambda store, x: store.users(x, "", None, 5),
     "users prefix": lambda store, x: store.users(None, x, None, 5),
-    "users after": lambda store, x: store.users(None, "", x, 5),
+    "users before": lambda store, x: store.users(None, "", (NOON, x), 5),
     "expired": lambda store, x: store.expired(x, 5),
     "due": lambda store, x: store.due(x, 5),
 }

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,10 +15,11 @@ import pytest_asyncio
 from afterword import samples
 from afterword.consumers.subscriber import watching
 from afterword.operating.topics import ensure_topics
-from afterword.schemas import SummaryCreated
+from afterword.schemas import SummaryCreated, decode_input
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import running_producer
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import afterword, environment_of
@@ -82,6 +84,29 @@ async def test_produce_reads_standard_input(settings):
     code, out, _ = await afterword(settings, "produce", "-", given=SAMPLES.read_text())
     assert code == 0
     assert out.startswith(f"{len(samples.sample_lines())} messages of 12 conversations sent in ")
+
+
+async def test_say_sends_one_message_and_names_its_conversation(settings):
+    code, out, _ = await afterword(settings, "say", "I play the cello.", "--user", "ada", "--tenant", "t1")
+    assert code == 0
+    continued = re.fullmatch(r"message \S+ sent; go on with --conversation (\S+)\n", out)
+    assert continued, out
+    more = ("say", "Which?", "--user", "ada", "--tenant", "t1", "--role", "assistant", "--conversation", continued[1])
+    code, *_ = await afterword(settings, *more)
+    assert code == 0
+    async with open_log(settings.kafka) as log:
+        records = [record async for record in log.records(settings.kafka.messages_topic)]
+    sent = [decode_input(record.key, record.value, record.headers, record.timestamp) for record in records]
+    assert [(one.conversation_id, one.user_id, one.tenant_id, one.role, one.content) for one in sent] == [
+        (continued[1], "ada", "t1", "user", "I play the cello."),
+        (continued[1], "ada", "t1", "assistant", "Which?"),
+    ]
+
+
+async def test_say_refuses_what_no_message_can_be(settings):
+    for wrong in (("", "--user", "ada"), ("Hi.", "--user", ""), ("Hi.", "--user", "a" * 300)):
+        code, out, err = await afterword(settings, "say", *wrong)
+        assert (code, out, "Invalid value" in err) == (2, "", True), wrong
 
 
 async def test_produce_stops_at_an_invalid_line_of_standard_input(settings):

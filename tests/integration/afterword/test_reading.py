@@ -1,8 +1,10 @@
 """Reading back from the SQLite file: `Memory`, and the commands on top of it."""
 
+import asyncio
 import io
 import json
 import re
+import shlex
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import timedelta
@@ -124,6 +126,39 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     code, out, _ = run("context", "c1", "--messages", "2")
     assert out.splitlines()[:2] == ["Summary so far:", "    Title 1"]
     assert out.splitlines()[-1].endswith(f"11 of {MESSAGES} events")
+
+
+def test_users_and_conversations_are_listed(run: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = run("users", "--tenant", "t1")
+    assert (code, [line.split("\t") for line in out.splitlines()]) == (
+        0,
+        [["user", "conversations", "episodes", "last message"], ["u1", "1", "5", "2026-01-05 12:02"]],
+    )
+    code, out, _ = run("users", "--tenant", "t1", "--prefix", "u1", "--json")
+    assert [one["user_id"] for one in json.loads(out)["users"]] == ["u1"]
+    code, out, err = run("users")
+    assert (code, out, err) == (0, "", "nobody has an episode; data of tenants was not searched, see --tenant\n")
+    code, out, _ = run("conversations", "--user", "u1", "--tenant", "t1")
+    columns, *rows = [line.split("\t") for line in out.splitlines()]
+    assert columns == ["conversation", "episodes", "messages", "last message", "title"]
+    assert rows == [["c1", "330", "990", "2026-01-05 12:02", "Title 1"]]
+    code, out, err = run("conversations", "--user", "u2", "--tenant", "t1")
+    assert (code, out, err) == (0, "", "no conversation has a summary\n")
+    code, _, err = run("users", "--after", "none")
+    assert (code, err) == (1, "afterword: after is not a cursor from an earlier page\n")
+
+
+async def test_list_names_the_next_page(settings: Settings, run: Callable[..., tuple[int, str, str]]) -> None:
+    async with open_stores(settings) as stores:
+        for user in ("u2", "u 3"):
+            stored = a_stored_episode(1, conversation_id=f"of-{user}", user_id=user, participants=(user,))
+            await stores.episodes.put(stored, None)
+    seen, more = [], ()
+    for _ in range(3):
+        code, out, err = await asyncio.to_thread(run, "users", "--tenant", "t1", "--limit", "1", *more)
+        seen += [line.split("\t")[0] for line in out.splitlines()[1:]]
+        more = tuple(shlex.split(err.removeprefix("more: ")))
+    assert (code, seen, more) == (0, ["u2", "u1", "u 3"], ())
 
 
 def test_recall_without_a_tenant_searches_no_tenants_data_and_says_so(run: Callable[..., tuple[int, str, str]]) -> None:

@@ -131,7 +131,7 @@ def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> Non
     with pytest.raises(SystemExit) as ended:
         main([*command, "--user", ""])
     assert ended.value.code == 2
-    assert "name a user" in capsys.readouterr().err
+    assert "it is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("time", ["99999999999d", "999999d", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])

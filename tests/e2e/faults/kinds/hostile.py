@@ -388,7 +388,7 @@ class Topics(Hostile):
 class Commands(Hostile):
     """Commands read what the other kinds have left, and print it on a terminal."""
 
-    name = "commands: dlq list, show, replay, episodes, context, recall, watch"
+    name = "commands: dlq list, show, replay, episodes, context, recall, users, conversations, watch"
 
     def __init__(self) -> None:
         super().__init__()
@@ -406,6 +406,8 @@ class Commands(Hostile):
             ("episodes", "--limit", "5", "--", strange),
             ("context", "--", strange),
             ("recall", "--user", "mallory", "--", query),
+            ("users", "--limit", "200"),
+            ("conversations", "--user", "mallory"),
             ("watch", "--from-beginning", "--limit", "20"),
         ):
             done = await command(world, *arguments)

@@ -132,6 +132,8 @@ CALLS = {
     "owned by user": lambda memory, x: memory.owned(["c1"], Owner(x)),
     "profile": lambda memory, x: memory.profile(x, "t1"),
     "profile of tenant": lambda memory, x: memory.profile("u1", x),
+    "knows_user": lambda memory, x: memory.knows_user(x, "t1"),
+    "knows_user of tenant": lambda memory, x: memory.knows_user("u1", x),
     "users of tenant": lambda memory, x: memory.users(tenant_id=x),
     "users with prefix": lambda memory, x: memory.users(tenant_id="t1", prefix=x),
     "users after": lambda memory, x: memory.users(tenant_id="t1", after=x),

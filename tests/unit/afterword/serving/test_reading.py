@@ -47,7 +47,7 @@ class Holder:
 async def test_what_is_known_is_shown_to_the_users_own_key_and_users_are_listed_for_an_admin_only() -> None:
     holder = Holder(user_id="ann", tenant_id="t1")
     async with serving(holder, auth="keys") as served:
-        for user in ("ann", "b/ob"):
+        for user in ("b/ob", "ann"):
             facts = (a_fact(f"is {user}", user_id=user),)
             episode = a_stored_episode(1, conversation_id=user, user_id=user, participants=(user,), facts=facts)
             assert await served.remembered.episodes.put(episode, None)
@@ -63,7 +63,7 @@ async def test_what_is_known_is_shown_to_the_users_own_key_and_users_are_listed_
         assert "is b/ob" in answer.json()["as_text"]
         page = (await served.client.get("/v1/users", params={"limit": 1})).json()
         rest = (await served.client.get("/v1/users", params={"after": page["next_after"]})).json()
-        assert [one["user_id"] for found in (page, rest) for one in found["users"]] == ["ann", "b/ob"]
+        assert [one["user_id"] for found in (page, rest) for one in found["users"]] == ["b/ob", "ann"]
         assert (page["users"][0]["episodes"], rest["next_after"]) == (1, None)
 
 
@@ -78,6 +78,9 @@ async def test_conversations_are_listed_page_by_page() -> None:
         assert sorted(found) == ["a/b", "c1", "c3"]
         assert len(first["conversations"]) == 2
         assert rest["next_after"] is None
+        [last] = (await served.client.get("/v1/conversations/c1/episodes", params={"limit": 1})).json()["episodes"]
+        [listed] = [one for page in (first, rest) for one in page["conversations"] if one["conversation_id"] == "c1"]
+        assert listed["last_message_at"] == last["ended_at"] != listed["summarized_at"]
         assert first["conversations"][0]["episode_count"] == 2
         other = (await served.client.get("/v1/conversations", params={**wanted, "tenant_id": "t2"})).json()
         assert other == {"conversations": [], "next_after": None}
