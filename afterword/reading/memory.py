@@ -43,6 +43,7 @@ from afterword.streams.stores.index import (
     MIN_SCORE_RATIO,
     MOST_QUERY_CHARACTERS,
     Embed,
+    Match,
     Query,
     QueryVector,
     Recalled,
@@ -628,8 +629,10 @@ class QueryEmbedder:
             await self._opened.embedder.close()
 
 
-def hit_lines(hit: Recalled, clean: Callable[[str], str] = cleaned) -> Iterator[str]:
-    """Format a hit for a model: what was said, where it is from, and the summary.
+def hit_lines(
+    hit: Recalled, clean: Callable[[str], str] = cleaned, end: Callable[[Match], str] = lambda _: ""
+) -> Iterator[str]:
+    """Format a hit for a model: what was said, where it is from, and the summary. `end` is put after each message.
 
     Only our own text starts a line. Further lines of quoted texts are indented more than any of ours. `clean` sanitizes
     foreign text. Days are those of the hit's `time_zone`.
@@ -637,7 +640,7 @@ def hit_lines(hit: Recalled, clean: Callable[[str], str] = cleaned) -> Iterator[
     zone = zone_of(hit.time_zone)
     for match in hit.matches:
         speaker = speaker_of(match.role, clean(match.name or ""))
-        yield f"{match.sent_at.astimezone(zone):%Y-%m-%d}, {speaker}: {indented(clean(match.content))}"
+        yield f"{match.sent_at.astimezone(zone):%Y-%m-%d}, {speaker}: {indented(clean(match.content))}{end(match)}"
     summary = indented(clean(hit.short_summary))
     if not hit.matches:
         yield f"{hit.ended_at.astimezone(zone):%Y-%m-%d}, summary: {summary}"

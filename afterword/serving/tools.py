@@ -45,7 +45,7 @@ from afterword.serving.reading import (
 from afterword.serving.requests import SMALL_BYTES, EpisodeName, read_json, services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve, TimeZone
-from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
+from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Match
 from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
 from afterword.streams.text.visible import printable, shown
 
@@ -165,11 +165,9 @@ class Toolbox:
         )
         lines: list[str] = []
         for hit in hits:
-            lines += hit_lines(hit, _visible)
-            elsewhere = {match: f" of {match.conversation_id}" for match in hit.matches if match.conversation_id}
-            messages = [id_shown(f"message {one.message_id}{elsewhere.get(one, '')}") for one in hit.matches]
-            place = "conversation " + hit.conversation_id if hit.pending else "episode " + hit.episode_id
-            lines.append(f"  ids: {', '.join([id_shown(place), *messages])}")
+            lines += hit_lines(hit, _visible, _id_at_end)
+            place = "" if hit.pending else f", episode {id_shown(hit.episode_id)}"
+            lines.append(f"  conversation {id_shown(hit.conversation_id)}{place}")
         return ToolAnswer(RecallAnswer(hits=tuple(hits), by_words=self.memory.by_words), quoted(lines))
 
     async def get_profile(self, given: ProfileArguments) -> ToolAnswer:
@@ -192,7 +190,8 @@ class Toolbox:
         message = await self.memory.message(given.conversation_id, given.message_id, given.neighbours, **self._owner)
         found = existing("message", message)
         lines = (
-            f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(one.role, said(one.author or ''))}: {said(one.content)}"
+            f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(one.role, said(one.author or ''))}: {said(one.content)} "
+            f"(message {id_shown(one.id)})"
             for one in (*found.before, found.message, *found.after)
         )
         return ToolAnswer(found, quoted(lines))
@@ -331,6 +330,11 @@ def said(text: str) -> str:
 
 def _visible(text: str) -> str:
     return printable(cleaned(text))
+
+
+def _id_at_end(match: Match) -> str:
+    elsewhere = f" of conversation {id_shown(match.conversation_id)}" if match.conversation_id else ""
+    return f" (message {id_shown(match.message_id)}{elsewhere})"
 
 
 def id_shown(name: str) -> str:

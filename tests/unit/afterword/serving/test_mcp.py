@@ -129,8 +129,9 @@ async def test_what_is_found_is_what_memory_knows() -> None:
             hits = await client.call_tool("recall", {"query": "flight Rome", "until": "2026-01-05T12:03:00Z"})
             assert [hit["episode_id"] for hit in hits.structured_content["hits"]] == ["c1:1"]
             best, *_ = hits.structured_content["hits"][0]["matches"]
-            assert f"\n2026-01-05, {best['role']}: {best['content']}\n" in text_of(hits)
-            assert f"  ids: episode c1:1, message {best['message_id']}" in text_of(hits)
+            line = f"2026-01-05, {best['role']}: {best['content']} (message {best['message_id']})"
+            assert f"\n{line}\n" in text_of(hits)
+            assert "\n  conversation c1, episode c1:1\n" in text_of(hits)
             context = await client.call_tool("get_context", {"conversation_id": "c1", "max_tokens": 500})
             assert [one["id"] for one in context.structured_content["messages"]][-1] == "m5"
             assert "Last messages (" in text_of(context)
@@ -150,6 +151,9 @@ async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_kn
             given = await client.call_tool("recall", {"query": UNKNOWN_TO_NEWCOMERS})
             assert (text_of(given), given.structured_content) == (NOTHING_KNOWN, {"hits": []})
             read = await client.call_tool("get_message", {"conversation_id": "c1", "message_id": "m4", "neighbours": 1})
+            assert [line[-13:] for line in text_of(read).splitlines() if "(message " in line] == [
+                f" (message m{n})" for n in (3, 4, 5)
+            ]
             assert [one["id"] for one in read.structured_content["before"]] == ["m3"]
             assert "UTC, user: Please remember that my daughter" in text_of(read)
 
