@@ -208,6 +208,7 @@ def make_app(services: Services) -> FastAPI:
     settings = services.settings.serve
     app = routes_only()
     app.mount("/static", StaticFiles(directory=STATIC))
+    app.include_router(visitor.anything_else)
     app.state.services = services
     app.state.seal = Seal(settings.cookie_secret)
     kafka, counted = services.settings.kafka, Counted()

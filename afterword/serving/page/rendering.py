@@ -16,9 +16,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline, newline
 from markupsafe import Markup
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.routing import Match
+from starlette.types import Scope
 
 from afterword.reading.context import ANYONE
 from afterword.schemas import CloseReason, SummaryCreated
@@ -81,6 +85,9 @@ MESSAGES = {
 }
 MARKS, MOST_MARKS = re.compile(r"[*_~`\[\]|<&!\\\n]"), 600
 """Characters that Markdown looks at, and how many of them a message may have to be rendered, in about 10 ms."""
+TASK = re.compile(r"(<li>\s*(?:<p>)?)\[([ xX])\] ")
+"""The box of a task in a list, as people write it in Markdown."""
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 COOKIE = "afterword_session"
 WORD = re.compile(r"\w{1,100}")
 
@@ -123,14 +130,26 @@ def rendered(text: str) -> Markup:
 
 @lru_cache(maxsize=1024)
 def _rendered(text: str) -> Markup:
-    return Markup(nh3.clean(_markdown().render(text), tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES))  # noqa: S704 – it is sanitized
+    html = nh3.clean(_markdown().render(text), tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES)
+    return Markup(TASK.sub(lambda task: task[1] + ("☐ " if task[2] == " " else "☑ "), html))  # noqa: S704 – it is sanitized
 
 
 @cache
 def _markdown() -> MarkdownIt:
     """Build the renderer. HTML in a message remains text, and a line break is kept."""
     made = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    made.inline.ruler.at("newline", _newline_with_indentation)
     return made.enable(["table", "strikethrough"]).disable("image")
+
+
+def _newline_with_indentation(state: StateInline, silent: bool) -> bool:
+    """Keep the indentation of a paragraph's lines, because code is often sent without a fence."""
+    begin = state.pos + 1
+    if not newline(state, silent):
+        return False
+    if not silent and state.pos > begin:
+        state.push("text", "", 0).content = NO_BREAK_SPACE * len(state.src[begin : state.pos].expandtabs(4))
+    return True
 
 
 def anchor(message_id: str) -> str:
@@ -251,6 +270,14 @@ class PageRoute(APIRoute):
         return handled
 
 
+class UnknownPageRoute(PageRoute):
+    """A route for whatever a browser asks for. Programs do not get HTML."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_browser = "text/html" in Headers(scope=scope).get("accept", "")
+        return super().matches(scope) if is_browser else (Match.NONE, {})
+
+
 def keep_signed_in(request: Request, answer: Response, sealed: str) -> None:
     """Put the sealed key into a cookie that no script can read and no other site can send."""
     secure = not is_loopback(request.url.hostname or "")
@@ -275,7 +302,8 @@ def error_page(request: Request, error: Exception) -> Response:
         "again": request.method == "GET" and status == 503,
     }
     template = "problem_part.html" if is_part else "problem.html"
-    answer = html_page(request, template, code=status, status=status, **given)
+    principal = getattr(request.state, "principal", None)  # for the menu; None if the visitor was not admitted
+    answer = html_page(request, template, principal, code=status, status=status, **given)
     if status == 503:
         answer.headers["Retry-After"] = str(RETRY_SECONDS)
     return answer

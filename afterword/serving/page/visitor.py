@@ -19,6 +19,7 @@ from afterword.serving.page.rendering import (
     COOKIE,
     SIGN_IN,
     PageRoute,
+    UnknownPageRoute,
     html_page,
     is_operator,
     keep_signed_in,
@@ -45,6 +46,8 @@ FORM = "application/x-www-form-urlencoded"
 FormFields = dict[str, list[str]]
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+anything_else = APIRouter(route_class=UnknownPageRoute, include_in_schema=False)
+"""What no other route serves. It comes after all of them."""
 
 
 class Seal:
@@ -94,6 +97,7 @@ def visiting(scope: Permission, *, operating: bool = False, local: bool = False)
     async def admitted(request: Request) -> Principal:
         seal, cookie = seal_of(request), request.cookies.get(COOKIE)
         principal = await admit(request, partial(seal.opened, cookie), scope)
+        request.state.principal = principal
         request.state.read_token = partial(seal.opened, cookie, SESSION_SECONDS - ENDING_SECONDS)
         if (token := seal.opened(cookie)) and not seal.opened(cookie, RENEWED_SECONDS):
             request.state.renewed = seal.sealed(token)
@@ -186,3 +190,9 @@ async def sign_out(request: Request, _: SubmittedKey) -> RedirectResponse:
     answer = see_other(SIGN_IN)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
+
+
+@anything_else.get("/{path:path}")
+async def show_nothing(_: ReadingVisitor) -> Response:
+    """Say on a page that there is no such page."""
+    raise NotFound(what="page")

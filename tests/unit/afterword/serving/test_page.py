@@ -344,6 +344,39 @@ async def test_a_search_through_long_messages_stops_no_other_request() -> None:
         assert share < MOST_SHARE
 
 
+def test_indentation_of_code_without_fence_is_kept() -> None:
+    code = "def f(x):\n    if x:\n\treturn 1\n  pass"
+    lines = rendered(code).removeprefix("<p>").removesuffix("</p>\n").replace("&nbsp;", ".").split("<br>\n")
+    assert lines == ["def f(x):", "....if x:", "....return 1", "..pass"]
+    assert rendered("- a\n  b\n\n```\n  c\n```").count("&nbsp;") == 0
+
+
+def test_tasks_of_a_list_have_boxes() -> None:
+    shown = rendered("- [ ] buy <li>[ ] milk\n- [x] pay\n\n- [X] go\n- [y] no\n\n[ ] text")
+    assert re.findall("[☐☑] \\w+", shown) == ["☐ buy", "☑ pay", "☑ go"]
+    assert shown.count("[ ]") == 2
+
+
+async def test_unknown_address_is_a_page_for_browsers_only() -> None:
+    async with serving() as served:
+        for path in ("/conversations/c1", "/people/u1", "/nothing", "/v1/nothing"):
+            page = await served.client.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
+            assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+            answer = await served.client.get(path)
+            assert (answer.status_code, answer.json()["status"]) == (404, 404), path
+        css = await served.client.get("/static/page.css", headers={"Accept": "text/html"})
+        assert css.status_code == 200
+
+
+async def test_menu_of_an_error_page_is_complete() -> None:
+    async with serving() as served:
+        for path in ("/conversation?id=none", "/nothing"):
+            page = await served.client.get(path, headers={"Accept": "text/html"})
+            assert page.status_code == 404
+            for label in ("Dead letters", "Erasures"):
+                assert f">{label}</a>" in page.text, path
+
+
 async def test_markdown_that_is_slow_to_render_stops_no_other_request() -> None:
     async with serving() as served:
         await a_conversation(served)
