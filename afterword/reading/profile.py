@@ -131,22 +131,51 @@ COVERED = 0.4
 """A statement is ended by a later one that has at least this share of its words."""
 
 
+class Outcome(NamedTuple):
+    """What was so, and what tells without naming it that it is over."""
+
+    was: re.Pattern[str]
+    ends: re.Pattern[str]
+    shares_words: bool
+    """True if both have to be about the same thing."""
+    names_others: bool
+    """True if what ends it may be about another person, such as a child."""
+
+
+OUTCOMES = tuple(
+    Outcome(
+        re.compile(one["was"].replace("\n", ""), re.IGNORECASE),
+        re.compile(one["ends"].replace("\n", ""), re.IGNORECASE),
+        one.get("shares", False),
+        one.get("names_others", False),
+    )
+    for one in VOCABULARY["first_person"]["outcomes"]
+)
+LASTING = ("name", "surname", "birthday", "home_town")
+"""Attributes that end only if a statement is about them."""
+_ONLY_CHANGES = re.compile(VOCABULARY["first_person"]["only_changes"], re.IGNORECASE)
+
+
 class Endings:
     """The statements that end others, by the words that they have."""
 
     def __init__(self) -> None:
         self._of_attribute: defaultdict[str, list[Placed]] = defaultdict(list)
         self._by_word: defaultdict[str, list[Placed]] = defaultdict(list)
+        self._of_outcome: defaultdict[Outcome, list[Placed]] = defaultdict(list)
 
     def add(self, place: int, fact: FactOfUser) -> None:
         if fact.attribute:
             self._of_attribute[fact.attribute].append((place, fact))
+        for outcome in OUTCOMES:
+            if outcome.ends.search(fact.statement):
+                self._of_outcome[outcome].append((place, fact))
         for word in subject_of(fact.statement).words:
             self._by_word[word].append((place, fact))
 
     def of(self, fact: FactOfUser, after: int, before: int | None = None) -> FactOfUser | None:
         """Return the first statement between two places that ends the fact."""
-        if not self._by_word and not self._of_attribute:
+        if not self._by_word and not self._of_attribute and not self._of_outcome:
             return None
         about = subject_of(fact.statement)
         found = {
@@ -154,6 +183,7 @@ class Endings:
             for place, end in chain(
                 self._of_attribute.get(fact.attribute or "", ()),
                 chain.from_iterable(self._by_word.get(word, ()) for word in about.words),
+                chain.from_iterable(ends for one, ends in self._of_outcome.items() if one.was.search(fact.statement)),
             )
             if after < place and (before is None or place < before)
         }
@@ -163,9 +193,18 @@ class Endings:
 def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     """Return whether a later statement that something is no longer so means this fact."""
     about, ended = subject_of(fact.statement), subject_of(end.statement)
-    if (fact.about or "").casefold() != (end.about or "").casefold() or not ended.others <= about.others:
+    meant = {word for word in ended.words if ended.heads.get(word) in (None, *about.words)}
+    if (fact.about or "").casefold() != (end.about or "").casefold():
         return False
-    shared = sum(weight for word, weight in about.words.items() if word in ended.words)
+    shared = sum(weight for word, weight in about.words.items() if word in meant)
+    is_outcome = False
+    is_of_others = not ended.others <= about.others
+    for one in (outcome for outcome in OUTCOMES if outcome.ends.search(end.statement)):
+        if one.was.search(fact.statement) and (shared or not one.shares_words):
+            return one.names_others or not is_of_others
+        is_outcome = True  # it ends nothing else
+    if is_of_others or is_outcome or (fact.attribute in LASTING and fact.attribute != end.attribute):
+        return False
     plain = [word for word, weight in about.words.items() if weight < NAME_WEIGHT]
     if fact.attribute and fact.attribute == end.attribute:
         return shared > 0 or not ended.words
@@ -173,7 +212,7 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     fits = not about.topics or not topics or bool(about.topics & topics)
     is_covered = 0 < shared >= COVERED * sum(about.words.values())
     covers = bool(ended.words) and ended.words.keys() <= about.words.keys()
-    return fits and (is_covered or covers or (bool(plain) and all(word in ended.words for word in plain)))
+    return fits and (is_covered or covers or (bool(plain) and all(word in meant for word in plain)))
 
 
 def profile(
@@ -271,7 +310,7 @@ def _over_time(group: Sequence[Placed], endings: Endings) -> tuple[list[FactOfUs
             run = []
         if run and comparable(run[-1]) == comparable(fact):
             run.append(fact)
-        elif run and _is_too_weak(fact, run[-1]):
+        elif _is_too_weak(fact, run[-1]) if run else fact.attribute and _ONLY_CHANGES.search(fact.statement):
             continue
         else:
             superseded += [Superseded(run, fact)] if run else []

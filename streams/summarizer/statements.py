@@ -102,14 +102,18 @@ _NEGATED = _compiled("negated")
 _BE_NEGATED = _compiled("be_negated")
 _LASTING_NEGATION = _compiled("lasting_negation")
 _ENDING = _compiled("ending")
-_ALSO_ENDS = _compiled("also_ends")
+_OUTCOMES = ["".join(one["ends"].split("\n")) for one in VOCABULARY["first_person"]["outcomes"]]
+_ALSO_ENDS = re.compile("|".join((_compiled("also_ends").pattern, *_OUTCOMES)), re.IGNORECASE)
+_OTHERS_END = _compiled("others_end")
 _ONLY_ENDS = _compiled("only_ends")
 _OF_OTHERS = _compiled("of_others")
 _ONESELF = _compiled("oneself")
 _FORGET_THAT = _compiled("forget_that")
-_PERSISTENT_FRAME = _compiled("persistent_frame")
 _FRAME = _compiled("frame")
 _FRAME_ENDS = _compiled("frame_ends")
+_ACCEPTED = re.compile(rf"{_FRAME_ENDS.pattern}|{_compiled('task_ends').pattern}", re.IGNORECASE)
+PERSISTENT_FRAMES = (_compiled("persistent_frame"), _FRAME_ENDS), (_compiled("task_frame"), _ACCEPTED)
+"""What begins a frame that goes on in later messages, and what ends it there."""
 _CORRECTED_NAME = _compiled("corrected_name")
 _NOT_PLACES = word_set("first_person", "not_places")
 _NOT_NAMES = word_set("first_person", "not_names")
@@ -157,27 +161,30 @@ def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
         yield one._replace(text=f"{request} ({one.text})", status="ended")
 
 
-def outside_of_frames(text: str, is_inside: bool = False) -> tuple[str, bool]:
-    """Return the text without what is said inside a game, a story or an example, and whether one goes on after it."""
-    if is_inside:
-        if not (ends := _FRAME_ENDS.search(text)):
-            return "", True
+def outside_of_frames(text: str, inside: re.Pattern[str] | None = None) -> tuple[str, re.Pattern[str] | None]:
+    """Return the text without what is said inside a game, a story or an example, and what will end one that goes on.
+
+    `inside` is what ends the one that an earlier message began.
+    """
+    if inside:
+        if not (ends := inside.search(text)):
+            return "", inside
         text = text[ends.end() :]
-    if _PERSISTENT_FRAME.search(text):
-        ends = _FRAME_ENDS.search(text)
-        return (text[ends.end() :], False) if ends else ("", True)
+    for begin, end in PERSISTENT_FRAMES:
+        if begin.search(text):
+            ends = _FRAME_ENDS.search(text)
+            return (text[ends.end() :], None) if ends else ("", end)
     labelled = (found.start() for found in _LABEL.finditer(text) if not _OWN_LABEL.match(found["label"]))
-    return ("" if _FRAME.search(text) else text[: next(labelled, None)]), False
+    return ("" if _FRAME.search(text) else text[: next(labelled, None)]), None
 
 
 def own_texts(messages: Sequence[EpisodeMessage]) -> dict[str, str]:
     """Return what each user says in their own words outside of games, stories and examples, by message id."""
-    in_frame: dict[str, bool] = {}
+    inside: dict[str, re.Pattern[str] | None] = {}
     texts: dict[str, str] = {}
     for message in messages:
         if message.role == "user":
-            is_inside = in_frame.get(message.user_id, False)
-            text, in_frame[message.user_id] = outside_of_frames(own_words(message.content), is_inside)
+            text, inside[message.user_id] = outside_of_frames(own_words(message.content), inside.get(message.user_id))
             texts[message.id] = text
     return texts
 
@@ -231,7 +238,7 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     clauses = [one for one in _clauses(sentence) if len(one) <= STATEMENT_CHARACTERS and re.search(r"\w", one)]
     clauses = [one for one in clauses if ELLIPSIS not in one]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
-    if _ALSO_ENDS.search(said) and not _HYPOTHETICAL.search(said):
+    if _ALSO_ENDS.search(said) and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
         yield Statement(said, "event", None, "ended")
     subject = next((one for word, one in _ELLIPTICAL if word.search(sentence)), "")
     for clause in clauses:

@@ -14,6 +14,7 @@ SUBJECT_WORDS = 2
 """The person that a statement is about is among this many words."""
 NAME_WEIGHT = 3
 """A name says more about what a statement is about than another word."""
+_BE = re.compile(r"\s+(?:is|are|was|were|has|have|got)\b")
 
 
 class Subject(NamedTuple):
@@ -27,30 +28,41 @@ class Subject(NamedTuple):
     """The people that it is about, such as "brother"."""
     verbs: frozenset[str]
     """The words that tell its topics."""
+    heads: Mapping[str, str]
+    """The word that another one only describes, as in "sold the Skoda's roof box"."""
 
 
 @lru_cache(maxsize=4096)
 def subject_of(statement: str) -> Subject:
     """Return what a statement is about."""
-    table, people, ends = _topics()
+    known = _known_words()
     words: dict[str, int] = {}
     frame: dict[str, int] = {}
     topics: set[str] = set()
     others: set[str] = set()
-    said = re.findall(r"[^\W\d_]{2,}|\d{3,}", statement)
-    language = max(LANGUAGES, key=lambda one: sum(is_common(word, one) for word in said))
-    for place, word in enumerate(said):
-        key = word_key(word)
-        if key in people and place < SUBJECT_WORDS:
+    heads: dict[str, str] = {}
+    says_end = False
+    found = list(re.finditer(r"[^\W\d_]{2,}|\d{3,}", statement))
+    language = max(LANGUAGES, key=lambda one: sum(is_common(word[0], one) for word in found))
+    before, end = "", 0
+    for place, (word, key) in enumerate((each[0], word_key(each[0])) for each in found):
+        is_common_word = is_common(word, language)
+        gap, behind = statement[end : found[place].start()], statement[found[place].end() :]
+        is_head = language == "en" and before in words and key not in known.no_heads and not is_common_word
+        if is_head and gap in (" ", "'s ", "’s ") and (says_end or _BE.match(behind)):
+            heads[before] = key
+        before, end = key, found[place].end()
+        says_end |= key in known.verbs_with_objects
+        if {word.casefold(), word.casefold().removesuffix("s")} & known.people[language] and place < SUBJECT_WORDS:
             others.add(key)
-        if key in ends:
+        if key in known.ends:
             continue
-        if topic := table.get(key):
+        if topic := known.topics.get(key):
             topics.add(topic)
             frame[key] = 1
-        elif not is_common(word, language):
+        elif not is_common_word:
             words[key] = NAME_WEIGHT if word[0].isupper() and not statement.startswith(word) else 1
-    return Subject(words or frame, frozenset(topics), frozenset(others), frozenset(frame))
+    return Subject(words or frame, frozenset(topics), frozenset(others), frozenset(frame), heads)
 
 
 def word_key(word: str) -> str:
@@ -60,12 +72,23 @@ def word_key(word: str) -> str:
     return (stem if len(stem) > 2 else plain)[:5]
 
 
+class _Known(NamedTuple):
+    """Words of the vocabulary, by their beginnings but for those for people."""
+
+    topics: Mapping[str, str]
+    ends: frozenset[str]
+    verbs_with_objects: frozenset[str]
+    no_heads: frozenset[str]
+    people: Mapping[str, frozenset[str]]
+
+
 @cache
-def _topics() -> tuple[dict[str, str], frozenset[str], frozenset[str]]:
-    """Return the topic of each word that says what is done with an object, and the words for people and for endings."""
+def _known_words() -> _Known:
     known = VOCABULARY["first_person"]
     topics = {word_key(word): topic for topic, words in known["topics"].items() for word in words.split()}
-    return topics, _keys(known["others"]), _keys(known["end_words"])
+    ends, verbs, loose = (_keys(known[name]) for name in ("end_words", "object_words", "loose_words"))
+    people = {language: frozenset(words.split()) for language, words in known["others"].items()}
+    return _Known(topics, ends, verbs, ends | loose | topics.keys(), people)
 
 
 def _keys(words: str) -> frozenset[str]:
