@@ -484,7 +484,7 @@ async def _nearness(vector: QueryVector, shown: Sequence[Hit], texts: Texts) -> 
     given = {sentence: each for sentence, each in zip(sentences, vectors, strict=True) if each is not None}
     if not given:
         return {}
-    compared = unit(np.asarray(list(given.values()))) @ unit(np.asarray(vector.vector))
+    compared = np.einsum("ij,j->i", unit(np.asarray(list(given.values()))), unit(np.asarray(vector.vector)))
     return dict(zip(given, share(compared, vector.query, NEAREST).tolist(), strict=True))
 
 

