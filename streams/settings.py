@@ -3,6 +3,7 @@
 docs/settings.md and the chart's schema are generated from this module.
 """
 
+import math
 import os
 import re
 from base64 import b64decode
@@ -462,6 +463,7 @@ class Llm(Section):
         None, ge=0, description="price of a million of those from the server's cache; default: prompt_price"
     )
     answer_price: float | None = Field(None, ge=0, description="price of a million tokens of answers")
+    currency: str = Field("", max_length=8, description="currency of these prices, shown after a cost, such as EUR")
 
     def cost(self, prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> float | None:
         """Price of these tokens; None without prices. The prompts' tokens include the cached ones."""
@@ -470,6 +472,11 @@ class Llm(Section):
         cached_price = self.prompt_price if self.cached_price is None else self.cached_price
         read = (prompt_tokens - cached_tokens) * self.prompt_price + cached_tokens * cached_price
         return (read + completion_tokens * self.answer_price) / 1_000_000
+
+    def cost_shown(self, cost: float) -> str:
+        """Format a cost with two decimals, or as many as its first two significant digits need, and the currency."""
+        decimals = 1 - math.floor(math.log10(cost)) if 0 < cost < 1 else 2
+        return f"{cost:,.{decimals}f} {self.currency}".strip()
 
     @property
     def summary_seconds(self) -> float:

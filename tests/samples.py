@@ -137,6 +137,7 @@ def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any
     summary = a_summary(ordinal, **fields)
     given: dict[str, Any] = {
         "summary": summary,
+        "spent": summary.usage,
         "core_ids": summary.message_ids,
         "overlap_ids": ("m0", "m1"),
         "fingerprint": fingerprint,
@@ -223,6 +224,7 @@ def a_stored_episode_of(closed: EpisodeClosed, texts: Summary, revision: int = 1
     )
     given: dict[str, Any] = {
         "summary": summary,
+        "spent": summary.usage,
         "core_ids": summary.message_ids,
         "overlap_ids": tuple(message.id for message in closed.overlap),
         "fingerprint": closed.fingerprint,

@@ -310,7 +310,7 @@ def _text(made: "TrialSummary") -> str:
 
 
 def usage(by: By = "model", as_json: Json = False) -> None:
-    """Add up the tokens, seconds and cost of the last revision of every stored episode.
+    """Add up the tokens, seconds and cost of all calls of the LLM for the stored episodes.
 
     The cost uses the current AFTERWORD_LLM__PROMPT_PRICE, __CACHED_PRICE and __ANSWER_PRICE.
     """
@@ -325,7 +325,11 @@ def usage(by: By = "model", as_json: Json = False) -> None:
         return
     has_cost = any(cost is not None for cost in costs)
     rows = [
-        [one.group or "–", *(f"{number:,.0f}" for number in one[1:]), *([f"{cost:,.2f}"] if cost is not None else [])]
+        [
+            one.group or "–",
+            *(f"{number:,.0f}" for number in one[1:]),
+            *([settings.llm.cost_shown(cost)] if cost is not None else []),
+        ]
         for one, cost in zip(found, costs, strict=True)
     ]
     print_table([by, *USAGE_COLUMNS, *(["cost"] if has_cost else [])], rows, none="no episodes are stored")

@@ -131,7 +131,7 @@ def episodes(
             f"{summary.ended_at:%Y-%m-%d %H:%M}",
             str(summary.message_count),
             str(summary.compression.tokens_before),
-            f"{summary.compression.ratio:.0%}",
+            f"{summary.compression.ratio:.0%}" if summary.compression.ratio > 0 else "",
             _written_by(summary),
             summary.title,
             summary.short_summary,

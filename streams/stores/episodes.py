@@ -11,7 +11,7 @@ from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, 
 from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.schemas.messages import Role
-from afterword.schemas.summaries import RevisionReason
+from afterword.schemas.summaries import RevisionReason, Usage
 
 SCAN_SIZE = 200
 """Number of episodes that are read together when all are read; in between, others may write."""
@@ -78,6 +78,8 @@ class StoredEpisode:
     """Log offset of its last core message."""
     cause: Cause
     """Record that made this revision, and announces it."""
+    spent: Usage
+    """What all calls for this episode used, those for earlier revisions and failed attempts too."""
     inputs: Inputs = ()
     """The messages of core and overlap from which the texts were made."""
     participants: tuple[str, ...] = ()
@@ -244,7 +246,7 @@ UsageBy = Literal["tenant", "user", "model", "day"]
 
 
 class UsageTotals(NamedTuple):
-    """The LLM's usage for the last revisions of stored episodes."""
+    """The LLM's usage for stored episodes, with their earlier revisions and failed attempts."""
 
     group: str | None
     """The tenant, user, model or day; None for episodes without a tenant."""
@@ -269,7 +271,7 @@ class UserTotals:
     tokens: int
     """Tokens of their messages."""
     prompt_tokens: int
-    """Tokens of the prompts for their summaries as they are stored."""
+    """Tokens of all prompts for their summaries."""
     cached_tokens: int
     """Prompt tokens that came from the server's cache."""
     completion_tokens: int

@@ -288,7 +288,7 @@ class MongoEpisodes(EpisodeQueries):
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
         keys = {"tenant": "$tenant_id", "user": "$summary.user_id", "model": "$summary.model", "day": day}
-        sums = {name: {"$sum": f"$summary.usage.{name}"} for name in UsageTotals._fields[2:]}
+        sums = {name: {"$sum": f"$spent.{name}"} for name in UsageTotals._fields[2:]}
         found = await _grouped(self._episodes, {"deleted": False}, keys[by], {"episodes": {"$sum": 1}, **sums})
         totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
         return sorted(totals, key=lambda one: one.group or "")
@@ -307,9 +307,9 @@ class MongoEpisodes(EpisodeQueries):
             "episodes": {"$sum": 1},
             "last_at": {"$max": "$ended_at"},
             "tokens": {"$sum": "$summary.compression.tokens_before"},
-            "prompt_tokens": {"$sum": "$summary.usage.prompt_tokens"},
-            "cached_tokens": {"$sum": "$summary.usage.cached_tokens"},
-            "completion_tokens": {"$sum": "$summary.usage.completion_tokens"},
+            "prompt_tokens": {"$sum": "$spent.prompt_tokens"},
+            "cached_tokens": {"$sum": "$spent.cached_tokens"},
+            "completion_tokens": {"$sum": "$spent.completion_tokens"},
         }
         stages: list[dict[str, Any]] = [
             {"$match": {"tenant_id": {"$eq": tenant_id}}},

@@ -460,7 +460,7 @@ class SqliteEpisodes(EpisodeQueries):
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         field = {"tenant": "tenant_id", "user": "user_id", "model": "model", "day": "created_at"}[by]
         key = f"document ->> '$.summary.{field}'"
-        sums = ", ".join(f"sum(document ->> '$.summary.usage.{name}')" for name in UsageTotals._fields[2:])
+        sums = ", ".join(f"sum(document ->> '$.spent.{name}')" for name in UsageTotals._fields[2:])
         select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
             FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""
         return [UsageTotals(*found) for found in await self._file.select(select)]
@@ -468,8 +468,8 @@ class SqliteEpisodes(EpisodeQueries):
     async def users(
         self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
     ) -> list[UserTotals]:
-        tokens = ("compression.tokens_before", *(f"usage.{name}_tokens" for name in ("prompt", "cached", "completion")))
-        sums = ", ".join(f"sum(document ->> '$.summary.{name}')" for name in tokens)
+        spent = (f"spent.{name}_tokens" for name in ("prompt", "cached", "completion"))
+        sums = ", ".join(f"sum(document ->> '$.{name}')" for name in ("summary.compression.tokens_before", *spent))
         select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at) AS last, {sums}
             FROM participants AS p JOIN episodes ON id = episode_id
             WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ''

@@ -67,7 +67,7 @@ from afterword.streams.summarizer.current import (
     without_expired,
 )
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
-from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summarizer import Summarizer, usage_of
 from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
 from afterword.streams.summarizer.timers import TRANSIENT, Clock, made_by, next_attempt, now
 from afterword.streams.tasks import gather_or_cancel
@@ -336,6 +336,7 @@ class Reconciler:
             participants=tuple(dict.fromkeys(one.user_id for one in (*episode.messages, *episode.overlap))),
             writers=tuple(dict.fromkeys(one.user_id for one in episode.messages)),
             earlier=revisions_until(before) if before else (),
+            spent=before.spent + answer.usage if before else answer.usage,
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
 
@@ -372,7 +373,8 @@ class Reconciler:
         attempt, unusable = stored.attempt + 1, stored.unusable + (not isinstance(error, TRANSIENT))
         is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
         due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
-        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at)
+        spent = stored.spent + usage_of(error)
+        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, spent=spent)
 
     # -- rows, index and archive
 

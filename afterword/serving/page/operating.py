@@ -161,7 +161,8 @@ async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy 
     services = services_of(request)
     found = await services.usage(by)
     rows = [(one, services.settings.llm.cost(*one[2:5])) for one in found[:MOST_ROWS]]
-    return html_page(request, "health_usage.html", principal, by=by, rows=rows, left_out=len(found) - len(rows))
+    given: dict[str, Any] = {"by": by, "rows": rows, "left_out": len(found) - len(rows)}
+    return html_page(request, "health_usage.html", principal, cost_shown=services.settings.llm.cost_shown, **given)
 
 
 @router.post("/health/checks")

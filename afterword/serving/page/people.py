@@ -81,7 +81,7 @@ async def show_people(
     if principal.may("admin"):
         page = await services.memory.users(tenant_id=tenant_id, after=wanted.after, prefix=wanted.prefix)
     given: dict[str, Any] = {"page": page, "tenant_id": tenant_id, "prefix": wanted.prefix, "user_id": ""}
-    return html_page(request, "people.html", principal, cost=services.settings.llm.cost, **given)
+    return html_page(request, "people.html", principal, llm=services.settings.llm, **given)
 
 
 @router.get("/person")

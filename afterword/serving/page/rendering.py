@@ -162,8 +162,8 @@ def short_time(moment: datetime | None) -> str:
 
 
 def fewer(share: float) -> str:
-    """Say by how much something shrank, or grew if the share is negative."""
-    return f"{share:.0%} fewer" if share >= 0 else f"{-share:.0%} more"
+    """Say by how much something shrank; "" if it did not."""
+    return f" ({share:.0%} fewer)" if share >= 0.005 else ""
 
 
 def revised(summary: SummaryCreated | Revision) -> str:

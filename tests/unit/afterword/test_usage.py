@@ -52,6 +52,15 @@ def test_it_prints_a_row_for_each_group_and_the_cost_if_there_are_prices(
     assert (row["tenant"], row["episodes"], row["cached_tokens"], row["cost"]) == ("t1", 2, 800_000, pytest.approx(3.8))
 
 
+@pytest.mark.parametrize(
+    ("cost", "shown"),
+    [(0, "0.00"), (0.002672, "0.0027"), (0.05, "0.050"), (0.5, "0.50"), (1_234.5, "1,234.50"), (2e-7, "0.00000020")],
+)
+def test_cost_is_shown_with_two_significant_digits(cost: float, shown: str) -> None:
+    assert Llm().cost_shown(cost) == shown
+    assert Llm(currency="EUR").cost_shown(cost) == f"{shown} EUR"
+
+
 def test_cached_tokens_cost_what_others_do_unless_they_have_a_price() -> None:
     llm = Llm(prompt_price=2, answer_price=10)
     assert llm.cost(1_000_000, 400_000, 0) == pytest.approx(2)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from afterword.schemas import EpisodeRedo
+from afterword.schemas.summaries import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.providers import ExtractiveProvider
@@ -120,6 +121,16 @@ async def test_answers_that_cannot_be_used_are_given_up_sooner_than_an_outage() 
         assert sum(made) == attempts
         assert world.episodes.episodes["c1:1"].summary.revision == 1
         assert announced(world) == ["c1:1:1"]
+
+
+async def test_calls_for_earlier_revisions_and_failed_attempts_are_counted() -> None:
+    world = Deployment()
+    world.provider.script.extend([AnswerInvalid(problem="no JSON", usage=Usage(prompt_tokens=5))] * 2)
+    await world.close(CLOSED[0])
+    assert [await world.after(41) for _ in range(2)] == [1, 1]
+    stored = world.episodes.episodes["c1:1"]
+    assert (stored.summary.quality.source, stored.summary.revision) == ("llm", 2)
+    assert stored.spent == Usage(prompt_tokens=10) + stored.summary.usage
 
 
 async def test_no_attempts_means_that_fallbacks_stay() -> None:

@@ -22,9 +22,9 @@ from structlog.testing import capture_logs
 from afterword.operating.dlq import DeadLetterCounts
 from afterword.operating.receipt import Receipt
 from afterword.reading.context import Owner
-from afterword.schemas import Usage
+from afterword.schemas import Quality, Usage
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.schemas.summaries import SUMMARY_CREATED, Compression
 from afterword.serving import requests, server
 from afterword.serving.events import ALL, Batch, Published, StreamFilter
 from afterword.serving.page import operating
@@ -342,6 +342,30 @@ async def test_a_search_through_long_messages_stops_no_other_request() -> None:
         page, share = await blocking(served.client.get(address))
         assert page.text.count("<mark>zebra</mark>") >= 5
         assert share < MOST_SHARE
+
+
+async def test_card_shows_percentages_only_where_they_say_something() -> None:
+    async with serving() as served:
+        [said] = await served.remembered.say("A flight to Rome.", conversation_id="c1")
+        shown, events = {}, {"events_before": 1, "events_after": 1}
+        for source, grounding in (("llm", 1.0), ("llm", 0.75), ("fallback", 1.0)):
+            known = served.remembered.episodes.episodes.get("c1:1")
+            stored = a_stored_episode(
+                1,
+                message_ids=(said.id,),
+                revision=known.summary.revision + 1 if known else 1,
+                quality=Quality(source=source, grounding=grounding),
+                compression=Compression(tokens_before=100, tokens_after=149, ratio=-0.49, **events),
+            )
+            assert await served.remembered.episodes.put(stored, known)
+            page = (await served.client.get("/conversation", params={"id": "c1"})).text
+            shown[source, grounding] = [text for text in ("Grounding", "nothing unsupported", "75%") if text in page]
+            assert "49%" not in page
+        assert shown == {
+            ("llm", 1.0): ["Grounding", "nothing unsupported"],
+            ("llm", 0.75): ["Grounding", "75%"],
+            ("fallback", 1.0): [],
+        }
 
 
 def test_indentation_of_code_without_fence_is_kept() -> None:
