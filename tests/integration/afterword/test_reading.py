@@ -16,7 +16,7 @@ from afterword import Memory
 from afterword.cli import main
 from afterword.operating.rebuild import rebuild_index
 from afterword.schemas import MessageCreated
-from afterword.streams.settings import Settings
+from afterword.streams.settings import EmbedderSettings, Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.conversations import Scope, counted_in
@@ -35,9 +35,9 @@ def said(n: int) -> MessageCreated:
 @pytest_asyncio.fixture
 async def settings(make_settings: Callable[..., Settings]) -> Settings:
     """Return settings with a conversation of 1,000 messages, the first 990 of them in 330 episodes. Nothing is indexed
-    yet.
+    yet. Words alone are searched, because a vector finds something for any word.
     """
-    made = make_settings()
+    made = make_settings().model_copy(update={"embedder": EmbedderSettings(provider="none")})
     async with open_stores(made) as stores:
         await stores.prepare_database()
         await stores.messages.put_many([ArchivedMessage(said(n), 0, n) for n in range(MESSAGES)])
@@ -88,6 +88,7 @@ async def test_a_search_needs_no_worker_and_minds_none(settings: Settings) -> No
 def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
     """Run the command line in this process; return exit code, standard output and standard error."""
     monkeypatch.setenv("AFTERWORD_SQLITE__PATH", str(settings.sqlite.path))
+    monkeypatch.setenv("AFTERWORD_EMBEDDER__PROVIDER", "none")
 
     def run(*arguments: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
@@ -108,7 +109,8 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     columns, hit = (line.split("\t") for line in out.splitlines())
     assert columns[:2] == ["score", "episode"]
     assert hit[1:3] + hit[4:] == ["c1:328", "2026-01-05 12:02", "Title 328: A flight to Rome was booked."]
-    assert set(re.split(r"(?<=\)) ", hit[3])) == said  # in an order that the vectors decide
+    # a pending message that differs in one word may stand beside them as a correction
+    assert set(re.split(r"(?<=\)) ", hit[3])) >= said
     code, out, err = run("recall", "topic328x", "--user", "u1")
     assert (code, out, err) == (
         0,
