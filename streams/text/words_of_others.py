@@ -108,11 +108,11 @@ _ROLE = _compiled("", "speakers", "$")
 _SPEAKER = re.compile(
     r"(?:[\[(]?(?:\d{1,4}[./-]\d{1,2}(?:[./-]\d{1,4})?,?\s)?\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]m)?[\])]?\s?[-–]?\s?)?"
     r"(?:<(?P<nick>[\w .'-]{1,30})>|\W{0,2}(?P<name>[^\W\d_][\w .'’-]{0,30}?)"
-    r"(?:,?\s?[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]m)?[\])]?)?\W{0,2}:\W{0,2})(?:\s|$)"
+    r"(?:,?\s?[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:\s?[ap]m)?[\])]?)?(?:\W{0,2}:|(?<=\b[QA])\.)\W{0,2})(?:\s|$)"
 )
 """A line of a transcript begins with a name, perhaps beside a time."""
 _COLON = re.compile(r":(?:\s+|$)")
-_SENTENCE_END = re.compile(r"[.!?…]\s+")
+_SENTENCE_END = re.compile(r"(?<!\bmr)(?<!\bmrs)(?<!\bms)(?<!\bdr)[.!?…]\s+", re.IGNORECASE)
 _PLAIN = re.compile(r"[\"'(*_-]*[A-Za-z]+(?:['-][A-Za-z]+)*[\"')*_]*[.,;:!?]*[\"')*_]*")
 _CODE = re.compile(
     r".*[{};]$|Traceback \(|[\w.]+(?:Error|Exception|Warning)\b|at \S+\(|from \S+:\d|</?\w.*>$|[+-]{3} |@@ |File \""
