@@ -11,6 +11,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -22,18 +23,19 @@ from afterword.streams.summarizer.statements import BUCKETS, KINDS, MODEL, featu
 
 NONE = "-"
 LINES = Path(__file__).with_name("statement_lines")
-MOST_OF_A_LINE = 24
-"""A line with alternatives in braces stands for at most this many sentences, drawn at random."""
+LEAST_OF_A_LINE = 24
+"""A line with alternatives in braces stands for this many sentences if it has so many, and says each alternative."""
 RATE, STEPS, DECAY = 0.3, 250, 1e-6
 LARGE = 200_000
 """A town with more people than this is known by its names in other languages, too."""
 
 
 def sentences(line: str, draw: random.Random) -> list[str]:
-    """Return sentences that a line stands for: one of each group in braces."""
+    """Return sentences that a line stands for, which contain each alternative of each group in braces."""
     parts = [part.split("|") if at % 2 else [part] for at, part in enumerate(re.split(r"\{([^{}]*)\}", line))]
-    found = {"".join(draw.choice(part) for part in parts) for _ in range(3 * MOST_OF_A_LINE)}
-    return sorted(" ".join(one.split()).strip(" ,") for one in found)[:MOST_OF_A_LINE]
+    size = max(LEAST_OF_A_LINE, *map(len, parts)) if len(parts) > 1 else 1
+    columns = [[one for _ in range(0, size, len(part)) for one in draw.sample(part, len(part))] for part in parts]
+    return sorted({" ".join("".join(one).split()).strip(" ,") for one in islice(zip(*columns, strict=False), size)})
 
 
 def labelled() -> Iterator[tuple[int, str, float]]:
