@@ -28,6 +28,7 @@ from tests.samples import an_episode_message
         ("I have two kids.", "relation", "number_of_children"),
         ("My brother-in-law is a plumber.", "relation", None),
         ("I take 50 mg of sertraline.", "constraint", None),
+        ("I play the bagpipes, neighbours hate it.", "identity", None),
         ("I'm planning a trip to Rome in May.", "plan", "plan_trip_to_rome"),
         ("We have cancelled the trip to Rome.", "plan", "plan_trip_to_rome"),
         ("We just moved from Leeds to Porto.", "identity", "home_city"),
@@ -102,6 +103,10 @@ def test_statements_of_people_about_themselves(sentence: str, kind: str, attribu
         "Não como antes.",
         "Tengo 3 años pagando.",
         "I'm moving to the next question.",
+        "My ears are ringing.",
+        "My function takes a list of dogs and returns names.",
+        "I have a spreadsheet with three tabs.",
+        "I'm wearing my lucky socks.",
     ],
 )
 def test_what_says_nothing_that_lasts(sentence: str) -> None:
