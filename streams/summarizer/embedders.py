@@ -171,7 +171,7 @@ class HttpEmbedder:
     def _checked(self, answer: dict[str, Any], count: int) -> list[Vector | None]:
         try:
             vectors = self._vectors_in(answer)
-        except (LookupError, TypeError):
+        except (LookupError, TypeError, AttributeError):  # the answer has another form
             vectors = None
         if not isinstance(vectors, list) or len(vectors) != count or not all(map(_is_vector, vectors)):
             raise StoreUnavailable(store=STORE, problem="its answer has no vector for each text")
