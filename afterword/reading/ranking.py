@@ -121,13 +121,13 @@ def rank(
 
     weighted = pieces * texts.piece_weights
     weight = VECTOR_WEIGHT if vector else 0.0
-    found_cosines = _cosines(vector, candidates, texts.message_counts)
-    similar = share(found_cosines, vector.query, NEAREST) if vector else found_cosines
+    message_cosines = _cosines(vector, candidates, texts.message_counts)
+    similar = share(message_cosines, vector.query, NEAREST) if vector else message_cosines
     of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + weight * similar
     best_passages = _best(texts.passage_owners, passages, len(candidates))
     best_pieces = _best(texts.owners[texts.piece_texts], weighted, len(candidates))
     best_similar = _best(texts.message_owners, similar, len(candidates))
-    best_cosines = _best(texts.message_owners, found_cosines, len(candidates))
+    best_cosines = _best(texts.message_owners, message_cosines, len(candidates))
     coverage = np.maximum(
         _best(texts.passage_owners, covered_by_passages, len(candidates)),
         _best(texts.owners[texts.piece_texts], covered_by_pieces, len(candidates)),
@@ -136,7 +136,7 @@ def rank(
     scores = (words + weight * best_similar) / (EPISODE_WEIGHT + 2 + weight)
     if vector:
         # squared, because a few words in common say little
-        certain = _best(texts.message_owners, share(found_cosines, vector.model, CERTAIN), len(candidates))
+        certain = _best(texts.message_owners, share(message_cosines, vector.model, CERTAIN), len(candidates))
         coverage = 1 - (1 - coverage**2) * (1 - certain)
     message_scores = texts.by_candidate(of_messages)
     ranked = [

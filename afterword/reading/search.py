@@ -41,7 +41,7 @@ OF_DAYS_AFTER = 0.5
 MOST_PENDING = 200
 """At most this many pending messages of the user are read, the newest."""
 EMBEDDED = 16
-"""The vectors of at most this many of them are made for a query, which takes about a millisecond each."""
+"""The newest EMBEDDED pending messages get vectors with each query, at about a millisecond each."""
 QUESTION_MARKS = ("?", "？", "؟")
 CORRECTED, ANSWER = 1, 2
 """For this many of the best hits, what corrects one of their ANSWER best messages is looked for."""
