@@ -52,7 +52,9 @@ def reference(name: str) -> Schema:
 
 def _settings() -> Schema:
     """Return a schema of every setting except secrets, files, and those that the chart sets itself."""
-    plain = {place: field for place, field in _fields() if field.get("format") not in ("password", "path")}
+    plain = {
+        place: field for place, field in _fields() if field.get("format") != "password" and not _is_file(place, field)
+    }
     added = {**PATTERNS, TRIGGER: _trigger()}
     return _nested({place: _clean(field) | added.get(place, {}) for place, field in plain.items()})
 
@@ -82,8 +84,13 @@ def secrets_schema() -> Schema:
 
 
 def files_schema() -> Schema:
-    paths = [place for place, field in _fields() if field.get("format") == "path" and len(place) > 1]
-    return _nested(dict.fromkeys(paths, reference("file")))
+    files = [place for place, field in _fields() if _is_file(place, field) and len(place) > 1]
+    return _nested(dict.fromkeys(files, reference("file")))
+
+
+def _is_file(place: tuple[str, ...], field: Schema) -> bool:
+    """Return whether a ConfigMap or Secret can hold it; a folder is on one of the `extraVolumes`."""
+    return field.get("format") == "path" and place[-1].endswith("file")
 
 
 def _fields() -> Iterator[tuple[tuple[str, ...], Schema]]:
