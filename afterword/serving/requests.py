@@ -69,6 +69,8 @@ class Services:
     """May raise StoreUnavailable."""
     usage: Callable[[UsageBy], Awaitable[list[UsageTotals]]]
     """May raise StoreUnavailable."""
+    count_messages: Callable[[], Awaitable[int]]
+    """May raise StoreUnavailable."""
     memory: Memory
     authenticator: "Authenticator"
     rates: "Rates"

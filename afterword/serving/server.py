@@ -118,6 +118,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             settings=settings,
             ping_database=stores.ping_database,
             usage=stores.episodes.usage,
+            count_messages=stores.messages.total,
             memory=memory,
             authenticator=authenticator(settings.serve, stores),
             rates=Rates(settings.serve.requests_per_minute),

@@ -202,6 +202,10 @@ class MessageArchive(Protocol):
 
     async def count(self, selection: Selection) -> Counted: ...
 
+    async def total(self) -> int:
+        """Return the number of all archived messages, without tombstones."""
+        ...
+
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         """Return a page of the ids of conversations that have messages of exactly this user and tenant.
 

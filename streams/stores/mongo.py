@@ -396,6 +396,12 @@ class MongoMessages(MessageArchive):
         messages = {group["_id"]: group["messages"] for group in found}
         return Counted(sum(messages.values()), sum(group["tokens"] for group in found), messages.get(True, 0))
 
+    async def total(self) -> int:
+        with mongo_errors():  # from the collection's metadata and an index, because there may be millions
+            deleted = await self._messages.count_documents({"sent_at": None})
+            found: int = await self._messages.estimated_document_count() - deleted
+        return found
+
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._messages, "user_id", user_id, tenant_id, after, limit)
 

@@ -567,6 +567,10 @@ class SqliteMessages(MessageArchive):
         [found] = await self._file.select(select, *values)
         return Counted(*found)
 
+    async def total(self) -> int:
+        [(found,)] = await self._file.select("SELECT count(*) FROM messages WHERE sent_at NOT NULL")
+        return int(found)
+
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "messages", user_id, tenant_id, after, limit)
 

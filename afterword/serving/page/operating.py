@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from aiokafka import TopicPartition
@@ -25,7 +26,7 @@ from afterword.serving.requests import SharedRead, in_time, services_of
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
-from afterword.streams.summarizer.summary import EXTRACTIVE
+from afterword.streams.summarizer.summary import is_replaceable
 
 SHOWN_AT_ONCE = 40
 """Number of events shown per tick. All of them are counted."""
@@ -54,7 +55,7 @@ class LiveTotals:
     """Totals of a visitor's events."""
 
     events: Counter[str] = field(default_factory=Counter)
-    """Counts by kind. Summaries that no LLM wrote also count as `fallback` or `extractive`."""
+    """Counts by kind. Summaries that an LLM should have written also count as `fallback`."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and seconds that the LLM used for all summaries."""
     asked: int = 0
@@ -64,8 +65,7 @@ class LiveTotals:
         for published in events:
             self.events[published.kind] += 1
             if isinstance(event := published.event, SummaryCreated):
-                is_fallback = event.quality.source == "fallback"
-                self.events["extractive" if event.quality.reason == EXTRACTIVE else "fallback"] += is_fallback
+                self.events["fallback"] += is_replaceable(event.quality)
                 self.usage += event.usage
                 self.asked += bool(event.usage.prompt_tokens)
 
@@ -81,16 +81,18 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventSourc
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     feed = services_of(request).feed
     wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
-    return event_stream(request, principal, live_parts(feed, wanted))
+    has_llm = services_of(request).settings.llm.provider != "extractive"
+    return event_stream(request, principal, live_parts(feed, wanted, has_llm))
 
 
-async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
+async def live_parts(feed: Feed, wanted: StreamFilter, has_llm: bool) -> AsyncGenerator[ServerSentEvent, None]:
     """Yield the latest events, then every second the totals and the events since. Totals begin 24 hours ago."""
+    tiles = partial(fragment, "live_tiles.html", has_llm=has_llm)
     totals, events, part = LiveTotals(), list[Published](), "history"
     counted_from = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
     since = {where: max(0, offset - RECENT_RECORDS) for where, offset in feed.offsets.items()}
     if not feed.running:  # reading earlier events may then fail
-        yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=True), event="tiles")
+        yield ServerSentEvent(tiles(totals=totals, away=True), event="tiles")
     async with aclosing(feed.follow(wanted, since)) as batches:
         async for batch in batches:
             totals.count(event for event in batch.events if event.at >= counted_from)
@@ -100,14 +102,14 @@ async def live_parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerS
             events = await feed.still_there(events)  # some may have been deleted since they were read
             if events or part == "history":
                 yield ServerSentEvent(fragment("live_entries.html", entries=events[::-1]), event=part)
-            yield ServerSentEvent(fragment("live_tiles.html", totals=totals, away=not feed.running), event="tiles")
+            yield ServerSentEvent(tiles(totals=totals, away=not feed.running), event="tiles")
             if batch.events:  # a batch without events comes after TICK_SECONDS
                 await asyncio.sleep(TICK_SECONDS)
             events, part = [], "entries"
 
 
 async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None]:
-    """Return the number of records that each worker has yet to read, and the numbers of messages and dead letters.
+    """Return the number of records that each worker has yet to read, and the number of dead letters.
 
     `dead_letters` is None if there are too many records to count. `counted` keeps their last count, because counting
     reads all of them. Raises: BrokerUnavailable, KafkaError, TopicMissing, TopicStalled.
@@ -130,16 +132,16 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
             "segmenter": await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
             "archiver": await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
             "summarizer": await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
-            "messages": sum(messages.values()),
             "dead_letters": counted[now],
         }
 
 
 @router.get("/live/lag")
 async def show_lag(request: Request, principal: OperatingVisitor) -> HTMLResponse:
-    """Show how far behind the workers are."""
+    """Show how many messages are archived, and how far behind the workers are."""
     lag: SharedRead[None, dict[str, int | None]] = request.app.state.lag
-    return html_page(request, "live_lag.html", principal, lags=await lag.get(None))
+    archived = await services_of(request).count_messages()
+    return html_page(request, "live_lag.html", principal, lags=await lag.get(None), archived=archived)
 
 
 @router.get("/health")

@@ -117,6 +117,11 @@ def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
 
+def brief(text: str, most: int) -> str:
+    """Show the beginning of a text in one line."""
+    return shown(cut_off(" ".join(text[: 2 * most].split()), most))
+
+
 def rendered(text: str) -> Markup:
     """Render a message's Markdown, without images and with links only to websites and mailboxes.
 
@@ -187,7 +192,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
-    made.filters.update(fewer=fewer, many=many, revised=revised, revisions=revisions_until)
+    made.filters.update(brief=brief, fewer=fewer, many=many, revised=revised, revisions=revisions_until)
     made.filters.update(
         closed=CLOSED.__getitem__,
         words=words,

@@ -402,6 +402,14 @@ async def test_a_change_of_what_is_not_there_or_anothers_does_nothing(messages: 
     assert [one.key async for one in messages.all_messages()] == ["c1:m1:t1"]
 
 
+async def test_total_counts_all_messages_but_deleted_ones(messages: MessageArchive) -> None:
+    assert await messages.total() == 0
+    await messages.put_many([archived("m1"), archived("m2", 1), archived("m1", 2, conversation_id="c2")])
+    deletion = MessageDeleted(id="m1", conversation_id="c1")
+    await messages.change(ArchiveChange(deletion, 0, 9))
+    assert await messages.total() == 2
+
+
 async def test_a_deleted_conversation_leaves_what_came_later(messages: MessageArchive) -> None:
     await messages.put_many([archived(f"m{n}", n) for n in range(5)])
     await messages.put_many([archived("m0", 0, conversation_id="c2")])

@@ -63,6 +63,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "assign": lambda db: MongoMessages(db).assign("c1:1", [ArchivedMessage(a_message(), 0, 0)]),
     "newest": lambda db: drained(MongoMessages(db).newest(Selection("c1", None))),
     "count": lambda db: MongoMessages(db).count(Selection("c1", None)),
+    "total": lambda db: MongoMessages(db).total(),
     "pending": lambda db: MongoMessages(db).pending("u1", None, 1, 1, NOON),
     "conversations_of": lambda db: MongoMessages(db).conversations_of("u1", None, None, 1),
     "first": lambda db: MongoMessages(db).first("c1"),

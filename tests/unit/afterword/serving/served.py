@@ -75,6 +75,7 @@ async def serving(
         settings=Settings(serve=serve, episodes=episodes, llm=llm),
         ping_database=database.ping,
         usage=remembered.episodes.usage,
+        count_messages=remembered.messages.total,
         memory=memory or remembered.memory,
         authenticator=authenticator or Nobody(),
         rates=Rates(serve.requests_per_minute),

@@ -748,7 +748,7 @@ async def test_live_counts_24_hours_shows_what_was_before_and_waits_only_after_e
     past = [summarized(1, created_at=now - timedelta(hours=25)), summarized(2, created_at=now - timedelta(hours=23))]
     feed: Any = OneToCome(past, summarized(3, created_at=now))
     everything = StreamFilter(Owner(), frozenset(ALL))
-    async with asyncio.timeout(60), aclosing(live_parts(feed, everything)) as parts:
+    async with asyncio.timeout(60), aclosing(live_parts(feed, everything, True)) as parts:
         history, tiles, coming, later = [await anext(parts) for _ in range(4)]
     assert re.findall(r"Title \d", str(history.data)) == ["Title 2", "Title 1"]
     assert re.findall(r"Title \d", str(coming.data)) == ["Title 3"]
@@ -759,7 +759,7 @@ async def test_live_counts_24_hours_shows_what_was_before_and_waits_only_after_e
 async def test_live_shows_nothing_that_was_deleted_while_it_caught_up() -> None:
     feed: Any = OneToCome([summarized(1), summarized(2)], summarized(3))
     feed.deleted = [summarized(1)]
-    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)))) as parts:
+    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)), True)) as parts:
         history = await anext(parts)
     assert re.findall(r"Title \d", str(history.data)) == ["Title 2"]
 
@@ -767,7 +767,7 @@ async def test_live_shows_nothing_that_was_deleted_while_it_caught_up() -> None:
 async def test_live_says_that_kafka_is_away_before_it_reads_what_was() -> None:
     feed: Any = OneToCome([], summarized(1))
     feed.running = False
-    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)))) as parts:
+    async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)), True)) as parts:
         tiles = await anext(parts)
     assert "Kafka cannot be reached" in str(tiles.data)
 
@@ -836,15 +836,36 @@ async def test_no_other_topic_is_read_once_the_list_of_dead_letters_is_full(monk
 
 def test_live_counts_what_the_llm_took() -> None:
     totals = LiveTotals()
-    nothing = fragment("live_tiles.html", totals=totals, away=False)
+    nothing = fragment("live_tiles.html", totals=totals, away=False, has_llm=True)
     assert ">–<" in nothing
     assert "cannot be reached" not in nothing
+    without_llm = fragment("live_tiles.html", totals=totals, away=False, has_llm=False)
+    assert ("LLM time" in nothing, "LLM time" in without_llm, ">none<" in without_llm) == (True, False, True)
     used = Usage(prompt_tokens=1000, completion_tokens=50, seconds=1.5), Usage()
     totals.count(summarized(ordinal, usage=usage) for ordinal, usage in enumerate(used, 1))
     totals.count([summarized(3, usage=Usage(prompt_tokens=500, completion_tokens=50, seconds=3.5))])
-    shown = fragment("live_tiles.html", totals=totals, away=True)
+    shown = fragment("live_tiles.html", totals=totals, away=True, has_llm=True)
     for text in (">2.5 s<", "5 s in total", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
         assert text in shown, text
+
+
+async def test_live_counts_archived_messages_and_nothing_else() -> None:
+    async with serving() as served:
+
+        async def lag(_: None) -> dict[str, int]:
+            return {"segmenter": 0, "archiver": 0, "summarizer": 0, "dead_letters": 0}
+
+        served.app.state.lag = SharedRead(Kafka(), lag, 1.0)
+        await served.remembered.say("Hello.", "Good day.")
+        part = (await served.client.get("/live/lag")).text
+        assert re.findall(r'Messages</span>\s*<span class="number">(\d+)', part) == ["2"]
+
+
+@pytest.mark.parametrize("path", ["/conversations/recent", "/people", "/health/usage"])
+async def test_empty_screen_names_the_command_that_fills_it(path: str) -> None:
+    async with serving() as served:
+        served.app.state.latest = Arrivals()
+        assert "afterword say" in (await served.client.get(path)).text
 
 
 def summarized(ordinal: int, **fields: Any) -> Published:
