@@ -6,20 +6,24 @@ program compared with it reads the same rows with FastAPI and apsw, in the same 
 
 import asyncio
 import math
+import os
 import sys
 import time
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
 
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_ports
-from afterword.local.dev import ROLES, SERVER
+from afterword.local.dev import CONFIG_FILE, ROLES, SERVER, write_config
 from afterword.operating.topics import ensure_topics
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, PREFIX
 from benchmarks.measuring import (
     Form,
     Running,
@@ -60,6 +64,10 @@ async def run(form: Form, directory: Path) -> None:
         context = await timed(reading, lambda n: ours.get(f"/v1/conversations/c{n % CONVERSATIONS}/context"))
         rival = await timed(reading, lambda n: theirs.get(f"/context/c{n % CONVERSATIONS}"))
         recall = await timed(reading, lambda n: ours.post("/v1/recall", json=query(n)))
+        file = directory / "stack" / CONFIG_FILE  # as `afterword dev` writes it
+        write_config(file, {**stack.environment(), "AFTERWORD_SERVE__PORT": str(server.port)})
+        asking = await cpu_of_recall({CONFIG_FILE_VARIABLE: str(file)})
+        alone = await cpu_of_recall(stack.environment())
         listening = await bytes_of_clients(ours, server)
         rate = await written(ours, writing)
     rows = [
@@ -74,7 +82,26 @@ async def run(form: Form, directory: Path) -> None:
     show(f"serve: reads at {REQUESTS_A_SECOND} requests/s, beside running workers without an LLM", rows)
     writes = {"": f"POST messages, {BATCH} to a request, {WRITERS} at a time", "measured": f"{rate:,.0f} messages/s"}
     listeners = {"": f"{CLIENTS:,} idle clients of the event stream", "measured": megabytes(listening)}
-    show("serve: writes and listeners", [writes, listeners])
+    commands = [
+        {"": f"afterword recall, CPU of the command {where}", "measured": f"{seconds:.2f} s"}
+        for where, seconds in (("beside afterword dev", asking), ("alone", alone))
+    ]
+    show("serve: writes, listeners and the command line", [writes, listeners, *commands])
+
+
+async def cpu_of_recall(environment: dict[str, str]) -> float:
+    """Return the user and system time of `afterword recall`, the median of three. Raises: RuntimeError if it fails."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)} | environment
+    seconds = []
+    for _ in range(3):
+        before = os.times()
+        arguments = "-m", "afterword", "recall", "refund of order 1", "--user", "u1"
+        command = await asyncio.create_subprocess_exec(sys.executable, *arguments, env=own, stdout=DEVNULL)
+        if await command.wait() != 0:
+            raise RuntimeError("afterword recall failed")
+        after = os.times()
+        seconds.append(sum(after[2:4]) - sum(before[2:4]))
+    return median(seconds)
 
 
 @asynccontextmanager

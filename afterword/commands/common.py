@@ -178,8 +178,8 @@ def use(
     return asyncio.run(run())
 
 
-def from_memory(read: "Callable[[Memory], Awaitable[Result]]") -> Result:
-    """Read from the memory."""
+def from_memory(read: "Callable[[Memory], Awaitable[Result]]", settings: "Settings | None" = None) -> Result:
+    """Read from the memory of these settings; by default, start the command with its own."""
     from afterword.reading.memory import Memory
 
-    return use(Memory.from_settings, start_command(), read)
+    return use(Memory.from_settings, settings or start_command(), read)

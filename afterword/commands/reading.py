@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,7 @@ from afterword.terminal import context_lines, print_json, print_table, print_wra
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
-    from afterword.reading.memory import ConversationPage, UserPage
+    from afterword.reading.memory import ConversationPage, Memory, UserPage
     from afterword.schemas import SummaryCreated, SummaryDeleted
     from afterword.streams.stores.index import Recalled
 
@@ -40,7 +41,13 @@ LastMessages = Annotated[
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
 Before = Annotated[int | None, typer.Option(min=1, help="Only episodes with a smaller ordinal, for the next page.")]
-QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words.")]
+QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words; or `try`.")]
+Questions = Annotated[
+    Path | None,
+    typer.Argument(
+        exists=True, dir_okay=False, help="After `try`: lines of a question, a tab and a text that its answer contains."
+    ),
+]
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start with the oldest summary on the topic.")]
 SummaryLimit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of hits.")]
@@ -66,6 +73,7 @@ UserPrefix = Annotated[str, typer.Option("--prefix", help="Only users whose ids 
 USER_COLUMNS = ("user", "conversations", "episodes", "last message")
 CONVERSATION_COLUMNS = ("conversation", "episodes", "messages", "last message", "title")
 FACT_COLUMNS = ("kind", "said", "fact", "says so", "until")
+MISSED_COLUMNS = ("missed question", "expected", "best hit instead")
 HIT_COLUMNS = ("score", "episode", "ended", "messages that match", "title and short summary")
 EPISODE_COLUMNS = ("no.", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
 
@@ -155,6 +163,7 @@ def _written_by(summary: "SummaryCreated") -> str:
 def recall(
     query: QueryText,
     user: RequiredUser,
+    questions: Questions = None,
     tenant: Tenant = None,
     k: Hits = 5,
     agent: Agent = None,
@@ -165,7 +174,13 @@ def recall(
     time_zone: TimeZone = None,
     as_json: Json = False,
 ) -> None:
-    """Search the episodes of one user, best first. Without --tenant, only episodes without a tenant are searched."""
+    """Search the episodes of one user, best first. Without --tenant, only episodes without a tenant are searched.
+
+    `recall try FILE` asks each question of a file, and prints how many have a hit with the expected text, and which
+    have not. Without an expected text, there should be no hit.
+    """
+    if questions is not None and query != "try":
+        raise typer.BadParameter(f"{str(questions)!r} is one argument too many: put the query into quotes")
     filters: dict[str, Any] = {
         "user_id": user,
         "tenant_id": tenant,
@@ -177,13 +192,84 @@ def recall(
         "min_coverage": min_coverage,
         "time_zone": time_zone,
     }
-    hits = from_memory(lambda memory: memory.recall(query, **filters))
+    if questions is not None:
+        asked = _questions_in(questions)
+        answers = _recalled([question for question, _ in asked], filters)
+        _print_trial(asked, answers, as_json)
+        return
+    [hits] = _recalled([query], filters)
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:
         print_table(
             HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none=f"nothing is known about this{_hint(tenant)}"
         )
+
+
+def _recalled(queries: Sequence[str], filters: dict[str, Any]) -> "list[list[Recalled]]":
+    from afterword.local.served import served_hits
+
+    async def search(memory: "Memory") -> "list[list[Recalled]]":
+        return [await memory.recall(query, **filters) for query in queries]
+
+    settings = start_command()
+    served = served_hits(settings.serve, queries, filters)
+    return from_memory(search, settings) if served is None else served
+
+
+def _questions_in(file: Path) -> list[tuple[str, str]]:
+    """Read the lines with a question. Raises: BadParameter if there are none, or if one has no question or no tab."""
+    questions = []
+    for number, line in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
+        question, tab, expected = line.partition("\t")
+        if not line.strip():
+            continue
+        if not (tab and question.strip()):
+            raise typer.BadParameter(f"{file}: line {number} is not a question, a tab and the expected text")
+        questions.append((question.strip(), expected.strip()))
+    if not questions:
+        raise typer.BadParameter(f"{file}: there is no question")
+    return questions
+
+
+def _print_trial(questions: Sequence[tuple[str, str]], answers: "Sequence[Sequence[Recalled]]", as_json: bool) -> None:
+    places = [place_of(expected, hits) for (_, expected), hits in zip(questions, answers, strict=True)]
+    missed = [
+        (question, expected, _best_text(hits))
+        for (question, expected), hits, place in zip(questions, answers, places, strict=True)
+        if place is None
+    ]
+    found, first = len(questions) - len(missed), places.count(1)
+    if as_json:
+        rows = [dict(zip(("question", "expected", "best_hit"), row, strict=True)) for row in missed]
+        print_json({"questions": len(questions), "found": found, "first": first, "missed": rows})
+        return
+    share = found / len(questions)
+    typer.echo(f"{found} of {len(questions)} questions have the expected answer ({share:.0%}), {first} in the best hit")
+    print_table(MISSED_COLUMNS, missed, below=2)
+
+
+def _best_text(hits: "Sequence[Recalled]") -> str:
+    for hit in hits[:1]:
+        return hit.matches[0].content if hit.matches else f"{hit.title}: {hit.short_summary}"
+    return "nothing"
+
+
+def place_of(expected: str, hits: "Sequence[Recalled]") -> int | None:
+    """Return the place, from 1, of the first hit whose messages or summary contain a text, whatever its case and white
+    space; None if there is none. Without a text, nothing is known, so that no hit is place 1.
+    """
+    if not expected:
+        return None if hits else 1
+    for place, hit in enumerate(hits, start=1):
+        texts = (hit.title, hit.short_summary, *(match.content for match in hit.matches))
+        if any(_plain(expected) in _plain(text) for text in texts):
+            return place
+    return None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _hint(tenant: str | None) -> str:

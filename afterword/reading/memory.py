@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import structlog
-from opentelemetry.trace import NoOpTracer, Status, StatusCode, Tracer
 
 from afterword.reading.context import (
     ANYONE,
@@ -54,6 +53,8 @@ from afterword.streams.text.fences import cleaned, fence_of, fenced_text, indent
 from afterword.streams.text.language import normalized
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
     from afterword.reading.reranking import Reranking
     from afterword.reading.search import EpisodeSearch, Search
     from afterword.streams.summarizer.embedders import QueryEmbedding
@@ -187,7 +188,7 @@ class Memory:
         time_zone: str = "UTC",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         messages_before: Callable[[datetime], datetime | None] = lambda _: None,
-        tracer: Tracer | None = None,
+        tracer: "Tracer | None" = None,
         closing: tuple[Close, ...] = (),
     ) -> None:
         self._episodes = episodes
@@ -196,11 +197,11 @@ class Memory:
         self._embed = embed
         self._time_zone = time_zone
         self._keep_recent = keep_recent
-        self._tracer = tracer or NoOpTracer()
+        self._tracer = tracer
         self._closing = closing
 
     @classmethod
-    def from_settings(cls, settings: Settings, tracer: Tracer | None = None) -> Self:
+    def from_settings(cls, settings: Settings, tracer: "Tracer | None" = None) -> Self:
         """Open the stores of these settings. Each connects when it is first used.
 
         Raises: ConfigurationError, ExtraMissing.
@@ -558,9 +559,12 @@ class Memory:
             min_score_ratio=min_score_ratio,
             time_zone=self._zone(time_zone),
         )
+        # imported here because it takes 70 ms, and only searches need it
+        from opentelemetry.trace import NoOpTracer, Status, StatusCode
+
         attributes = {"gen_ai.operation.name": SEARCH}
         # neither the text nor the stack of an exception is recorded, because they may hold contents
-        with self._tracer.start_as_current_span(
+        with (self._tracer or NoOpTracer()).start_as_current_span(
             SEARCH, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
             try:

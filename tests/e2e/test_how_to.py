@@ -29,6 +29,7 @@ PAGES = [
 ]
 SHOWN = {
     "tutorial.md": ("5 messages of 1 conversation", "chat-1:1", "leave it with Grace"),
+    "try-recall.md": ("3 of 4 questions have the expected answer (75%), 3 in the best hit",),
     "bot.md": ("user: I am allergic to peanuts.",),
 }
 """Texts that a page's commands have to print."""
