@@ -22,32 +22,59 @@ from afterword.streams.text.language import pattern
 Spans = Iterator[tuple[int, int]]
 
 _LETTER = r"0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
-"""Latin, Greek and Cyrillic. With scripts without spaces, the words around an address would be swallowed too."""
+"""Latin, Greek and Cyrillic, which are written with spaces between words."""
 _LABEL = rf"[{_LETTER}](?:[{_LETTER}-]{{0,61}}[{_LETTER}])?"
 _TOP = r"(?:xn--[0-9A-Za-z-]{2,59}|[A-Za-z\u00c0-\u024f\u0370-\u052f]{2,24})"
 _LOCAL = rf"[{_LETTER}_](?:[{_LETTER}!#$%&'*+^_`{{|}}~.-]{{0,63}}+)"
 _EMAIL = re.compile(rf"{_LOCAL}@(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
-_AT = r"(?:\s?[\[({<]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}>]\s?|\(a\))"
-_DOT = r"(?:\s?[\[({]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}]\s?)"
+_FOREIGN = r"[^\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\xbf\u2000-\u206f\u3001-\u3004\u3008-\u3020\u3030]"
+"""A letter or mark of any script."""
+_FOREIGN_EMAIL = re.compile(
+    rf"(?:{_LOCAL}|(?<!{_FOREIGN})(?:{_FOREIGN}|[._+-]){{1,64}}+(?<![A-Za-z]))"
+    rf"@(?:(?:{_FOREIGN}|-){{1,63}}\.){{1,8}}(?:{_TOP}(?![{_LETTER}])|{_FOREIGN}{{2,24}})"
+)
+"""An address in any script. Where words are written without spaces, those around an address may be taken for parts."""
+_GAP = r"[ \t_/]{0,3}"
+_AT = rf"(?:{_GAP}[\[({{<]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}}>]{_GAP}|\(a\))"
+_DOT = rf"(?:{_GAP}[\[({{]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}}]{_GAP})"
+_SPOKEN_AT = "(?:at|ät|arroba|arobase|chiocciola)"
 _SPOKEN_DOT = "(?:dot|punto|point|ponto|punkt)"
 _SPOKEN_TOP = "(?:com|org|net|edu|gov|info|biz|dev|app|io|de|fr|es|nl|pl|uk|eu|co|ch|br|ru|jp|cn|ca|au|example)"
 """Common domains that are not common words: "look at it dot by dot" has no address."""
+_SPACE = r"[ \t]{1,3}"
+_SIGN = r"[ \t]?[_/.-]{1,2}[ \t]?"
+_SPACED_DOT = rf"(?:{_SPACE}{_SPOKEN_DOT}{_SPACE}|\.|[ \t_/]{{1,3}}\.{_GAP})"
+"""A dot is not followed by a space alone, as at the end of a sentence."""
 _SPELLED = re.compile(
     rf"[{_LETTER}._+-]{{1,64}}+(?:{_AT}|@){_LABEL}(?:(?:{_DOT}|\.){_LABEL}){{0,4}}(?:{_DOT}|\.){_TOP}(?![{_LETTER}])"
-    rf"|[{_LETTER}._+-]{{1,64}}+(?: (?:at|ät|arroba|arobase|chiocciola) |@){_LABEL}"
-    rf"(?: {_SPOKEN_DOT} {_LABEL}){{0,2}} {_SPOKEN_DOT} {_SPOKEN_TOP}(?![{_LETTER}])",
+    rf"|[{_LETTER}._+-]{{1,64}}+(?:{_SPACE}{_SPOKEN_AT}{_SPACE}{_LABEL}(?:{_SPACE}{_SPOKEN_DOT}{_SPACE}{_LABEL}){{0,2}}"
+    rf"{_SPACE}{_SPOKEN_DOT}{_SPACE}|{_GAP}@{_GAP}{_LABEL}(?:{_SPACED_DOT}{_LABEL}){{0,3}}{_SPACED_DOT}){_SPOKEN_TOP}(?![{_LETTER}])"
+    rf"|[{_LETTER}+]{{1,64}}+{_SIGN}{_SPOKEN_AT}{_SIGN}[{_LETTER}]{{1,63}}+"
+    rf"(?:{_SIGN}{_SPOKEN_DOT}{_SIGN}[{_LETTER}]{{1,63}}+){{0,2}}{_SIGN}{_SPOKEN_DOT}{_SIGN}{_SPOKEN_TOP}(?![{_LETTER}])"
+    rf"|(?<![{_LETTER}])(?:[{_LETTER}][ \t_]{{1,3}}){{2,64}}@(?:[ \t_]{{1,3}}[{_LETTER}]){{1,40}}"
+    rf"(?:[ \t_]{{1,3}}\.(?:[ \t_]{{1,3}}[{_LETTER}]){{2,20}}){{1,4}}(?![{_LETTER}])",
     re.IGNORECASE,
 )
-_SPELLED_DOTS = (" dot ", " punkt ", " punto ", " point ", " ponto ")
+"""An address with words or spaces for its signs, or with spaces between all letters."""
+_SPELLED_SIGN = re.compile(
+    rf"{_AT}|{_DOT}|[ \t_/.-]{_SPOKEN_DOT}[ \t_/.-]|[ \t_/]@|@[ \t_/]|@[^\s@]{{1,64}} ", re.IGNORECASE
+)
+"""Most texts have none of these."""
 _FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|md|txt|json|html?)\Z", re.IGNORECASE)
 _PATHS = re.compile(r"/[^/]*/")
 _REPOSITORY = re.compile(r":[\w~/]")
 
-_SEPARATOR = r"[ \t\u00a0\u2000-\u2015\u202f\u2060./_\u0300-\u036f-]"
-"""Between the groups of a number with check digits, also as people disguise it."""
-_DIGIT_RUN = re.compile(rf"(?<![{_LETTER}_.,])\d(?:{_SEPARATOR}{{0,3}}\d){{12,}}+")
+_SEPARATOR = r"[ \t./_·•*~-]"
+"""Between the groups of a card's number, also as people disguise it."""
+_DIGIT_RUN = re.compile(rf"(?<![{_LETTER}_])(?<!\d[.,])\d(?:{_SEPARATOR}{{0,3}}\d){{12,}}+")
 _GOES_ON = re.compile(rf"[{_LETTER}_]")
 _GROUP = re.compile(r"\d+")
+_EVEN_GROUPS = re.compile(
+    rf"(?<![{_LETTER}_])(?<!\d{_SEPARATOR})(?:\d(?:{_SEPARATOR}{{1,3}}\d(?!\d)){{14,18}}"
+    rf"|\d\d(?:{_SEPARATOR}{{1,3}}\d\d(?!\d)){{6,8}}(?:{_SEPARATOR}{{1,3}}\d)?"
+    rf"|\d{{3}}(?:{_SEPARATOR}{{1,3}}\d{{3}}(?!\d)){{4,5}}(?:{_SEPARATOR}{{1,3}}\d{{1,2}})?)(?!{_SEPARATOR}{{0,3}}[\d{_LETTER}_])"
+)
+"""A number as single digits, pairs or threes, all of them. The last group may be shorter."""
 CARD_DIGITS = range(13, 20)
 _ISSUER = re.compile(
     r"4(?:.{12}|.{15}|.{18})|5[1-5].{14}|2(?:22[1-9]|2[3-9].|[3-6]..|7[01].|720).{12}|3[47].{13}|3(?:0[0-5]|[689].).{11,16}"
@@ -56,10 +83,11 @@ _ISSUER = re.compile(
 """First digits and lengths of Visa, Mastercard, American Express, Diners, JCB, Discover, UnionPay and Maestro."""
 ISSUERS_DIGITS = frozenset("23456")
 
-_IBAN = re.compile(
-    rf"(?<![A-Za-z0-9])(?=([A-Za-z]{{2}}{_SEPARATOR}{{0,2}}\d{{2}}(?:{_SEPARATOR}{{0,3}}[A-Za-z0-9]){{11,30}}))"
-)
-_BBAN = re.compile(r"(\d+)!")
+_ANY_SIGNS = r"[\W_]{0,3}"
+_IBAN_START = re.compile(rf"(?<![A-Za-z0-9])([A-Za-z]){_ANY_SIGNS}([A-Za-z])(?:{_ANY_SIGNS}[0-9]){{2}}")
+_BBAN = re.compile(r"(\d+)!([nac])")
+_NOT_IN_IBAN = re.compile("[^0-9A-Za-z]")
+_BBAN_CHARACTERS = {"n": "[0-9]", "a": "[A-Z]", "c": "[0-9A-Z]"}
 
 _IPV4 = re.compile(rf"(?<![{_LETTER}_.-])(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?![{_LETTER}_-]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{2,39}+(?:\.\d{1,3}){0,3}(?![\w:])")
@@ -160,11 +188,16 @@ def emails(text: str) -> Spans:
             is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
             if not _FILE.search(found[0]) and not is_remote:
                 yield found.span()
-    # most texts have no sign of an address without `@` or dots
-    if any(bracket in text for bracket in ")]}>") or any(dot in text.lower() for dot in _SPELLED_DOTS):
+        if not text.isascii():
+            yield from (found.span() for found in _FOREIGN_EMAIL.finditer(_EMAIL.sub(_blank, text)))
+    if _SPELLED_SIGN.search(text):
         for found in _SPELLED.finditer(text):
             if not _EMAIL.fullmatch(found[0]) and not _FILE.search(found[0]):
                 yield found.span()
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])
 
 
 def cards(text: str) -> Spans:
@@ -179,6 +212,14 @@ def cards(text: str) -> Spans:
             if taken:
                 yield groups[at][0], groups[at + taken - 1][1]
             at += taken or 1
+    for even in _EVEN_GROUPS.finditer(text):
+        digits = "".join(_GROUP.findall(even[0]))
+        if _is_card(digits) and len({*even[0]} - {*digits}) == 1:
+            yield even.span()
+
+
+def _is_card(digits: str) -> bool:
+    return len(digits) in CARD_DIGITS and bool(_ISSUER.fullmatch(digits)) and luhn.is_valid(digits)
 
 
 def _card_groups(text: str, groups: list[tuple[int, int]]) -> int:
@@ -192,32 +233,28 @@ def _card_groups(text: str, groups: list[tuple[int, int]]) -> int:
     digits = "".join(text[start:end] for start, end in groups)
     for count in range(len(groups), 0, -1):
         size = sizes[count - 1]
-        if size in CARD_DIGITS and _ISSUER.fullmatch(digits, 0, size) and luhn.is_valid(digits[:size]):
+        if _is_card(digits[:size]):
             return count
     return 0
 
 
 def ibans(text: str) -> Spans:
-    """Find IBANs, which have their country's length and valid check digits."""
-    free = 0
-    for found in _IBAN.finditer(text):
-        start, candidate = found.start(), found[1]
-        length = iban_length(candidate[:2].upper())
-        ends = [at for at, character in enumerate(candidate, 1) if character.isalnum()]
-        end = ends[length - 1] if 0 < length <= len(ends) else 0
-        if start < free or not end or (start + end < len(text) and text[start + end].isalnum()):
-            continue
-        compact = "".join(c for c in candidate[:end].upper() if c.isalnum())
-        if mod_97_10.is_valid(compact[4:] + compact[:4]):
-            free = start + end
-            yield start, free
+    """Find IBANs, which have their country's form and valid check digits."""
+    for start in _IBAN_START.finditer(text):
+        rest = iban_rest((start[1] + start[2]).upper()).match(text, start.end())
+        if rest:
+            compact = _NOT_IN_IBAN.sub("", text[start.start() : rest.end()]).upper()
+            if mod_97_10.is_valid(compact[4:] + compact[:4]):
+                yield start.start(), rest.end()
 
 
 @cache
-def iban_length(country: str) -> int:
-    """Return the length of a country's IBANs, from the registry in python-stdnum; 0 if it has none."""
+def iban_rest(country: str) -> re.Pattern[str]:
+    """Return what follows the check digits of a country, from the registry in python-stdnum."""
     _, facts = numdb.get("iban").info(country)[0]
-    return 4 + sum(map(int, _BBAN.findall(facts["bban"]))) if "bban" in facts else 0
+    parts = [(_BBAN_CHARACTERS[kind], count) for count, kind in _BBAN.findall(facts.get("bban", ""))] or [("(?!)", "1")]
+    form = "".join(rf"(?:{_ANY_SIGNS}{character}){{{count}}}" for character, count in parts)
+    return re.compile(form + "(?![A-Za-z0-9])", re.IGNORECASE)
 
 
 def ips(text: str) -> Spans:

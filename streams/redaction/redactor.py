@@ -36,7 +36,7 @@ SHORTEST = 3
 
 
 class Folded(NamedTuple):
-    """A text as detectors read it: full-width and other digits and letters as ASCII, without invisible characters."""
+    """A text as detectors read it: digits and letters of any width as ASCII, without invisible characters and marks."""
 
     text: str
     starts: "array[int] | None"
@@ -60,11 +60,15 @@ def folded(text: str) -> Folded:
     return Folded(shorter, array("I", (at for at, c in enumerate(text) if read_as[ord(c)])))
 
 
+_COMBINING = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
+"""Marks that strike out, underline, or are an accent apart from its letter. Those of other scripts belong to words."""
+
+
 def _character(character: str) -> str:
     """Return one character that reads the same, such as `4` for `４` and `٤`; nothing for an invisible one."""
     if character.isascii():
         return character
-    if unicodedata.category(character) == "Cf" or IGNORABLE.match(character):
+    if unicodedata.category(character) == "Cf" or IGNORABLE.match(character) or _COMBINING.match(character):
         return ""
     digit = unicodedata.decimal(character, None)
     if digit is not None:
