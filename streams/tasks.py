@@ -1,13 +1,14 @@
-"""Helpers for asyncio: steps that fail together, turns that are shared fairly, and turns of a long computation."""
+"""Helpers for asyncio: steps that fail together, work in a thread, fair turns, and turns of a long computation."""
 
 import asyncio
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
+LARGE_BYTES = 64 * 1024
 TURN_SECONDS = 0.05
 """CPU time of a turn. A worker that gets a fifth of a core needs a quarter of a second for it."""
 
@@ -26,6 +27,11 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def apart(size: int, work: Callable[..., T], *given: Any) -> T:
+    """Do work on this many bytes: in a thread if they are many, so that the event loop goes on."""
+    return await asyncio.to_thread(work, *given) if size > LARGE_BYTES else work(*given)
 
 
 class Waiter(NamedTuple):

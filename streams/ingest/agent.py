@@ -35,6 +35,7 @@ from afterword.streams.ingest.sources import (
 from afterword.streams.kafka.clients import admin_client, require_topics
 from afterword.streams.kafka.log_reader import Log, TopicStalled
 from afterword.streams.settings import Kafka, Settings
+from afterword.streams.tasks import apart
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos.app import PARTITIONS, App, run
@@ -253,7 +254,7 @@ class Ingester:
             value = await self.registry.decode(self.source.format, record.value)
             if self.source.format in NEEDS_REGISTRY:
                 self.readiness.ready(REGISTRY)
-            mapped = map_record(self.source, record, value)
+            mapped = await apart(len(record.value or b""), map_record, self.source, record, value)
         except InvalidRecord as error:
             self._bad += 1
             if not self._good and self._bad >= ALL_FAIL:

@@ -36,8 +36,14 @@ class SchemaRefused(ValueError):
     """A schema that cannot be used; the error's text is the reason."""
 
 
+MAX_VALUES = 200_000
+"""Maximum number of values in a record. Reading and mapping them takes a second at most."""
+
+
 def read_json(data: bytes) -> Any:
     """Read JSON. Raises: InvalidRecord."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise InvalidRecord("too_large", f"more than {MAX_VALUES} commas and brackets")
     try:
         return loads(data)
     except orjson.JSONDecodeError as error:
@@ -139,8 +145,6 @@ WELL_KNOWN = re.compile(r"google/(protobuf|type)/[a-z_]+\.proto")
 """Files that every schema may import. Registries do not list them among the references."""
 PROTOBUF_ERRORS = (DecodeError, json_format.Error, ValueError, TypeError, RecursionError)
 """Errors that the library raises for bytes that do not match the schema."""
-MAX_PROTOBUF_VALUES = 200_000
-"""Maximum number of values in a record; the library takes a few microseconds for each."""
 BYTES_PER_VALUE = 16
 """The bytes of an `Any` count, too, because each `Any` in another has a copy of what it contains."""
 VARINT_BYTES = 5
@@ -204,13 +208,13 @@ class ProtobufSchema:
         """
         count = 0
         waiting: list[Any] = [message]
-        while waiting and count <= MAX_PROTOBUF_VALUES:
+        while waiting and count <= MAX_VALUES:
             value = waiting.pop()
             if isinstance(value, str | bytes | int | float):
                 continue
             if not isinstance(value, Message):
                 count += len(value)
-                if count <= MAX_PROTOBUF_VALUES:
+                if count <= MAX_VALUES:
                     waiting += value.values() if isinstance(value, Mapping) else value
             elif value.DESCRIPTOR.full_name == "google.protobuf.Any" and value.type_url:
                 count += len(value.value) // BYTES_PER_VALUE
@@ -218,8 +222,8 @@ class ProtobufSchema:
             else:
                 count += len(value.DESCRIPTOR.fields)
                 waiting += [inner for _, inner in value.ListFields()]
-        if count > MAX_PROTOBUF_VALUES:
-            raise InvalidRecord("too_large", f"more than {MAX_PROTOBUF_VALUES} values")
+        if count > MAX_VALUES:
+            raise InvalidRecord("too_large", f"more than {MAX_VALUES} values")
 
     def _unpacked(self, value: Any) -> Message:
         try:

@@ -16,6 +16,7 @@ from afterword.streams.http import bounded_client
 from afterword.streams.ingest.formats import AvroSchema, ProtobufSchema, Read, SchemaRefused, read_json, unframed
 from afterword.streams.ingest.sources import Format
 from afterword.streams.settings import RegistrySettings, variable
+from afterword.streams.tasks import apart
 from afterword.streams.tls import verifying_context
 
 UNKNOWN_SCHEMA = "unknown_schema"
@@ -63,10 +64,12 @@ class SchemaRegistry:
         """
         if data is None:
             return None
-        if form == "json":
-            return read_json(data)
-        number, rest = unframed(data)
-        return read_json(rest) if form == "json-schema" else (await self.reader(form, number))(rest)
+        read: Read = read_json
+        rest = data
+        if form != "json":
+            number, rest = unframed(data)
+            read = read_json if form == "json-schema" else await self.reader(form, number)
+        return await apart(len(rest), read, rest)
 
     async def reader(self, form: Format, number: int) -> Read:
         """Return the reader of records with this schema.

@@ -244,6 +244,8 @@ TRACE = ("traceparent", "tracestate")
 """Headers that are passed on, so that a trace continues through the segmenter."""
 MOST_MESSAGES = 100
 """Maximum number of messages that one record may become; a tool's answers are messages of their own."""
+MOST_BYTES = 4 * MAX_INPUT_BYTES
+"""Upper limit for all of them together, because each may have a copy of the record's metadata."""
 SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 YEARS = range(1990, 2100)
 """A time outside these years must be in a different unit."""
@@ -269,9 +271,14 @@ def map_record(source: Source, record: KafkaRecord, value: Any) -> list[Producer
         return [_record(record, MessageDeleted, fields)]
     is_edit = source.edits is not None and bool(source.edits.when.find(about))
     messages = _messages(source, about, fields)
-    if not is_edit:
-        return [_record(record, MessageCreated, one) for one in messages]
-    return [_record(record, MessageEdited, _edit(one)) for one in messages]
+    made: list[ProducerRecord] = []
+    size = 0
+    for one in messages:
+        made.append(_record(record, MessageEdited, _edit(one)) if is_edit else _record(record, MessageCreated, one))
+        size += len(made[-1].value or b"")
+        if size > MOST_BYTES:
+            raise InvalidRecord("too_large", f"its messages have more than {MOST_BYTES} bytes")
+    return made
 
 
 def _edit(message: Mapping[str, Any]) -> dict[str, Any]:

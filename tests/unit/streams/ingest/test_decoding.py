@@ -1,5 +1,7 @@
 """Decoding foreign records from anyone."""
 
+import asyncio
+import threading
 import time
 from typing import Any
 
@@ -26,7 +28,7 @@ SCHEMAS = Schemas(httpx.AsyncClient())
 
 def test_json_that_is_deep_or_damaged_is_invalid_and_half_a_character_is_mended() -> None:
     for data in (b"[" * 1_000_000, b'{"a":' * 100_000, b"{", b"", b"\xff\xfe"):
-        with pytest.raises(InvalidRecord, match="invalid_json"):
+        with pytest.raises(InvalidRecord, match=r"invalid_json|too_large"):
             read_json(data)
     assert read_json(b'{"a": "\\ud83d"}') == {"a": "\ufffd"}
 
@@ -49,6 +51,26 @@ async def test_json_is_read_without_a_schema() -> None:
     assert await SCHEMAS.decode("json-schema", b'\0\0\0\x01\x02{"a": 1}') == expected
     assert await SCHEMAS.decode("json", b'{"a": 1}') == expected
     assert await SCHEMAS.decode("json", None) is None
+
+
+def test_record_of_too_many_values_is_refused_unread() -> None:
+    for value in (b"[]", b"{}", b"1"):
+        with pytest.raises(InvalidRecord, match="too_large"):
+            read_json(b"[" + (value + b",") * 200_000 + b"1]")
+
+
+async def test_event_loop_goes_on_while_a_large_record_is_read() -> None:
+    loop_went_on = threading.Event()
+
+    def read(data: bytes) -> bool:
+        return loop_went_on.wait(10)
+
+    class Slow(SchemaRegistry):
+        async def reader(self, form: Format, number: int) -> Read:
+            asyncio.get_running_loop().call_soon(loop_went_on.set)
+            return read
+
+    assert await Slow(httpx.AsyncClient()).decode("avro", b"\0\0\0\x01\x02" + bytes(100_000))
 
 
 def test_a_record_of_two_megabytes_is_read_in_time() -> None:

@@ -171,6 +171,13 @@ def test_a_record_of_too_many_bytes_is_named() -> None:
         map_record(source(), Foreign(), {**VALUE, "text": "x" * 800_000})
 
 
+def test_messages_of_a_record_have_bounded_bytes_together() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "tool_result", "content": "b"}] * 5
+    value = {**VALUE, "text": parts, "meta": {"page": "x" * 600_000}}
+    with pytest.raises(InvalidRecord, match="too_large"):
+        map_record(source(FIELDS + 'metadata = "value.meta"'), Foreign(), value)
+
+
 JSON = st.recursive(
     st.none()
     | st.booleans()
