@@ -1,6 +1,7 @@
 """Directories and files that hold conversations: only the user who runs the process may read them."""
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,6 +9,7 @@ OWNER_ONLY = 0o077
 """The mask for new files: 0600, and 0700 for directories."""
 DIRECTORY = 0o700
 OWNER_FILE = 0o600
+OUTPUT = 1
 CACHE_VARIABLE = "AFTERWORD_CACHE_DIR"
 
 
@@ -34,6 +36,13 @@ def private_directory(path: Path) -> None:
 def make_files_private() -> None:
     """Make this process, and those it starts, create files for their owner alone; call it before starting a thread."""
     os.umask(OWNER_ONLY)
+
+
+def make_output_private() -> None:
+    """If standard output is a file of this user, let only them read it. A terminal or a pipe stays as it is."""
+    with suppress(OSError):
+        if stat.S_ISREG(os.fstat(OUTPUT).st_mode):
+            os.fchmod(OUTPUT, OWNER_FILE)
 
 
 def write_private(path: Path, content: bytes) -> None:

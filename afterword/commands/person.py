@@ -124,9 +124,11 @@ async def _report(stage: str, left: int) -> None:
 def export(user: RequiredUser, tenant: Tenant = None, no_tenant: NoTenant = False) -> None:
     """Print everything that is stored about a user as JSON Lines: messages, episodes and rolling summaries.
 
-    --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others.
+    --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others. If
+    the output is redirected to a file, only its owner can read it.
     """
     from afterword.operating.copying import export_lines
+    from afterword.streams.private import make_output_private
     from afterword.streams.stores.opening import open_stores
 
     whose = user, tenant_of(tenant, no_tenant)
@@ -136,4 +138,5 @@ def export(user: RequiredUser, tenant: Tenant = None, no_tenant: NoTenant = Fals
             async for line in lines:
                 print_json(line)
 
+    make_output_private()
     use(open_stores, start_command(), print_lines)

@@ -90,3 +90,13 @@ def test_a_file_in_its_place_is_an_error(root: Path) -> None:
     (root / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         private_directory(root / "file")
+
+
+def test_file_that_an_export_is_redirected_to_is_private(tmp_path: Path) -> None:
+    file = tmp_path / "u1.jsonl"
+    command = [sys.executable, "-m", "afterword", "export", "--user", "u1", "--no-tenant"]
+    environment = {**os.environ, "AFTERWORD_SQLITE__PATH": str(tmp_path / "a" / "b.sqlite")}
+    with file.open("w") as output:
+        subprocess.run(command, stdout=output, env=environment, check=True, cwd=tmp_path)
+    assert '"end"' in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
