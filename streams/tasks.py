@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 LARGE_BYTES = 64 * 1024
@@ -77,6 +77,10 @@ class FairTurns:
             if not self._running[group] and all(one.group != group for one in self._waiting):
                 del self._had[group]
             self._hand_out()
+
+    def if_large(self, group: str, is_large: bool) -> AbstractAsyncContextManager[None]:
+        """Wait for a turn of the group if the work is large, because others wait while it is done."""
+        return self.of(group) if is_large else nullcontext()
 
     def _hand_out(self) -> None:
         while self._left and (able := [one for one in self._waiting if self._running[one.group] < self._each]):

@@ -2,7 +2,7 @@
 
 import asyncio
 from operator import not_
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +18,7 @@ from afterword.reading.memory import (
     PAGE_SIZE,
     ConversationDetails,
     ConversationPage,
+    Memory,
     MessageInContext,
     MessagePage,
     UserPage,
@@ -41,6 +42,9 @@ from afterword.serving.requests import (
 from afterword.streams.settings import TimeZone
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
+
+if TYPE_CHECKING:
+    from afterword.serving.writing import Begun
 
 MOST_CONTEXT_TOKENS = 1_000_000
 MOST_RECENT = 500
@@ -296,21 +300,19 @@ async def get_context(
 
     It is empty in the moment after a conversation's first message, until the archive has it.
     """
-    services, owner = services_of(request), wanted.owner(principal)
-    async with services.turn(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
-        found = await services.memory.context(
-            conversation_id,
-            wanted.keep_recent,
-            wanted.max_tokens,
-            wanted.agent_id,
-            profile=wanted.profile,
-            time_zone=wanted.time_zone,
-            **owner,
-        )
-    is_new = found is None and services.begun.is_of(Owner(**owner), conversation_id)
-    if is_new and await services.memory.owner(conversation_id) is None:
+    services, owner = services_of(request), principal.asserted(wanted.user_id, wanted.tenant_id)
+    given = wanted.model_dump(exclude={"user_id", "tenant_id", "form"})
+    async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
+        found = await known_context(services.memory, services.outbox.begun, owner, conversation_id, **given)
+    return ContextAnswer.of(found, wanted.form)
+
+
+async def known_context(memory: Memory, begun: "Begun", owner: Owner, conversation_id: str, **given: Any) -> Context:
+    """Return `Memory.context`, or an empty one if nothing of a new conversation is archived yet. Raises: NotFound."""
+    found = await memory.context(conversation_id, **given, **owner._asdict())
+    if found is None and begun.is_of(owner, conversation_id) and await memory.owner(conversation_id) is None:
         found = empty_context(conversation_id)
-    return ContextAnswer.of(existing("conversation", found), wanted.form)
+    return existing("conversation", found)
 
 
 @router.get("/conversations/{conversation_id}/episodes")
@@ -319,7 +321,7 @@ async def list_episodes(
 ) -> EpisodesAnswer:
     """List a conversation's episodes, newest first. The list is empty if it is unknown or belongs to somebody else."""
     services, owner = services_of(request), wanted.owner(principal)
-    async with services.turn(principal.key_id, wanted.limit > LARGE_PAGE):
+    async with services.turns.if_large(principal.key_id, wanted.limit > LARGE_PAGE):
         page = await services.memory.episodes(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
         await asyncio.sleep(0)  # let others use the event loop before the answer is made
         episodes = tuple(map(EpisodeDocument.of, page.episodes))
@@ -332,7 +334,7 @@ async def list_messages(
 ) -> MessagePage:
     """List a conversation's archived messages, newest first."""
     services, owner = services_of(request), wanted.owner(principal)
-    async with services.turn(principal.key_id, wanted.limit > LARGE_PAGE):
+    async with services.turns.if_large(principal.key_id, wanted.limit > LARGE_PAGE):
         page = await services.memory.messages(conversation_id, wanted.limit, wanted.before, wanted.agent_id, **owner)
     return existing("conversation", page)
 

@@ -5,9 +5,9 @@ Bodies are validated as strictly as records of the topics.
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -20,15 +20,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterword.operating.eraser import ErasureRunner
-from afterword.reading.context import Owner
 from afterword.reading.memory import Memory
-from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id, mended
 from afterword.serving.problems import RequestInvalid, problems_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
-from afterword.streams.tasks import FairTurns
+from afterword.streams.tasks import FairTurns, apart
 from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from afterword.serving.writing import Outbox
 
 PING_SECONDS = 3.0
-BEGUN_SECONDS = 60.0
-MOST_BEGUN = 10_000
 READ_SECONDS = 10.0
 JSON = "application/json"
 BODY_SECONDS = 30.0
@@ -82,11 +78,6 @@ class Services:
     """Numbers of open event streams by key."""
     turns: FairTurns = field(default_factory=FairTurns)
     """Turns by key, for what takes a request long."""
-    begun: "Begun" = field(default_factory=lambda: Begun())
-
-    def turn(self, key_id: str, is_large: bool) -> AbstractAsyncContextManager[None]:
-        """Wait for the key's turn if the answer is large, because others wait while it is made."""
-        return self.turns.of(key_id) if is_large else nullcontext()
 
     async def database_answers(self) -> bool:
         try:
@@ -95,28 +86,6 @@ class Services:
         except (StoreUnavailable, TimeoutError):
             return False
         return True
-
-
-class Begun:
-    """Conversations that were written to a moment ago, and may not be archived yet, with their users and tenants."""
-
-    def __init__(self) -> None:
-        self._owners: OrderedDict[str, tuple[float, str, str | None]] = OrderedDict()
-
-    def add(self, messages: Iterable[MessageCreated]) -> None:
-        for message in messages:
-            if not self.is_of(Owner(), message.conversation_id):
-                self._owners[message.conversation_id] = time.monotonic(), message.user_id, message.tenant_id
-        while len(self._owners) > MOST_BEGUN:
-            self._owners.popitem(last=False)
-
-    def is_of(self, owner: Owner, conversation_id: str) -> bool:
-        """Return whether this process took the owner's first message of the conversation within BEGUN_SECONDS."""
-        at, user_id, tenant_id = self._owners.get(conversation_id, (float("-inf"), "", None))
-        if time.monotonic() - at > BEGUN_SECONDS:
-            self._owners.pop(conversation_id, None)
-            return False
-        return owner.has(user_id, tenant_id)
 
 
 def services_of(request: Request) -> Services:
@@ -205,10 +174,8 @@ async def read_json(request: Request, parse: Callable[[bytes], T], most: int = M
 
 async def parsed(request: Request, content: bytes, parse: Callable[[bytes], T]) -> T:
     """Parse a body of an admitted request: a large one in a thread, and only one of each key at a time."""
-    if len(content) <= SMALL_BYTES:
-        return parse(content)
-    async with services_of(request).turns.of(request.state.key_id):
-        return await asyncio.to_thread(parse, content)
+    async with services_of(request).turns.if_large(request.state.key_id, len(content) > SMALL_BYTES):
+        return await apart(len(content), parse, content)
 
 
 def json_problem(content: bytes) -> str | None:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -35,17 +35,20 @@ from afterword.schemas.messages import Role
 from afterword.serving.principal import MayReadOrWrite, Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, existing, problems_of
 from afterword.serving.reading import (
+    LARGE_TOKENS,
     MOST_CONTEXT_TOKENS,
     ContextAnswer,
     EpisodeDocument,
     Parameters,
     ProfileAnswer,
     RecallAnswer,
+    known_context,
 )
 from afterword.serving.requests import SMALL_BYTES, EpisodeName, read_json, services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve, TimeZone
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Match
+from afterword.streams.tasks import FairTurns
 from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
 from afterword.streams.text.visible import printable, shown
 
@@ -143,6 +146,8 @@ class Toolbox:
     memory: Memory
     outbox: Outbox
     principal: Principal
+    turns: FairTurns = field(default_factory=FairTurns)
+    """Turns by key, for large contexts."""
 
     @property
     def _owner(self) -> dict[str, Any]:
@@ -180,9 +185,8 @@ class Toolbox:
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: all of it, or a summary and the last messages, in `max_tokens` tokens."""
-        wanted = {"time_zone": given.time_zone, **self._owner}
-        context = await self.memory.context(given.conversation_id, None, given.max_tokens, **wanted)
-        found = existing("conversation", context)
+        async with self.turns.if_large(self.principal.key_id, given.max_tokens > LARGE_TOKENS):
+            found = await known_context(self.memory, self.outbox.begun, self.principal.owner, **given.model_dump())
         return ToolAnswer(ContextAnswer.of(found), quoted([found.as_text(_visible)] if found.events else []))
 
     async def get_message(self, given: MessageArguments) -> ToolAnswer:
@@ -311,7 +315,7 @@ async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Resp
     services = services_of(request)
     settings = services.settings.serve
     content = await read_json(request, mended, SMALL_BYTES)
-    toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings))
+    toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings), services.turns)
     return McpExchange(make_server(toolbox), content, settings)
 
 

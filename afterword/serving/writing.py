@@ -4,15 +4,16 @@ A write becomes a record of the topic `messages`, and is answered once Kafka ack
 """
 
 import asyncio
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from afterword.operating.person import Person
 from afterword.operating.receipt import Receipt
@@ -30,7 +31,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.headers import ProducerRecord, owner_header, to_record
-from afterword.schemas.messages import MessageChanges, storable
+from afterword.schemas.messages import MessageChanges
 from afterword.serving.principal import MayErase, MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
@@ -56,30 +57,20 @@ REASON_CHARACTERS = 1000
 
 router = APIRouter(prefix="/v1", tags=["changes"])
 erasures = APIRouter(prefix="/v1", tags=["erasures"])
+BEGUN_SECONDS = 60.0
+MOST_BEGUN = 10_000
 ACKNOWLEDGE_SECONDS = 15.0
 """How long Kafka may take to acknowledge all records of a request. The client itself would keep trying for minutes."""
 
 
-def small(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Reject metadata of more than SMALL_BYTES, as JSON."""
-    if len(orjson.dumps(metadata)) > SMALL_BYTES:
-        raise ValueError(f"must have at most {SMALL_BYTES:,} bytes")
-    return metadata
-
-
-Metadata = Annotated[dict[str, Any], AfterValidator(storable), AfterValidator(small)]
-
-
 class NewMessage(MessageCreated):
-    """A message as on the topic, except that unknown fields are rejected."""
+    """A message as on the topic, except that unknown fields and more than 64 kB of metadata are rejected."""
 
     model_config = ConfigDict(extra="forbid")
 
     user_id: PartyId = ""
     """User of the conversation, also on assistant messages. Defaults to the key's user if it is bound to one, and is
     otherwise required."""
-    metadata: Metadata = Field(default_factory=dict)
-    """Archived unchanged, up to 64 kB. The key `afterword` overrides trigger settings."""
 
 
 class MessagesBody(Model):
@@ -96,9 +87,6 @@ class ChangeBody(MessageChanges):
 
     model_config = ConfigDict(extra="forbid")
 
-    metadata: Metadata | None = None
-    """Replaces the whole metadata, with up to 64 kB; null leaves it unchanged. The key `afterword` has no effect
-    here."""
     tenant_id: PartyId | None = None
     """Tenant of the message. Defaults to the key's tenant if it is bound to one."""
 
@@ -162,9 +150,7 @@ async def send_messages(
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
         raise RequestInvalid(problems=[("body.messages", problem)])
     unknown = await require_own(services.memory, principal.owner, conversations, new=True)
-    answer = await write_events(services.outbox, messages, principal.owner, unknown)
-    services.begun.add(messages)
-    return answer
+    return await write_events(services.outbox, messages, principal.owner, unknown)
 
 
 @router.post("/conversations/{conversation_id}/flush", status_code=202, openapi_extra=described_body(FlushBody))
@@ -282,6 +268,7 @@ async def write_events(
         for record in records:
             record.headers.extend([claim] if record.conversation_id in unknown else [])
     written = await outbox.send(records)
+    outbox.begun.add(events)
     return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
 
 
@@ -293,7 +280,9 @@ def records_of(events: Sequence[InputEvent]) -> list[ProducerRecord]:
     now = datetime.now(UTC)
     records = [to_record(event, now, SOURCE) for event in events]
     problems: list[tuple[str, str]] = []
-    for at, record in enumerate(records):
+    for at, (record, event) in enumerate(zip(records, events, strict=True)):
+        if len(orjson.dumps(getattr(event, "metadata", None))) > SMALL_BYTES:
+            problems.append((f"body.messages.{at}.metadata", f"must have at most {SMALL_BYTES:,} bytes"))
         try:
             decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
         except InvalidRecord as error:
@@ -301,6 +290,28 @@ def records_of(events: Sequence[InputEvent]) -> list[ProducerRecord]:
     if problems:
         raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
     return records
+
+
+class Begun:
+    """Conversations that were written to a moment ago, and may not be archived yet, with their users and tenants."""
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[str, tuple[float, str, str | None]] = OrderedDict()
+
+    def add(self, events: Sequence[InputEvent]) -> None:
+        for event in events:
+            if isinstance(event, MessageCreated) and not self.is_of(Owner(), event.conversation_id):
+                self._owners[event.conversation_id] = time.monotonic(), event.user_id, event.tenant_id
+        while len(self._owners) > MOST_BEGUN:
+            self._owners.popitem(last=False)
+
+    def is_of(self, owner: Owner, conversation_id: str) -> bool:
+        """Return whether this process took the owner's first message of the conversation within BEGUN_SECONDS."""
+        at, user_id, tenant_id = self._owners.get(conversation_id, (float("-inf"), "", None))
+        if time.monotonic() - at > BEGUN_SECONDS:
+            self._owners.pop(conversation_id, None)
+            return False
+        return owner.has(user_id, tenant_id)
 
 
 class Outbox:
@@ -317,6 +328,7 @@ class Outbox:
         self._opening = asyncio.Lock()
         self._running = AsyncExitStack()
         self._producer: Producer | None = None
+        self.begun = Begun()
 
     async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
         """Send the records, and return their positions once all are acknowledged.

@@ -21,7 +21,7 @@ from afterword.serving.page.rendering import PageRoute, fragment, html_page, ref
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, SubmittedText, WritingVisitor, only_value, seal_of
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
-from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent
+from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
 from afterword.serving.requests import SharedRead, services_of
 from afterword.serving.writing import (
     ChangeBody,
@@ -242,11 +242,9 @@ async def show_context(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ShownContextQuery, Query()]
 ) -> HTMLResponse:
     """Show what an agent would load within this many tokens."""
-    memory = services_of(request).memory
-    context = await memory.context(
-        wanted.id, max_tokens=wanted.max_tokens, agent_id=wanted.agent_id, **principal.owner._asdict()
-    )
-    found = existing("conversation", context)
+    services, given = services_of(request), wanted.model_dump(exclude={"id"})
+    async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
+        found = await known_context(services.memory, services.outbox.begun, principal.owner, wanted.id, **given)
     return html_page(request, "conversation_context.html", principal, context=found, max_tokens=wanted.max_tokens)
 
 

@@ -15,6 +15,7 @@ from afterword.serving.events import Feed
 from afterword.serving.principal import Authenticator, Nobody, Rates
 from afterword.serving.requests import Services
 from afterword.serving.server import make_app
+from afterword.serving.writing import Begun
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
 from afterword.streams.telemetry import Metrics
@@ -38,6 +39,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.records: list[ProducerRecord] = []
+        self.begun = Begun()
         self.away = False
 
     async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:

@@ -1,7 +1,9 @@
 """The MCP server with the official client: over HTTP without a network, and over streams like standard input."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -15,6 +17,7 @@ from afterword.reading.memory import NOTHING_KNOWN
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal
+from afterword.serving.reading import LARGE_TOKENS
 from afterword.serving.requests import SMALL_BYTES
 from afterword.serving.server import make_app
 from afterword.serving.tools import Toolbox
@@ -182,6 +185,28 @@ async def test_what_is_written_becomes_records_of_this_user() -> None:
         assert first.id == kept.structured_content["message_id"] in text_of(kept)
         assert second.conversation_id == "new"
         assert deletion == MessageDeleted(id="m1", conversation_id="c1", tenant_id="t1")
+
+
+async def test_context_of_own_new_conversation_is_empty_and_no_error() -> None:
+    async with holding(scopes=SCOPES) as served, over_http(served) as client:
+        named = {"conversation_id": "new"}
+        assert error_of(await client.call_tool("get_context", named)) == "not_found"
+        await client.call_tool("remember", {**named, "role": "user", "content": "Hello."})
+        context = await client.call_tool("get_context", named)
+        assert not context.is_error
+        assert text_of(context) == NOTHING_KNOWN
+
+
+async def test_large_contexts_of_a_key_wait_for_their_turn() -> None:
+    async with holding() as served, over_http(served) as client:
+        await a_conversation(served)
+        call = partial(client.call_tool, "get_context")
+        async with served.services.turns.of("k1"):
+            assert not (await call({"conversation_id": "c1", "max_tokens": LARGE_TOKENS})).is_error
+            waiting = asyncio.create_task(call({"conversation_id": "c1", "max_tokens": LARGE_TOKENS + 1}))
+            done, _ = await asyncio.wait([waiting], timeout=0.5)
+            assert not done
+        assert not (await waiting).is_error
 
 
 @pytest.mark.parametrize("name", CALLS)

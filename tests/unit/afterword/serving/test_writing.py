@@ -176,7 +176,7 @@ async def test_context_of_own_new_conversation_is_empty_until_it_is_archived() -
         assert (await served.client.get(context)).status_code == 404
         assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 202
         assert (await served.client.get(context)).json()["messages"] == []
-        assert not served.services.begun.is_of(Owner("u2", "t1"), "c1")
+        assert not served.broker.begun.is_of(Owner("u2", "t1"), "c1")
         await served.remembered.say("Hello.", user_id="u2")  # somebody else was first
         assert (await served.client.get(context)).status_code == 404
 
