@@ -749,6 +749,7 @@ class Serve(Section):
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"
     )
+    docs: bool = Field(False, description="serve a page at /docs that describes the HTTP API")
     cookie_secret: SecretStr | None = Field(
         None,
         min_length=16,

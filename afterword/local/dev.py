@@ -129,6 +129,7 @@ async def deployment(directory: Path, screen: Screen, ended: Ended, *, once: boo
             **stack.environment(),
             "AFTERWORD_SERVE__HOST": HOST,
             "AFTERWORD_SERVE__PORT": str(port),
+            "AFTERWORD_SERVE__DOCS": "true",
         }
         # the workers, and everything else that this process starts, inherit these variables
         os.environ.update(environment)

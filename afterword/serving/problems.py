@@ -9,7 +9,7 @@ import structlog
 from aiokafka.errors import KafkaError
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from afterword.operating.eraser import TooManyErasures
@@ -86,6 +86,8 @@ class FieldProblem(BaseModel):
 
 class ProblemDocument(BaseModel):
     """A problem document (RFC 9457)."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     type: str = Field(description="URN of the `error_type`.")
     title: str = Field(description="Name of the status.")

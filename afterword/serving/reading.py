@@ -163,7 +163,7 @@ class RecallBody(Model):
     query: Annotated[str, Field(min_length=1, max_length=10 * MOST_QUERY_CHARACTERS)]
     """Text to search for, in any words. Only the first 2,000 characters are used."""
     user_id: PartyId | None = None
-    """The user. Defaults to the key's user if it is bound to one."""
+    """The user. If the key is bound to one, it may be null or absent."""
     tenant_id: PartyId | None = None
     """The tenant. Defaults to the key's tenant if it is bound to one; otherwise null means episodes without a
     tenant."""
@@ -363,7 +363,7 @@ async def get_episode(
     return EpisodeDocument.of(existing("episode", found))
 
 
-@router.post("/recall", openapi_extra=described_body(RecallBody))
+@router.post("/recall", name="recall", openapi_extra=described_body(RecallBody))
 async def search_episodes(
     request: Request, principal: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody, SMALL_BYTES)]
 ) -> RecallAnswer:

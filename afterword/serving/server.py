@@ -20,14 +20,12 @@ import uvicorn
 from aiokafka.errors import KafkaError
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from pydantic.json_schema import models_json_schema
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -36,7 +34,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from afterword.installed import running_version
 from afterword.operating.eraser import Eraser, ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.serving import events, reading, tools, writing
+from afterword.serving import events, http_api, reading, tools, writing
 from afterword.serving.events import Feed
 from afterword.serving.page import chat, conversations, operating, people, visitor
 from afterword.serving.page.conversations import LATEST_SECONDS, latest_conversations
@@ -44,8 +42,8 @@ from afterword.serving.page.operating import LAG_SECONDS, Counted, read_lag
 from afterword.serving.page.rendering import STATIC
 from afterword.serving.page.visitor import Seal
 from afterword.serving.principal import Authenticator, KeyHolders, Nobody, Rates
-from afterword.serving.problems import FAILED, RESPONSES, ProblemDocument, problem_response, show_error
-from afterword.serving.requests import BODIES, EncodedPaths, Services, SharedRead, services_of
+from afterword.serving.problems import FAILED, RESPONSES, problem_response, show_error
+from afterword.serving.requests import EncodedPaths, Services, SharedRead, services_of
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
@@ -167,7 +165,7 @@ async def readyz(request: Request) -> Response:
     return JSONResponse({"status": "unavailable", "reasons": {"stores": "cannot be reached"}}, 503)
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_class=PlainTextResponse)
 async def show_metrics(request: Request) -> Response:
     """Return the metrics of this process for Prometheus."""
     return Response(services_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
@@ -200,7 +198,7 @@ def routes_only() -> FastAPI:
     )
     for router in ROUTERS:
         app.include_router(router)
-    app.openapi = partial(openapi, app)  # type: ignore[method-assign]  # as the framework's documentation has it
+    app.openapi = partial(http_api.openapi, app)  # type: ignore[method-assign]  # as the framework's documentation has it
     return app
 
 
@@ -209,6 +207,8 @@ def make_app(services: Services) -> FastAPI:
     settings = services.settings.serve
     app = routes_only()
     app.mount("/static", StaticFiles(directory=STATIC))
+    if settings.docs:
+        app.include_router(http_api.router)
     app.include_router(visitor.anything_else)
     app.state.services = services
     app.state.seal = Seal(settings.cookie_secret)
@@ -229,18 +229,6 @@ def make_app(services: Services) -> FastAPI:
     app.add_middleware(Doorkeeper)
     app.add_middleware(OutermostMiddleware, metrics=services.metrics)
     return app
-
-
-def openapi(app: FastAPI) -> dict[str, Any]:
-    """Build the OpenAPI document, including the models of bodies and problems."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        template = "#/components/schemas/{model}"
-        models = [(model, "validation") for model in (*BODIES.values(), ProblemDocument)]
-        _, made = models_json_schema(models, ref_template=template)  # type: ignore[arg-type]  # a list is invariant
-        document["components"]["schemas"] = made["$defs"] | document["components"]["schemas"]
-        app.openapi_schema = document
-    return app.openapi_schema
 
 
 class OutermostMiddleware:

@@ -69,8 +69,7 @@ class NewMessage(MessageCreated):
     model_config = ConfigDict(extra="forbid")
 
     user_id: PartyId = ""
-    """User of the conversation, also on assistant messages. Defaults to the key's user if it is bound to one, and is
-    otherwise required."""
+    """User of the conversation, also on assistant messages. If the key is bound to one, it may be empty or absent."""
 
 
 class MessagesBody(Model):
@@ -85,7 +84,8 @@ class MessagesBody(Model):
 class ChangeBody(MessageChanges):
     """The fields of a message to replace, at least one. Absent fields are unchanged."""
 
-    model_config = ConfigDict(extra="forbid")
+    # in place of the precise rule, which makes generators give up the type
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
 
     tenant_id: PartyId | None = None
     """Tenant of the message. Defaults to the key's tenant if it is bound to one."""
@@ -153,7 +153,9 @@ async def send_messages(
     return await write_events(services.outbox, messages, principal.owner, unknown)
 
 
-@router.post("/conversations/{conversation_id}/flush", status_code=202, openapi_extra=described_body(FlushBody))
+@router.post(
+    "/conversations/{conversation_id}/flush", name="flush", status_code=202, openapi_extra=described_body(FlushBody)
+)
 async def flush_conversation(
     request: Request,
     principal: MayWrite,
@@ -360,7 +362,7 @@ class ErasureBody(Model):
     model_config = ConfigDict(extra="forbid")
 
     user_id: PartyId | None = None
-    """The user, matched exactly. Defaults to the key's user if it is bound to one."""
+    """The user, matched exactly. If the key is bound to one, it may be null or absent."""
     tenant_id: PartyId | None = None
     """The tenant. Defaults to the key's tenant if it is bound to one; otherwise null means data without a tenant."""
     asked_by: Annotated[str, Field(min_length=1, max_length=256)] | None = None
@@ -404,7 +406,7 @@ class ErasureAnswer(Model):
     """The receipt, as read by `afterword erase verify`; null until the erasure is done."""
 
 
-@erasures.post("/erasures", status_code=202, openapi_extra=described_body(ErasureBody))
+@erasures.post("/erasures", name="erase", status_code=202, openapi_extra=described_body(ErasureBody))
 async def request_erasure(
     request: Request,
     response: Response,
@@ -422,7 +424,7 @@ async def request_erasure(
     return shown_erasure(asked)
 
 
-@erasures.get("/erasures/{erasure_id}")
+@erasures.get("/erasures/{erasure_id}", name="get_erasure")
 async def show_erasure(request: Request, principal: MayErase, erasure_id: ErasureId) -> ErasureAnswer:
     """Show an erasure: its state, what it is waiting for, and finally its receipt."""
     found = await services_of(request).erasures.find(erasure_id)

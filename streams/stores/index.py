@@ -14,6 +14,9 @@ from afterword.streams.stores.episodes import StoredEpisode
 Dense = Sequence[float]
 
 
+ANSWERED = ConfigDict(frozen=True, use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
+
+
 class Noise(NamedTuple):
     """Mean and standard deviation of cosines that mean nothing."""
 
@@ -110,7 +113,7 @@ class Query(BaseModel):
 class RankingScores(BaseModel):
     """The parts of a hit's score, each between 0 and 1."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ANSWERED
 
     episode: float
     """BM25 of the query's words in the episode, as a share of the highest possible value."""
@@ -125,7 +128,7 @@ class RankingScores(BaseModel):
 class Match(BaseModel):
     """A message that matches a query."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ANSWERED
 
     message_id: str
     role: Role
@@ -149,7 +152,7 @@ class Recalled(BaseModel):
     and revision are 0, and `event_id`, title and summary are empty.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ANSWERED
 
     score: float
     """Quality of the episode's match, from 0 to 1."""

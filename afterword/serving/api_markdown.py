@@ -1,19 +1,15 @@
-"""Render the page of the HTTP API from its OpenAPI document."""
+"""The OpenAPI document as Markdown, for the page `/docs` and for the documentation's site, which has no FastAPI."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 Node = dict[str, Any]
 
-INTRODUCTION = """\
-# HTTP API
 
-Routes of `afterword serve`: see [how to serve it](../how-to/serve.md). Made of [openapi.json](openapi.json)."""
-
-
-def http_api(document: Node) -> str:
+def http_api(document: Node, introduction: str) -> str:
     """Render routes and schemas as Markdown."""
-    parts = [INTRODUCTION]
+    parts = [introduction]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parts += _operation(f"{method.upper()} {path}", operation)
@@ -28,21 +24,23 @@ def _operation(title: str, operation: Node) -> Iterator[str]:
     if text := operation.get("description") or operation.get("summary"):
         yield text
     if parameters := operation.get("parameters"):
-        rows = [(f"`{p['name']}`", p["in"], type_of(p["schema"]), _text(p)) for p in parameters]
-        yield _table(("parameter", "in", "type", "meaning"), rows)
+        rows = [
+            (f"`{one['name']}`", one["in"], type_of(one["schema"]), "yes" if one["required"] else "", _text(one))
+            for one in parameters
+        ]
+        yield _table(("parameter", "in", "type", "required", "meaning"), rows)
     for content_type, content in operation.get("requestBody", {}).get("content", {}).items():
-        yield f"Body, `{content_type}`: {type_of(content.get('schema', {}))}"
-    answers = [(status, _answer(answer), _text(answer)) for status, answer in operation["responses"].items()]
-    yield _table(("status", "body", "meaning"), answers)
+        yield from _content("Body", content_type, content)
+    for status, answer in operation["responses"].items():
+        for content_type, content in answer["content"].items() if status < "4" else ():
+            yield from _content(f"Answer {status}", content_type, content)
 
 
-def _answer(answer: Node) -> str:
-    return (
-        ", ".join(
-            f"`{kind}`: {type_of(content.get('schema', {}))}" for kind, content in answer.get("content", {}).items()
-        )
-        or "–"
-    )
+def _content(what: str, content_type: str, content: Node) -> Iterator[str]:
+    yield f"{what}, `{content_type}`: {type_of(content['schema'])}"
+    is_json = not isinstance(content["example"], str)
+    example = json.dumps(content["example"], indent=1, ensure_ascii=False) if is_json else content["example"]
+    yield f"```{'json' if is_json else 'text'}\n{example.strip()}\n```"
 
 
 def _schema(name: str, schema: Node) -> Iterator[str]:
