@@ -26,7 +26,7 @@ from afterword.serving.problems import RequestInvalid, problems_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
-from afterword.streams.tasks import FairTurns, apart
+from afterword.streams.tasks import FairTurns
 from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
@@ -174,8 +174,10 @@ async def read_json(request: Request, parse: Callable[[bytes], T], most: int = M
 
 async def parsed(request: Request, content: bytes, parse: Callable[[bytes], T]) -> T:
     """Parse a body of an admitted request: a large one in a thread, and only one of each key at a time."""
-    async with services_of(request).turns.if_large(request.state.key_id, len(content) > SMALL_BYTES):
-        return await apart(len(content), parse, content)
+    if len(content) <= SMALL_BYTES:  # also from visitors who are signing in
+        return parse(content)
+    async with services_of(request).turns.of(request.state.key_id):
+        return await asyncio.to_thread(parse, content)
 
 
 def json_problem(content: bytes) -> str | None:
