@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import Dense, EpisodeIndex
+from afterword.streams.stores.index import Dense, EpisodeIndex, SearchText
 from tests.samples import a_stored_episode
 
 
@@ -13,7 +13,7 @@ async def put(
 ) -> None:
     """Index an episode whose first message has this text and this vector."""
     first = summary.message_ids[0]
-    await index.put(episode_of(summary, writers), {first: text}, {first: vector} if vector else None)
+    await index.put(episode_of(summary, writers), {first: SearchText(text)}, {first: vector} if vector else None)
 
 
 def episode_of(summary: SummaryCreated, writers: tuple[str, ...] = ()) -> StoredEpisode:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from afterword.streams.stores.index import VECTOR_CHARACTERS
 from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer import embedders
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
@@ -83,7 +84,7 @@ def _softmax(scores: Floats) -> Any:
 def main() -> None:
     encoder, pairs = SentenceEncoder(), read_pairs()
     mean = encoder.encode(embedders.background_sentences()).mean(axis=0)
-    messages = [message[: embedders.VECTOR_CHARACTERS] for message in pairs.messages]
+    messages = [message[:VECTOR_CHARACTERS] for message in pairs.messages]
     query, passage = trained(*(unit(encoder.encode(texts) - mean) for texts in (pairs.questions, messages)))
     arrays = {"mean": mean, "query": query, "passage": passage}
     np.savez_compressed(LAYER, **{name: array.astype(np.float16) for name, array in arrays.items()})

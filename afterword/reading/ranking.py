@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterword.streams.stores.index import Candidate, Noise, QueryVector, RankingScores
-from afterword.streams.stores.packing import END, WORD, cosines, packed_words
+from afterword.streams.stores.packing import ANSWER_END, LAST_END, WORD, cosines, packed_words
 from afterword.streams.text.search_words import Word, hashed
 
 WINDOW = 3
@@ -40,6 +40,9 @@ all messages of a small memory share would count as common."""
 VECTOR_WEIGHT, NEAREST = 2.0, 5.0
 """Weight of the best message's cosine, which counts as a share: 0 at the mean of the query's cosines with background
 sentences, 1 at NEAREST standard deviations above it."""
+LONG_ANSWER = 0.8
+"""Weight of the cosine of a long answer of the assistant, whose vector stands for its beginning alone: much of it only
+repeats the question that it answers."""
 CERTAIN = 4.0
 """A cosine CERTAIN standard deviations above the model's mean covers the whole query."""
 
@@ -123,6 +126,7 @@ def rank(
     weight = VECTOR_WEIGHT if vector else 0.0
     message_cosines = _cosines(vector, candidates, texts.message_counts)
     similar = share(message_cosines, vector.query, NEAREST) if vector else message_cosines
+    similar = np.where(texts.are_long_answers, LONG_ANSWER * similar, similar)
     of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + weight * similar
     best_passages = _best(texts.passage_owners, passages, len(candidates))
     best_pieces = _best(texts.owners[texts.piece_texts], weighted, len(candidates))
@@ -185,7 +189,7 @@ class _Texts:
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._words = packed_words(b"".join(candidate.words for candidate in candidates))
-        self._ends = np.flatnonzero(self._words == END)
+        self._ends = np.flatnonzero(self._words <= LAST_END)
         counts = np.array([len(candidate.message_ids) + 1 for candidate in candidates])
         self.owners = np.repeat(np.arange(len(candidates)), counts)
         """The candidate that each text belongs to."""
@@ -194,6 +198,8 @@ class _Texts:
         is_message[np.cumsum(counts) - 1] = False
         self.messages = np.flatnonzero(is_message)
         """Which texts are messages."""
+        self.are_long_answers = self._words[self._ends[self.messages]] == ANSWER_END
+        """Which messages are long answers of the assistant."""
         self.message_owners = owners = self.owners[self.messages]
 
         lengths = np.diff(self._ends, prepend=-1) - 1

@@ -26,7 +26,7 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, scope_of
-from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, QueryVector, Recalled
+from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, QueryVector, Recalled, SearchText
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
 from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
@@ -395,7 +395,7 @@ def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open
             messages.pop()
         texts = {one.message_id: one.text for one in messages if words(one.text.content) != asked}
         if texts and query.conversation_id in (None, conversation_id):
-            said = [f"{text.name}: {text.content}" if text.name else text.content for text in texts.values()]
+            said = [SearchText.of(text.content, text.role, text.name) for text in texts.values()]
             times = [text.sent_at for text in texts.values()]
             name = f"{conversation_id}:pending"
             packed = pack_words(said, "")

@@ -12,6 +12,8 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import StoredEpisode
 
 Dense = Sequence[float]
+VECTOR_CHARACTERS = 300
+"""Maximum number of characters of a message that go into its vector: people say what matters first."""
 
 
 ANSWERED = ConfigDict(frozen=True, use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
@@ -204,12 +206,22 @@ class Candidate(NamedTuple):
     """The vectors as `pack_vectors` encodes them; empty without an embedder."""
 
 
-def searchable(messages: Iterable[EpisodeMessage | MessageCreated]) -> dict[str, str]:
-    """Return the texts to index by message id. A text begins with its author's name, because questions name people."""
-    return {
-        one.id: f"{one.author}: {one.content}" if one.author and one.content.strip() else one.content
-        for one in messages
-    }
+class SearchText(NamedTuple):
+    """What the index is given of a message. It begins with its author's name, because questions name people."""
+
+    text: str
+    is_long_answer: bool = False
+    """True for a message of the assistant that is longer than its vector: see `VECTOR_CHARACTERS`."""
+
+    @classmethod
+    def of(cls, text: str, role: Role, author: str | None) -> Self:
+        is_long_answer = role == "assistant" and len(text) > VECTOR_CHARACTERS
+        return cls(f"{author}: {text}" if author and text.strip() else text, is_long_answer)
+
+
+def searchable(messages: Iterable[EpisodeMessage | MessageCreated]) -> dict[str, SearchText]:
+    """Return the texts to index by message id."""
+    return {one.id: SearchText.of(one.content, one.role, one.author) for one in messages}
 
 
 class EpisodeIndex(Protocol):
@@ -219,7 +231,7 @@ class EpisodeIndex(Protocol):
     """
 
     async def put(
-        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         """Index an episode by its summary and its messages, for each of its `writers`.
 

@@ -8,18 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterword.schemas import SummaryCreated
-from afterword.streams.stores.index import Dense
+from afterword.streams.stores.index import Dense, SearchText
 from afterword.streams.text.language import detect_all
 from afterword.streams.text.search_words import hashed, words_of
 
-END = 0
-"""Ends the words of each text, which are unsigned 32-bit integers: first the messages' in order, then the summary's."""
+END, ANSWER_END = 0, 1
+"""What ends the words of each text, which are unsigned 32-bit integers: first the messages' in order, then the
+summary's. A long answer has an end of its own."""
+LAST_END = ANSWER_END
 WORD = np.dtype("<u4")
 COORDINATE = np.dtype("i1")
 """The messages' vectors have 8 bits per coordinate, which changes a cosine by about 0.002."""
 LARGEST = 127
 MOST_WORDS = 2000
 """Maximum number of words of a text that are kept."""
+
+NOTHING = SearchText("")
 
 Vector = Sequence[float] | NDArray[np.float32]
 
@@ -29,18 +33,19 @@ def summary_text(summary: SummaryCreated) -> str:
 
 
 def packed_texts(
-    summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None
+    summary: SummaryCreated, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None
 ) -> tuple[bytes, bytes]:
     """Pack the words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
-    words = pack_words([texts.get(one, "") for one in summary.message_ids], summary_text(summary))
+    words = pack_words([texts.get(one, NOTHING) for one in summary.message_ids], summary_text(summary))
     return words, pack_vectors([(vectors or {}).get(one) for one in summary.message_ids])
 
 
-def pack_words(messages: Sequence[str], summary: str) -> bytes:
+def pack_words(messages: Sequence[SearchText], summary: str) -> bytes:
     """Pack the words of an episode, whose summary is in the language of its messages. Linear in the texts."""
-    language = detect_all(messages)
-    packed = [*(_numbers(text, language) for text in messages), _numbers(summary, language)]
-    return np.fromiter(chain.from_iterable((*each, END) for each in packed), WORD).tobytes()
+    language = detect_all([one.text for one in messages])
+    ends = [(text, ANSWER_END if is_long_answer else END) for text, is_long_answer in messages]
+    packed = ((*_numbers(text, language), end) for text, end in (*ends, (summary, END)))
+    return np.fromiter(chain.from_iterable(packed), WORD).tobytes()
 
 
 def _numbers(text: str, language: str) -> Iterable[int]:

@@ -26,8 +26,8 @@ from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
-from afterword.streams.stores.packing import END, packed_texts, packed_words
+from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
+from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
 from afterword.streams.text.search_words import hashed, query_words
 from afterword.streams.tls import verifying_context
 
@@ -204,7 +204,7 @@ class QdrantIndex:
         self._creating = asyncio.Lock()
 
     async def put(
-        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         # stemming a long episode takes a while
         point = await asyncio.to_thread(_point, episode, texts, vectors)
@@ -322,7 +322,9 @@ async def check(settings: Qdrant) -> str:
     return f"{address}, version {connection.version}"
 
 
-def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None) -> models.PointStruct:
+def _point(
+    episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None
+) -> models.PointStruct:
     summary = episode.summary
     words, packed = packed_texts(summary, texts, vectors)
     sparse = document_vector(words)
@@ -400,7 +402,7 @@ def document_vector(packed: bytes) -> models.SparseVector:
     "The Probabilistic Relevance Framework: BM25 and Beyond" (2009).
     """
     words = packed_words(packed)
-    terms, counts = np.unique(words[words != END], return_counts=True)
+    terms, counts = np.unique(words[words > LAST_END], return_counts=True)
     weights = counts * (K1 + 1) / (counts + K1 * (1 - B + B * counts.sum() / AVERAGE_LENGTH))
     return models.SparseVector(indices=terms.tolist(), values=weights.tolist())
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from afterword.schemas.base import milliseconds, moment_at
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
-from afterword.streams.stores.packing import COORDINATE, END, packed_texts, packed_words
+from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
+from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.search_words import hashed, query_words
 
@@ -68,7 +68,7 @@ class SqliteIndex:
         self._model = model
 
     async def put(
-        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         make = partial(_point, episode, texts, vectors or {}, self._model)
         # stemming a long episode takes a while, in which other processes may write; calls in memory run directly
@@ -97,7 +97,9 @@ class SqliteIndex:
         await self._file.close()
 
 
-def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense], model: str | None) -> Point:
+def _point(
+    episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense], model: str | None
+) -> Point:
     summary = episode.summary
     words, packed = packed_texts(summary, texts, vectors)
     row = {
@@ -113,7 +115,7 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
     if packed:
         row["signs"] = _signs(np.frombuffer(packed, COORDINATE).reshape(-1, size)).tobytes()
     finders = [{**finder, "user_id": user} for user in episode.writers]
-    return Point(row, finders, numbers[numbers != END].tolist(), packed, size)
+    return Point(row, finders, numbers[numbers > LAST_END].tolist(), packed, size)
 
 
 def _put(connection: apsw.Connection, point: Point) -> bool:

@@ -22,7 +22,7 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import LOCAL_EMBEDDER, EmbedderSettings, Redaction, variable
-from afterword.streams.stores.index import Noise, QueryVector
+from afterword.streams.stores.index import VECTOR_CHARACTERS, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import unit
 from afterword.streams.summarizer.retrying import PromptRefusals, retrying
 
@@ -40,8 +40,6 @@ QUERY_SECONDS, BACKGROUND_SECONDS = 1.0, 10.0
 """How long a query waits for its vector, and the first query for those of the background sentences."""
 TEXTS_A_REQUEST, CHARACTERS_A_REQUEST = 64, 32_000
 """Maximum number of texts, and of their characters, in one request: about 8,000 tokens."""
-VECTOR_CHARACTERS = 300
-"""Maximum number of characters of a message that go into its vector: people say what matters first."""
 MARGIN_CHARACTERS = 4000
 """A text is redacted with this many characters beyond its limit, because half a card number is not recognized."""
 SMALLEST_DEVIATION = 1e-6
@@ -292,12 +290,12 @@ def prefixes(settings: EmbedderSettings) -> tuple[str, str]:
     return known[0] if query is None else query, known[1] if passage is None else passage
 
 
-async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[str, Vector]:
+async def embed_messages(embedder: Embedder, texts: Mapping[str, SearchText]) -> dict[str, Vector]:
     """Embed the beginnings of messages, given by their ids; messages that the server refuses are left out.
 
     Raises: StoreUnavailable, ConfigurationError.
     """
-    said = {message_id: text for message_id, text in texts.items() if text.strip()}
+    said = {message_id: one.text for message_id, one in texts.items() if one.text.strip()}
     vectors = await embedder.passages(list(said.values())) if said else []
     return {message_id: vector for message_id, vector in zip(said, vectors, strict=True) if vector is not None}
 

@@ -106,8 +106,8 @@ def query_words(text: str) -> list[Word]:
 
 
 def hashed(forms: Iterable[str]) -> list[int]:
-    """Return the numbers that stand for forms in an index: 32 bits, never 0."""
-    return [mmh3.hash(form, signed=False) or 1 for form in forms]
+    """Return the numbers that stand for forms in an index: 32 bits, never 0 or 1."""
+    return [max(mmh3.hash(form, signed=False), 2) for form in forms]
 
 
 def _words(text: str, languages: tuple[str, ...], is_query: bool) -> Iterator[Word]:

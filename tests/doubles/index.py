@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import Dense
+from afterword.streams.stores.index import Dense, SearchText
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from tests.doubles.stores import View, at_once
@@ -14,7 +14,7 @@ from tests.doubles.stores import View, at_once
 @dataclass(frozen=True)
 class IndexedEpisode:
     episode: StoredEpisode
-    texts: dict[str, str]
+    texts: dict[str, SearchText]
     vectors: dict[str, Dense]
 
     @property
@@ -23,7 +23,7 @@ class IndexedEpisode:
 
     @property
     def raw_text(self) -> str:
-        return "\n".join(self.texts.values())
+        return "\n".join(one.text for one in self.texts.values())
 
 
 class MemoryIndex(SqliteIndex):
@@ -39,7 +39,7 @@ class MemoryIndex(SqliteIndex):
         return View({name: self._put[name, there[name]] for name in ids if name in there}, self._set)
 
     async def put(
-        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         await super().put(episode, texts, vectors)
         key = episode.summary.episode_id, episode.summary.revision

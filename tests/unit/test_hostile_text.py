@@ -21,7 +21,7 @@ from afterword.schemas.decoding import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
 from afterword.streams.settings import Llm, QualitySettings, Redaction
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, SearchText
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
@@ -171,7 +171,7 @@ READERS: dict[str, Reader] = {
     "prompt of a summary": lambda text: short_prompt(an_episode("Hello"), text, None),
     "problem": problem_line,
     "plan of a long input": planned,
-    "words of a document": lambda text: pack_words([text], text),
+    "words of a document": lambda text: pack_words([SearchText(text)], text),
     "correction": lambda text: likelihoods([text], [text], ["de"]),
     "time alone": lambda text: time_alone(text, None),
     "excerpt": lambda text: excerpt(text, query_words(CONTENT)),

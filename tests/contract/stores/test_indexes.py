@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query
+from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, SearchText
 from afterword.streams.stores.packing import cosines, packed_texts
 from tests.indexing import episode_of, put
 from tests.samples import NOON, a_summary
@@ -58,7 +58,7 @@ async def test_more_than_a_page_is_found(index: EpisodeIndex) -> None:
 
 async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) -> None:
     summary = a_summary()
-    texts = dict(zip(summary.message_ids, ["A flight to Rome, please.", "", "Thanks."], strict=True))
+    texts = dict(zip(summary.message_ids, map(SearchText, ("A flight to Rome, please.", "", "Thanks.")), strict=True))
     vectors = {summary.message_ids[0]: [0.6, 0.8], summary.message_ids[2]: [0.0, -2.0]}
     await index.put(episode_of(summary), texts, vectors)
     (one,) = await index.search(a_query("flights"))
@@ -186,7 +186,7 @@ async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: Epi
     for ordinal, vectors in ((1, [[0.0, -1.0], [1.0, 0.1]]), (2, [[-0.1, 1.0], [0.0, 0.9]])):
         summary = a_summary(ordinal)
         ids = summary.message_ids[:2]
-        texts = dict.fromkeys(ids, "An invoice." if ordinal == 2 else "A flight.")
+        texts = dict.fromkeys(ids, SearchText("An invoice." if ordinal == 2 else "A flight."))
         await index.put(episode_of(summary), texts, dict(zip(ids, vectors, strict=True)))
     hits = await index.search(a_query("aeroplane"), [0.9, 0.1])
     assert [one.episode_id for one in hits] == ["c1:1", "c1:2"]

@@ -17,10 +17,10 @@ from tokenizers.processors import BertProcessing
 
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Redaction
+from afterword.streams.stores.index import VECTOR_CHARACTERS, SearchText
 from afterword.streams.summarizer.embedders import (
     CHARACTERS_A_REQUEST,
     TEXTS_A_REQUEST,
-    VECTOR_CHARACTERS,
     Embedder,
     QueryEmbedding,
     Vector,
@@ -289,4 +289,5 @@ class Refusing:
 
 async def test_messages_without_text_or_refused_have_no_vector() -> None:
     texts = {"m1": "x" * VECTOR_CHARACTERS, "m2": " ", "m3": "refused", "m4": "ab"}
-    assert await embed_messages(Refusing(), texts) == {"m1": [float(VECTOR_CHARACTERS), 1.0], "m4": [2.0, 1.0]}
+    said = {message_id: SearchText(text) for message_id, text in texts.items()}
+    assert await embed_messages(Refusing(), said) == {"m1": [float(VECTOR_CHARACTERS), 1.0], "m4": [2.0, 1.0]}

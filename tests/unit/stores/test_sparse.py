@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from qdrant_client.models import SparseVector
 
+from afterword.streams.stores.index import SearchText
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import AVERAGE_LENGTH, document_vector, query_vector
 
@@ -17,7 +18,7 @@ DOCUMENTS = (
 
 
 def vector_of(text: str) -> SparseVector:
-    return document_vector(pack_words([text], ""))
+    return document_vector(pack_words([SearchText(text)], ""))
 
 
 def score(query: SparseVector, document: SparseVector, idf: dict[int, float]) -> float:

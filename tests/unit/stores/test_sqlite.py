@@ -15,7 +15,7 @@ import pytest
 
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.index import Query
+from afterword.streams.stores.index import Query, SearchText
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteEpisodes, SqliteFile, SqliteMessages, insert
 from afterword.streams.stores.sqlite_index import SqliteIndex
@@ -101,7 +101,7 @@ async def test_a_search_in_a_span_of_time_costs_no_more_for_the_episodes_outside
     index = SqliteIndex(file)
     for number in range(EPISODES):
         summary = a_summary(1, f"c{number}", started_at=NOON + timedelta(minutes=number))
-        await index.put(episode_of(summary), {"m1": "the refund of the broken kettle"})
+        await index.put(episode_of(summary), {"m1": SearchText("the refund of the broken kettle")})
     everywhere = await instructions(file, index, Query(text="broken kettle refund", user_id="u1", tenant_id="t1"))
     later = Query(text="broken kettle refund", user_id="u1", tenant_id="t1", started_after=NOON + timedelta(minutes=1))
     assert await instructions(file, index, later) < 3 * everywhere

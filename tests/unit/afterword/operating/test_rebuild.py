@@ -7,7 +7,7 @@ from afterword.operating.rebuild import PAGE_EPISODES, IndexCounts, index_episod
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import DeletedEpisode, Episode
-from afterword.streams.stores.index import Dense
+from afterword.streams.stores.index import Dense, SearchText
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
@@ -39,7 +39,7 @@ class Failing(MemoryIndex):
         self.left = count(writes, -1)
 
     async def put(
-        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, summary: SummaryCreated, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         if next(self.left) == 0:
             raise StoreUnavailable(store="qdrant", problem="away")
@@ -58,7 +58,7 @@ class WithoutCollection(MemoryIndex):
         self._deleted = deleted
 
     async def put(
-        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, summary: SummaryCreated, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         if not self.points:
             name = self._deleted.event.episode_id

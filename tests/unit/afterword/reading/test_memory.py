@@ -17,10 +17,10 @@ from afterword.reading.memory import PAUSE_SECONDS, QueryEmbedder
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Settings
+from afterword.streams.stores.index import VECTOR_CHARACTERS, SearchText
 from afterword.streams.summarizer.embedders import (
     MARGIN_CHARACTERS,
     SERVERS,
-    VECTOR_CHARACTERS,
     HttpEmbedder,
     background_sentences,
     embed_messages,
@@ -264,7 +264,7 @@ async def test_an_embedders_server_is_not_shown_the_beginning_of_a_value_at_the_
     async with embedding_server() as (settings, inputs):
         embedder = make_embedder(settings.embedder, settings.redaction)
         assert embedder is not None
-        assert await embed_messages(embedder, {"m1": text}) == {"m1": [0.5, 1.0]}
+        assert await embed_messages(embedder, {"m1": SearchText(text)}) == {"m1": [0.5, 1.0]}
         await embedder.close()
     assert "4" not in inputs[0]
     assert VECTOR_CHARACTERS - 20 <= len(inputs[0]) <= VECTOR_CHARACTERS

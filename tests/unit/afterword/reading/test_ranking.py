@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.reading.ranking import PIECE_WORDS, Ranked, rank
-from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense, Noise, QueryVector
+from afterword.reading.ranking import LONG_ANSWER, PIECE_WORDS, Ranked, rank
+from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON
@@ -18,9 +18,12 @@ DAY = timedelta(days=1)
 SMALL_TALK = ("The weather is fine.", "It is warm.", "Is tea better than coffee?")
 
 
-def candidate(number: int, *texts: str, summary: str = "", vectors: Sequence[Dense | None] = ()) -> Candidate:
+def candidate(
+    number: int, *texts: str | SearchText, summary: str = "", vectors: Sequence[Dense | None] = ()
+) -> Candidate:
     ids = tuple(f"m{at}" for at in range(len(texts)))
-    return Candidate(str(number), "c1", ids, NOON, NOON, pack_words(texts, summary), pack_vectors(vectors))
+    words = pack_words([SearchText(one) if isinstance(one, str) else one for one in texts], summary)
+    return Candidate(str(number), "c1", ids, NOON, NOON, words, pack_vectors(vectors))
 
 
 def ranked(query: str, *candidates: Candidate, vector: QueryVector | None = None) -> list[Ranked]:
@@ -98,6 +101,15 @@ def test_ranking_judges_cosines_by_the_models_own_noise(near: float, far: float,
     known, unknown = ranked("dog", rent, pet, vector=query_vector([1.0, 0.0], noise))
     assert ordinals([known, unknown]) == [1, 2]
     assert known.coverage > 0.9 > MIN_COVERAGE > unknown.coverage
+
+
+def test_a_long_answer_counts_for_less_than_a_message_that_is_as_near() -> None:
+    near = [[0.9, 0.4]]
+    answer = candidate(1, SearchText("We could get a puppy.", is_long_answer=True), vectors=near)
+    said = candidate(2, SearchText("We got a puppy."), vectors=near)
+    found = ranked("dog", answer, said, vector=query_vector([1.0, 0.0], Noise(0.0, 0.2)))
+    assert ordinals(found) == [2, 1]
+    assert found[1].score == pytest.approx(LONG_ANSWER * found[0].score)
 
 
 def test_message_without_a_vector_is_near_no_query() -> None:

@@ -15,7 +15,16 @@ from afterword.reading.memory import NOTHING_KNOWN, hits_as_text
 from afterword.reading.search import ANSWER_TOKENS, MOST_PENDING
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, QueryVector, Recalled
+from afterword.streams.stores.index import (
+    DEPTH,
+    MOST_QUERY_CHARACTERS,
+    Candidate,
+    Dense,
+    Query,
+    QueryVector,
+    Recalled,
+    SearchText,
+)
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.text.tokens import count_tokens
@@ -151,7 +160,10 @@ async def test_another_tenants_message_of_the_same_id_is_not_read(world: Remembe
     await world.say("The blue boat is a secret.", tenant_id="t2")
     hits = await world.index.search(Query(text="kite", **OWNER))
     texts = "We talked about a kite.", "Yes.", "The blue boat is a secret."
-    found = [one._replace(message_ids=(*one.message_ids, "m2"), words=pack_words(texts, "")) for one in hits]
+    found = [
+        one._replace(message_ids=(*one.message_ids, "m2"), words=pack_words([*map(SearchText, texts)], ""))
+        for one in hits
+    ]
 
     async def with_foreign_ids(_: Query, __: Dense | None = None) -> list[Candidate]:
         return found
