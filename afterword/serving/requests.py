@@ -25,6 +25,7 @@ from afterword.schemas.base import Id, mended
 from afterword.serving.problems import RequestInvalid, problems_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.bookkeeping import EndedSessions
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
 from afterword.streams.tasks import FairTurns
 from afterword.streams.telemetry import Metrics
@@ -70,6 +71,7 @@ class Services:
     memory: Memory
     authenticator: "Authenticator"
     rates: "Rates"
+    sessions: EndedSessions
     metrics: Metrics
     outbox: "Outbox"
     feed: "Feed"

@@ -120,6 +120,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             memory=memory,
             authenticator=authenticator(settings.serve, stores),
             rates=Rates(settings.serve.requests_per_minute),
+            sessions=stores.sessions,
             metrics=metrics,
             outbox=outbox,
             feed=feed,

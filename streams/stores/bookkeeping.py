@@ -1,8 +1,8 @@
-"""Small stores beside messages and episodes: erasures, budgets of LLM tokens, and keys of `afterword serve`."""
+"""Small stores beside messages and episodes: erasures, budgets of LLM tokens, keys and ended sessions of the server."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 from uuid import uuid4
 
@@ -10,8 +10,10 @@ from pydantic import TypeAdapter
 
 from afterword.schemas.ids import escape
 
-RecordKind = Literal["api_keys", "erasures", "erased_conversations", "erasure_receipts"]
+RecordKind = Literal["api_keys", "ended_sessions", "erasures", "erased_conversations", "erasure_receipts"]
 
+SESSION_RETENTION = timedelta(days=1)
+"""Longer than anybody can have a valid cookie of a session."""
 COUNTER_RETENTION = timedelta(days=7)
 """A counter is kept this long for inspection."""
 
@@ -224,3 +226,20 @@ class ApiKeys:
             if KEY.validate_json(stored).key_id == key_id:
                 return await self._records.replace("api_keys", digest, stored, None)
         return False
+
+
+class EndedSessions:
+    """Sessions of the page that visitors ended. All methods raise StoreUnavailable."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    async def add(self, session: str) -> None:
+        now = datetime.now(UTC)
+        for name, ended_at in (await self._records.read_all("ended_sessions")).items():
+            if now - datetime.fromisoformat(ended_at) > SESSION_RETENTION:
+                await self._records.replace("ended_sessions", name, ended_at, None)
+        await self._records.replace("ended_sessions", session, None, now.isoformat())
+
+    async def has(self, session: str) -> bool:
+        return await self._records.read("ended_sessions", session) is not None

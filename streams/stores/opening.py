@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from afterword.streams.settings import Settings
-from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
+from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, EndedSessions, Erasures
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
@@ -28,6 +28,7 @@ class Stores(AsyncExitStack):
     budgets: Budgets
     erasures: Erasures
     keys: ApiKeys
+    sessions: EndedSessions
     open_index: Callable[[], EpisodeIndex]
     checks: Mapping[str, Callable[[], Awaitable[str]]]
     """Checks of the backends by name; each returns what it found. Raises: ConfigurationError, StoreUnavailable."""
@@ -72,6 +73,7 @@ def _in_file(settings: Settings, path: Path) -> Stores:
         budgets=sqlite.SqliteBudgets(file),
         erasures=Erasures(sqlite.SqliteRecords(file)),
         keys=ApiKeys(sqlite.SqliteRecords(file)),
+        sessions=EndedSessions(sqlite.SqliteRecords(file)),
         open_index=open_index,
         checks={sqlite.STORE: check},
         ping_database=file.ping,
@@ -102,6 +104,7 @@ def _on_servers(settings: Settings) -> Stores:
         budgets=mongo.MongoBudgets(database),
         erasures=Erasures(mongo.MongoRecords(database)),
         keys=ApiKeys(mongo.MongoRecords(database)),
+        sessions=EndedSessions(mongo.MongoRecords(database)),
         open_index=open_index,
         checks={mongo.STORE: partial(mongo.check, database), "qdrant": check_index},
         ping_database=partial(mongo.ping, database),

@@ -18,7 +18,15 @@ from afterword.schemas.base import Id
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, refreshing_page, see_other, word_finder
-from afterword.serving.page.visitor import ReadingVisitor, Submitted, SubmittedText, WritingVisitor, only_value, seal_of
+from afterword.serving.page.visitor import (
+    SIGNED_IN_SECONDS,
+    ReadingVisitor,
+    Submitted,
+    SubmittedText,
+    WritingVisitor,
+    only_value,
+    seal_of,
+)
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
@@ -49,7 +57,6 @@ AT_A_TIME = 6
 """Number of conversations looked up in the stores at once."""
 HITS = 10
 SEARCH_FIELDS = ("query", "user_id", "tenant_id")
-SEARCH_SECONDS = 12 * 3600
 SEARCH = "search "
 """Distinguishes a sealed search from a sealed key, which has no space."""
 MESSAGES_ON_PAGE = 50
@@ -150,7 +157,7 @@ async def show_search(
     request: Request, principal: ReadingVisitor, s: Annotated[str | None, Query(max_length=20_000)] = None
 ) -> HTMLResponse:
     """Show the form, and the hits of the sealed search `s`."""
-    found = seal_of(request).opened(s, SEARCH_SECONDS) or ""
+    found = seal_of(request).opened(s, SIGNED_IN_SECONDS) or ""
     asked = orjson.loads(found.removeprefix(SEARCH)) if found.startswith(SEARCH) else {}
     query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
     hits = None

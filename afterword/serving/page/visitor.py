@@ -4,9 +4,10 @@ import base64
 import hashlib
 import os
 import re
+import secrets
 import time
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
@@ -28,17 +29,20 @@ from afterword.serving.page.rendering import (
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
 from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed, read_body, services_of
+from afterword.streams.stores.bookkeeping import EndedSessions
 
 SESSION_SECONDS = 15 * 60
-"""How long a cookie is valid. Only the server that took a sign-out knows of it, so copies of the cookie live this long
-elsewhere."""
+"""How long a cookie is valid."""
 RENEWED_SECONDS = 5 * 60
-"""A request with an older cookie gets a new one."""
+"""A request with an older cookie gets a new one, unless the visitor has signed out, be it on another server."""
+SIGNED_IN_SECONDS = 12 * 3600
+"""After this long, no new cookie is given."""
 ENDING_SECONDS = 60
 """Streams end this long before their cookie, so that the browser opens them again and gets a new one."""
 TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,2900}")
 """Keys and tokens short enough to fit into a cookie when sealed."""
-MOST_REVOKED = 100_000
+SESSION = re.compile(rf"({TOKEN.pattern}) ([0-9a-f]+) ([0-9]+)")
+MOST_ENDED = 100_000
 MOST_FIELDS = 1000
 MOST_KEY_BYTES = 10_000
 FORM = "application/x-www-form-urlencoded"
@@ -50,41 +54,67 @@ anything_else = APIRouter(route_class=UnknownPageRoute, include_in_schema=False)
 """What no other route serves. It comes after all of them."""
 
 
+class Session(NamedTuple):
+    """What a cookie says."""
+
+    key: str
+    name: str
+    began: int
+    """When the visitor signed in, in seconds since 1970."""
+
+
 class Seal:
     """Seals data that a browser keeps, such as keys in cookies. A stolen cookie reveals no key, and it expires.
 
-    If `secret` is None it is random, and visitors must sign in again after a restart. Only this object knows which
-    cookies were revoked.
+    If `secret` is None it is random, and visitors must sign in again after a restart.
     """
 
     def __init__(self, secret: SecretStr | None) -> None:
         digest = hashlib.sha256(secret.get_secret_value().encode()).digest() if secret else os.urandom(32)
         self._fernet = Fernet(base64.urlsafe_b64encode(digest))
-        self._revoked = RecentIds(MOST_REVOKED)
+        self._ended = RecentIds(MOST_ENDED)
 
-    def sealed(self, token: str) -> str:
-        return self._fernet.encrypt(token.encode()).decode()
+    def sealed(self, text: str) -> str:
+        return self._fernet.encrypt(text.encode()).decode()
 
     def opened(self, cookie: str | None, seconds: float = SESSION_SECONDS) -> str | None:
-        """Return what was sealed; None if it is not ours, is older than `seconds`, or was revoked.
+        """Return what was sealed; None if it is not ours, or is older than `seconds`.
 
         A clock that was set back makes it younger, and no visitor signs in again.
         """
         sealed = (cookie or "").encode()
         try:
             is_valid = time.time() - self._fernet.extract_timestamp(sealed) <= seconds
-            return self._fernet.decrypt(sealed).decode() if is_valid and _digest(cookie) not in self._revoked else None
+            return self._fernet.decrypt(sealed).decode() if is_valid else None
         except InvalidToken:
             return None
 
-    def revoke(self, cookie: str | None) -> None:
-        """Refuse this cookie from now on. Only the last MOST_REVOKED cookies are remembered."""
-        if self.opened(cookie) is not None:
-            self._revoked.add(_digest(cookie))
+    def begun(self, key: str) -> str:
+        """Begin a session with a key, and return its cookie."""
+        return self.sealed(f"{key} {secrets.token_hex(8)} {time.time():.0f}")
 
+    def session(self, cookie: str | None, seconds: float = SESSION_SECONDS) -> Session | None:
+        """Return the session of a cookie of at most this age, unless it has ended."""
+        found = SESSION.fullmatch(self.opened(cookie, seconds) or "")
+        return Session(found[1], found[2], int(found[3])) if found and found[2] not in self._ended else None
 
-def _digest(cookie: str | None) -> str:
-    return hashlib.sha256((cookie or "").encode(errors="surrogatepass")).hexdigest()
+    def key_in(self, cookie: str | None, seconds: float = SESSION_SECONDS) -> str | None:
+        session = self.session(cookie, seconds)
+        return session and session.key
+
+    def end(self, session: Session) -> None:
+        """Refuse all cookies of a session. Only the last MOST_ENDED sessions are remembered."""
+        self._ended.add(session.name)
+
+    async def renewed(self, cookie: str | None, ended: EndedSessions) -> str | None:
+        """Return a new cookie of the session, if it is time for one. Raises: Unauthenticated, StoreUnavailable."""
+        session = self.session(cookie)
+        if session is None or self.session(cookie, RENEWED_SECONDS):
+            return None
+        if time.time() - session.began > SIGNED_IN_SECONDS or await ended.has(session.name):
+            self.end(session)
+            raise Unauthenticated
+        return self.sealed(" ".join(map(str, session)))
 
 
 def visiting(scope: Permission, *, operating: bool = False, local: bool = False) -> Any:
@@ -96,11 +126,10 @@ def visiting(scope: Permission, *, operating: bool = False, local: bool = False)
 
     async def admitted(request: Request) -> Principal:
         seal, cookie = seal_of(request), request.cookies.get(COOKIE)
-        principal = await admit(request, partial(seal.opened, cookie), scope)
+        principal = await admit(request, partial(seal.key_in, cookie), scope)
         request.state.principal = principal
-        request.state.read_token = partial(seal.opened, cookie, SESSION_SECONDS - ENDING_SECONDS)
-        if (token := seal.opened(cookie)) and not seal.opened(cookie, RENEWED_SECONDS):
-            request.state.renewed = seal.sealed(token)
+        request.state.read_token = partial(seal.key_in, cookie, SESSION_SECONDS - ENDING_SECONDS)
+        request.state.renewed = await seal.renewed(cookie, services_of(request).sessions)
         is_elsewhere = services_of(request).settings.serve.auth != "none"
         if (operating and not is_operator(principal)) or (local and is_elsewhere):
             raise NotFound(what="page")
@@ -179,14 +208,17 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
     except Unauthenticated:
         return html_page(request, "sign_in.html", status=401, wrong=True)
     answer = see_other("/" if principal.may("read") else "/erasures")
-    keep_signed_in(request, answer, seal_of(request).sealed(token))
+    keep_signed_in(request, answer, seal_of(request).begun(token))
     return answer
 
 
 @router.post("/sign-out")
 async def sign_out(request: Request, _: SubmittedKey) -> RedirectResponse:
     """Delete the cookie, and refuse copies of it. The streams that it opened end, too."""
-    seal_of(request).revoke(request.cookies.get(COOKIE))
+    seal = seal_of(request)
+    if session := seal.session(request.cookies.get(COOKIE)):
+        seal.end(session)
+        await services_of(request).sessions.add(session.name)
     answer = see_other(SIGN_IN)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

@@ -18,6 +18,8 @@ from afterword.serving.server import make_app
 from afterword.serving.writing import Begun
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
+from afterword.streams.stores.bookkeeping import EndedSessions
+from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.telemetry import Metrics
 from afterword.writing.producer import WrittenAt
 from tests.doubles.eraser import ScriptedEraser
@@ -81,6 +83,7 @@ async def serving(
         memory=memory or remembered.memory,
         authenticator=authenticator or Nobody(),
         rates=Rates(serve.requests_per_minute),
+        sessions=EndedSessions(SqliteRecords(SqliteFile(None))),
         metrics=metrics,
         outbox=broker,
         feed=Feed(Kafka(), metrics, remembered.episodes.lookup),

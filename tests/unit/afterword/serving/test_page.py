@@ -12,6 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
@@ -40,10 +41,11 @@ from afterword.serving.page.rendering import (
     with_words,
     word_finder,
 )
-from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
+from afterword.serving.page.visitor import COOKIE, RENEWED_SECONDS, SESSION_SECONDS, SIGNED_IN_SECONDS, Seal
 from afterword.serving.principal import Principal, admit, is_still_admitted, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.serving.requests import SharedRead
+from afterword.serving.server import make_app
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka, Llm, Settings
 from afterword.streams.stores.episodes import UsageTotals
@@ -245,7 +247,7 @@ async def test_list_of_conversations_is_made_once_at_a_time_per_key() -> None:
             return {}
 
         served.remembered.messages.owners = owners  # type: ignore[method-assign, assignment]  # counts
-        cookie = {"cookie": f"{COOKIE}={served.app.state.seal.sealed('k')}"}
+        cookie = {"cookie": f"{COOKIE}={served.app.state.seal.begun('k')}"}
         await asyncio.gather(*[served.client.get("/conversations/recent", headers=cookie) for _ in range(10)])
         assert at_once == [0, 1]
 
@@ -269,7 +271,7 @@ async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> N
         await served.remembered.say("Mine.", conversation_id="mine")
         await served.remembered.say("Theirs.", conversation_id="theirs", user_id="u2")
         served.app.state.latest = Arrivals("theirs", "mine")
-        cookie = f"{COOKIE}={served.app.state.seal.sealed('k')}"
+        cookie = f"{COOKIE}={served.app.state.seal.begun('k')}"
         page = (await served.client.get("/conversations/recent", headers={"cookie": cookie})).text
         assert "Mine." in page
         assert "Theirs." not in page
@@ -289,7 +291,7 @@ async def test_a_visitor_without_recent_messages_costs_a_bounded_number_of_reads
 
         served.remembered.messages.owners = owners  # type: ignore[method-assign, assignment]  # counts
         served.remembered.episodes.conversation = conversation  # type: ignore[method-assign, assignment]  # as above
-        cookie = f"{COOKIE}={served.app.state.seal.sealed('k')}"
+        cookie = f"{COOKIE}={served.app.state.seal.begun('k')}"
         await served.client.get("/conversations/recent", params={"count": 6}, headers={"cookie": cookie})
         assert [len(names) for names in looked_up] == [240]
 
@@ -568,10 +570,10 @@ async def test_signing_out_ends_the_streams_of_the_cookie() -> None:
     request = Request({"type": "http", "app": SimpleNamespace(state=SimpleNamespace()), "state": {}, "headers": []})
     async with serving(OneKey("afw_1"), auth="keys") as served:
         seal, request.app.state.services = served.app.state.seal, served.services
-        cookie = seal.sealed("afw_1")
-        principal = await admit(request, partial(seal.opened, cookie), "read")
+        cookie = seal.begun("afw_1")
+        principal = await admit(request, partial(seal.key_in, cookie), "read")
         assert await is_still_admitted(request, principal)
-        seal.revoke(cookie)
+        seal.end(seal.session(cookie))
         assert not await is_still_admitted(request, principal)
 
 
@@ -605,6 +607,32 @@ async def test_cookie_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPat
             assert (await served.client.get("/")).status_code == 200
         assert served.client.cookies[COOKIE] != first
         assert (await served.client.get("/", headers={"cookie": f"{COOKIE}={first}"})).status_code == 303
+
+
+async def test_signing_out_ends_earlier_cookies_on_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, now = "afw_1", time.time()
+    async with serving(OneKey(key), auth="keys", cookie_secret="a secret of all servers") as served:
+        other = httpx.AsyncClient(transport=httpx.ASGITransport(make_app(served.services)), base_url="http://127.0.0.1")
+        await served.client.post("/sign-in", data={"key": key}, headers=OURS)
+        first = {"cookie": f"{COOKIE}={served.client.cookies[COOKIE]}"}
+        monkeypatch.setattr(time, "time", lambda: now + RENEWED_SECONDS + 1)
+        assert (await other.get("/", headers=first)).status_code == 200
+        await served.client.get("/")  # renews the cookie
+        await served.client.post("/sign-out", headers=OURS | FORM)
+        assert (await served.client.get("/", headers=first)).status_code == 303
+        assert (await other.get("/", headers=first)).status_code == 303
+        await other.aclose()
+
+
+async def test_session_ends_half_a_day_after_signing_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, now = "afw_1", time.time()
+    async with serving(OneKey(key), auth="keys") as served:
+        await served.client.post("/sign-in", data={"key": key}, headers=OURS)
+        for later in range(0, SIGNED_IN_SECONDS, SESSION_SECONDS - 60):
+            monkeypatch.setattr(time, "time", lambda at=now + later: at)
+            assert (await served.client.get("/erasures")).status_code in (200, 403)
+        monkeypatch.setattr(time, "time", lambda: now + SIGNED_IN_SECONDS + 2)
+        assert (await served.client.get("/")).status_code == 303
 
 
 def test_message_with_many_marks_is_shown_as_it_is() -> None:
