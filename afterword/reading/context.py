@@ -156,16 +156,21 @@ class Context(Model):
         turns = zip(self.messages, times, strict=True)
         return first + summary + [_as_turn(message, time, named=is_group) for message, time in turns]
 
-    def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
-        """Return the context as one text for a prompt: labelled summary and messages, one speaker per line, no ids.
+    def as_text(
+        self,
+        clean: Callable[[str], str] = without_hidden,
+        end: Callable[[MessageCreated], str] = lambda _: "",
+    ) -> str:
+        """Return the context as one text for a prompt: labelled summary and messages, one speaker per line.
 
         Messages have their times where they are not in the order in which they were sent, or an hour apart.
         Every line except labels and the first line of a message is indented, so that no text can pass for either.
-        `clean` is applied to each foreign text.
+        `clean` is applied to each foreign text, and `end` is put after each message.
         """
         known = "\n".join(self.summary_lines(clean))
         times = _times(self.messages, self.time_zone)
-        turns = "\n".join(time + _as_line(message, clean) for message, time in zip(self.messages, times, strict=True))
+        messages = zip(self.messages, times, strict=True)
+        turns = "\n".join(time + _as_line(message, clean) + end(message) for message, time in messages)
         left_out = f" ({self.omitted} earlier ones left out)" if self.omitted else ""
         of_user = "\n".join(self.profile.lines(clean)) if self.profile else ""
         parts = ((KNOWN, of_user), (SUMMARY, known), (f"Last messages{left_out}", turns))

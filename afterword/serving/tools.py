@@ -8,7 +8,9 @@ import asyncio
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
@@ -28,7 +30,7 @@ from afterword.reading.memory import (
     MessageInContext,
     hit_lines,
 )
-from afterword.reading.profile import PROFILE_TOKENS
+from afterword.reading.profile import PROFILE_TOKENS, KnownFact
 from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Id, Model, Time, mended
 from afterword.schemas.messages import Role
@@ -46,6 +48,7 @@ from afterword.serving.reading import (
 )
 from afterword.serving.requests import SMALL_BYTES, EpisodeName, read_json, services_of
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
+from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Serve, TimeZone
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Match
 from afterword.streams.tasks import FairTurns
@@ -54,6 +57,10 @@ from afterword.streams.text.visible import printable, shown
 
 HEADERS_OF_CLIENTS = ["Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"]
 """Headers that scripts of other origins may send."""
+
+ARCHIVED_SECONDS, LOOK_SECONDS = 1.0, 0.02
+"""How long `remember` waits until the archive has its message, which a model's next call may ask for, and how often it
+looks."""
 
 router = APIRouter(tags=["mcp"])
 
@@ -86,7 +93,7 @@ class MessageArguments(Parameters):
 class ContextArguments(Parameters):
     conversation_id: ConversationName
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
-    """Upper limit for the text of the whole answer, in tokens."""
+    """Upper limit for the texts of the answer, in tokens. The messages' ids come on top."""
     time_zone: TimeZone | None = None
     """The user's time zone, such as Europe/Berlin, in which times are shown."""
 
@@ -178,24 +185,25 @@ class Toolbox:
     async def get_profile(self, given: ProfileArguments) -> ToolAnswer:
         """Show what is known about this user: who they are, what they must avoid, what they like and plan.
 
-        Use it at the beginning of a conversation. The structured answer includes the messages that state each fact.
+        Use it at the beginning of a conversation. Each fact ends with the message that states it.
         """
         found = await self.memory.profile(max_tokens=given.max_tokens, time_zone=given.time_zone, **self._owner)
-        return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible)))
+        return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible, _source_at_end)))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: all of it, or a summary and the last messages, in `max_tokens` tokens."""
         async with self.turns.if_large(self.principal.key_id, given.max_tokens > LARGE_TOKENS):
             found = await known_context(self.memory, self.outbox.begun, self.principal.owner, **given.model_dump())
-        return ToolAnswer(ContextAnswer.of(found), quoted([found.as_text(_visible)] if found.events else []))
+        lines = [found.as_text(_visible, lambda message: _ids([message.id]))] if found.events else []
+        return ToolAnswer(ContextAnswer.of(found), quoted(lines))
 
     async def get_message(self, given: MessageArguments) -> ToolAnswer:
         """Read a message together with the messages before and after it."""
         message = await self.memory.message(given.conversation_id, given.message_id, given.neighbours, **self._owner)
         found = existing("message", message)
         lines = (
-            f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(one.role, said(one.author or ''))}: {said(one.content)} "
-            f"(message {id_shown(one.id)})"
+            f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(one.role, said(one.author or ''))}: {said(one.content)}"
+            f"{_ids([one.id])}"
             for one in (*found.before, found.message, *found.after)
         )
         return ToolAnswer(found, quoted(lines))
@@ -218,15 +226,17 @@ class Toolbox:
         return ToolAnswer(one, quoted([line]))
 
     async def remember(self, given: RememberArguments) -> ToolAnswer:
-        """Add a message to a conversation of this user, or start a new one.
-
-        After a moment it appears in the conversation's context, and can be recalled.
-        """
+        """Add a message to a conversation of this user, or start a new one. It can then be recalled."""
         named = {"id": str(uuid.uuid4()), **given.model_dump()}
         message = owned_message(NewMessage.model_construct(**named), self.principal)
         owner = self.principal.owner
         unknown = await require_own(self.memory, owner, {given.conversation_id}, new=True)
         await write_events(self.outbox, [message], owner, unknown)
+        archived = partial(self.memory.message, given.conversation_id, message.id, 0, **self._owner)
+        with suppress(TimeoutError, StoreUnavailable):  # it is kept, and archived later
+            async with asyncio.timeout(ARCHIVED_SECONDS):
+                while not await archived():  # noqa: ASYNC110 – another process archives it
+                    await asyncio.sleep(LOOK_SECONDS)
         text = f"Kept as message {message.id}."
         return ToolAnswer(ChangeAccepted(conversation_id=given.conversation_id, message_id=message.id), text)
 
@@ -337,8 +347,18 @@ def _visible(text: str) -> str:
 
 
 def _id_at_end(match: Match) -> str:
-    elsewhere = f" of conversation {id_shown(match.conversation_id)}" if match.conversation_id else ""
-    return f" (message {id_shown(match.message_id)}{elsewhere})"
+    return _ids([match.message_id], match.conversation_id)
+
+
+def _source_at_end(fact: KnownFact) -> str:
+    newest = fact.sources[0]
+    return _ids(newest.message_ids, newest.conversation_id)
+
+
+def _ids(message_ids: Iterable[str], conversation_id: str | None = None) -> str:
+    """Name messages at the end of a line, so that a model which reads only text can read more, or forget them."""
+    of_conversation = f" of conversation {id_shown(conversation_id)}" if conversation_id else ""
+    return f" (message {', '.join(map(id_shown, message_ids))}{of_conversation})"
 
 
 def id_shown(name: str) -> str:

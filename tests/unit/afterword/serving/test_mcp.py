@@ -1,6 +1,7 @@
 """The MCP server with the official client: over HTTP without a network, and over streams like standard input."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -22,6 +23,8 @@ from afterword.serving.requests import SMALL_BYTES
 from afterword.serving.server import make_app
 from afterword.serving.tools import Toolbox
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.messages import ArchivedMessage
+from tests.samples import a_fact, a_stored_episode
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
@@ -139,6 +142,7 @@ async def test_what_is_found_is_what_memory_knows() -> None:
             assert [one["id"] for one in context.structured_content["messages"]][-1] == "m5"
             assert "Last messages (" in text_of(context)
             assert "\nassistant: A flight to Rome on day 5." in text_of(context)
+            assert re.findall(r" \(message (\w+)\)$", text_of(context), re.MULTILINE) == ["m5"]
             listed = await client.call_tool("list_conversations", {"limit": 1})
             assert listed.structured_content["conversations"][0]["conversation_id"] == "c1"
             episode = await client.call_tool("get_episode", {"episode_id": "c1:2"})
@@ -185,6 +189,41 @@ async def test_what_is_written_becomes_records_of_this_user() -> None:
         assert first.id == kept.structured_content["message_id"] in text_of(kept)
         assert second.conversation_id == "new"
         assert deletion == MessageDeleted(id="m1", conversation_id="c1", tenant_id="t1")
+
+
+async def archive_next(served: Served) -> None:
+    """Archive the next message that is sent, as the archiver does in a moment."""
+    before = len(served.broker.records)
+    while len(served.broker.records) == before:  # noqa: ASYNC110 – the double has no event for it
+        await asyncio.sleep(0.01)
+    message = sent(served)[-1]
+    assert isinstance(message, MessageCreated)
+    await served.remembered.messages.put_many([ArchivedMessage(message, 0, before)])
+
+
+async def test_model_that_reads_only_text_recalls_and_forgets_what_it_just_kept() -> None:
+    async with holding(scopes=SCOPES) as served, over_http(served) as client:
+        said = {"conversation_id": "new", "role": "user", "content": "I am allergic to peanuts."}
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(archive_next(served))
+            kept = await client.call_tool("remember", said)
+        recalled = text_of(await client.call_tool("recall", {"query": "May I eat peanuts?"}))
+        [message_id] = re.findall(r"I am allergic to peanuts\. \(message (\S+)\)$", recalled, re.MULTILINE)
+        assert message_id in text_of(kept)
+        [conversation_id] = re.findall(r"^  conversation (\S+)$", recalled, re.MULTILINE)
+        named = {"conversation_id": conversation_id, "message_id": message_id}
+        assert not (await client.call_tool("forget_message", named)).is_error
+        deletion = sent(served)[-1]
+        assert isinstance(deletion, MessageDeleted)
+        assert (deletion.id, deletion.conversation_id) == (message_id, "new")
+
+
+async def test_facts_of_profile_end_with_their_messages() -> None:
+    async with holding() as served, over_http(served) as client:
+        stored = a_stored_episode(1, facts=(a_fact("I am allergic to peanuts.", message_ids=("m1", "m2")),), **MINE)
+        assert await served.remembered.episodes.put(stored, None)
+        lines = text_of(await client.call_tool("get_profile", {})).splitlines()
+        assert "    I am allergic to peanuts. (2026-01-05) (message m1, m2 of conversation c1)" in lines
 
 
 async def test_context_of_own_new_conversation_is_empty_and_no_error() -> None:
