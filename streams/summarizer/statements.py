@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, cached_property
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -78,13 +78,43 @@ def _rules(name: str) -> Iterator[Rule]:
             yield Rule(cast("FactKind", kind), None if named == "-" else named, status, compiled)
 
 
+def _pattern(name: str) -> str:
+    return _with_pieces(VOCABULARY["first_person"][name].replace("\n", ""))
+
+
 def _compiled(name: str) -> re.Pattern[str]:
-    return re.compile(_with_pieces(VOCABULARY["first_person"][name].replace("\n", "")), re.IGNORECASE)
+    return re.compile(_pattern(name), re.IGNORECASE)
+
+
+def _in_small_letters(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that finds in `text.lower()` what any of these finds in a text when it ignores the case.
+
+    It takes a fraction of the time, because the branches that begin with another letter are skipped.
+    """
+    nameless = re.sub(r"\(\?P<\w+>", "(?:", "|".join(patterns))
+    return re.compile(re.sub(r"(?<!\\)[A-ZÀ-Þ]", lambda letter: letter[0].lower(), nameless))
+
+
+class _Caseless:
+    """A pattern that ignores the case. It is fast where it does not match, as in most texts."""
+
+    def __init__(self, *patterns: str) -> None:
+        self._patterns = patterns
+        self._small = [_in_small_letters([one]) for one in patterns]
+
+    @cached_property
+    def exact(self) -> re.Pattern[str]:
+        return re.compile("|".join(self._patterns), re.IGNORECASE)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        small = text.lower()
+        return self.exact.search(text) if any(one.search(small) for one in self._small) else None
 
 
 RULES = tuple(_rules("rules"))
 ANYWHERE = tuple(_rules("anywhere"))
 """Rules for what a sentence takes for granted, even a question."""
+_ANY_RULE, _ANY_ANYWHERE = (_in_small_letters(rule.pattern.pattern for rule in rules) for rules in (RULES, ANYWHERE))
 _LEAD_IN = _compiled("lead_in")
 _CLAUSE = _compiled("clause")
 _ASKS = _compiled("asks")
@@ -94,25 +124,28 @@ _LABEL = re.compile(_compiled("label").pattern, re.IGNORECASE | re.MULTILINE)
 _OWN_LABEL = _compiled("own_label")
 _TAG = _compiled("tag")
 _RELATIVE = _compiled("relative")
-_HYPOTHETICAL = _compiled("hypothetical")
+_HYPOTHETICAL = _Caseless(_pattern("hypothetical"))
 _SUPPOSES = _compiled("supposes")
-_REPORTED = _compiled("reported")
-_IRONY = _compiled("irony")
+_REPORTED = _Caseless(_pattern("reported"))
+_IRONY = _Caseless(_pattern("irony"))
 _NEGATED = _compiled("negated")
 _BE_NEGATED = _compiled("be_negated")
 _LASTING_NEGATION = _compiled("lasting_negation")
-_ENDING = _compiled("ending")
+_ENDING = _Caseless(_pattern("ending"))
 _OUTCOMES = ["".join(one["ends"].split("\n")) for one in VOCABULARY["first_person"]["outcomes"]]
-_ALSO_ENDS = re.compile("|".join((_compiled("also_ends").pattern, *_OUTCOMES)), re.IGNORECASE)
+_ALSO_ENDS = _Caseless(_pattern("also_ends"), *_OUTCOMES)
 _OTHERS_END = _compiled("others_end")
-_ONLY_ENDS = _compiled("only_ends")
+_ONLY_ENDS = _Caseless(_pattern("only_ends"))
 _OF_OTHERS = _compiled("of_others")
-_ONESELF = _compiled("oneself")
+_ONESELF = _Caseless(_pattern("oneself"))
 _FORGET_THAT = _compiled("forget_that")
-_FRAME = _compiled("frame")
-_FRAME_ENDS = _compiled("frame_ends")
-_ACCEPTED = re.compile(rf"{_FRAME_ENDS.pattern}|{_compiled('task_ends').pattern}", re.IGNORECASE)
-PERSISTENT_FRAMES = (_compiled("persistent_frame"), _FRAME_ENDS), (_compiled("task_frame"), _ACCEPTED)
+_FRAME = _Caseless(_pattern("frame"))
+_FRAME_ENDS = _Caseless(_pattern("frame_ends"))
+_ACCEPTED = _Caseless(_pattern("frame_ends"), _pattern("task_ends"))
+PERSISTENT_FRAMES = (
+    (_Caseless(_pattern("persistent_frame")), _FRAME_ENDS),
+    (_Caseless(_pattern("task_frame")), _ACCEPTED),
+)
 """What begins a frame that goes on in later messages, and what ends it there."""
 _CORRECTED_NAME = _compiled("corrected_name")
 _NOT_PLACES = word_set("first_person", "not_places")
@@ -161,7 +194,7 @@ def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
         yield one._replace(text=f"{request} ({one.text})", status="ended")
 
 
-def outside_of_frames(text: str, inside: re.Pattern[str] | None = None) -> tuple[str, re.Pattern[str] | None]:
+def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, _Caseless | None]:
     """Return the text without what is said inside a game, a story or an example, and what will end one that goes on.
 
     `inside` is what ends the one that an earlier message began.
@@ -180,7 +213,7 @@ def outside_of_frames(text: str, inside: re.Pattern[str] | None = None) -> tuple
 
 def own_texts(messages: Sequence[EpisodeMessage]) -> dict[str, str]:
     """Return what each user says in their own words outside of games, stories and examples, by message id."""
-    inside: dict[str, re.Pattern[str] | None] = {}
+    inside: dict[str, _Caseless | None] = {}
     texts: dict[str, str] = {}
     for message in messages:
         if message.role == "user":
@@ -231,7 +264,7 @@ def _is_hypothetical(clause: str) -> bool:
 
 
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
-    if not _SUPPOSES.search(sentence):
+    if _ANY_ANYWHERE.search(sentence.lower()) and not _SUPPOSES.search(sentence):
         for rule in ANYWHERE:
             if (fits := rule.pattern.search(sentence)) and _has_right_values(fits):
                 yield Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
@@ -253,12 +286,13 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
             yield Statement(clause, "identity", "name")
         return
     main = _RELATIVE.split(clause, maxsplit=1)[0]
-    if ends := _ENDING.search(main) or _NEGATED.search(main):
-        positive = " ".join(_NEGATED.sub(" ", _ENDING.sub(" ", clause)).split())
+    ending = _ENDING.search(main)
+    if ending or _NEGATED.search(main):
+        positive = " ".join(_NEGATED.sub(" ", _ENDING.exact.sub(" ", clause)).split())
         ruled = next(_ruled(positive, is_first=False), None)
-        if ruled or ends.re is _ENDING or kind_of(positive):
+        if ruled or ending or kind_of(positive):
             yield Statement(clause, "event", ruled.attribute if ruled else None, "ended")
-        is_habit = not (ruled or ends.re is _ENDING or _BE_NEGATED.search(main))
+        is_habit = not (ruled or ending or _BE_NEGATED.search(main))
         if not (_LASTING_NEGATION.search(clause) or (is_habit and _is_sure(clause))):
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
@@ -287,7 +321,7 @@ def _clauses(sentence: str) -> Iterator[str]:
 
 
 def _ruled(clause: str, is_first: bool) -> Iterator[Statement]:
-    for rule in RULES:
+    for rule in RULES if _ANY_RULE.match(clause.lower()) else ():
         fits = rule.pattern.match(clause)
         if fits is None or (rule.status == "implied" and rule.attribute == "name" and not is_first):
             continue

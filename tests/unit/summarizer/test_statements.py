@@ -14,6 +14,7 @@ from tests.samples import an_episode_message
         ("Hi, I am Dana and I live in Leeds.", "identity", "home_city"),
         ("I have moved: I live in Porto now.", "identity", "home_city"),
         ("Well, I've just moved from Leeds to Porto.", "identity", "home_city"),
+        ("I LIVE IN LEEDS.", "identity", "home_city"),
         ("My name is Jon.", "identity", "name"),
         ("It's John, not Jon.", "identity", "name"),
         ("My name is not Jon, but John.", "identity", "name"),
@@ -189,6 +190,7 @@ def test_what_only_sounds_like_a_value_replaces_none(text: str) -> None:
     [
         "Let's play a game. I am a pirate captain. My name is Redbeard.",
         "I live in Berlin in this example.",
+        "I LIVE IN BERLIN IN THIS EXAMPLE.",
         "I'm vegetarian, hypothetically.",
         "If I were diabetic, would this be ok?",
         "Write a story in which I am a retired pilot. I live in Reno.",
