@@ -14,11 +14,8 @@ from afterword.schemas.ids import episode_id
 from afterword.streams.summarizer.quality import SourceTexts
 from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.tokens import count_tokens
-from tools.topic_model import Turn, read
 
 DATA = Path(__file__).parent / "data"
-TASK_DIALOGUES = 400
-"""Number of SuperDialseg's dialogues that supply texts."""
 LEAST_WORDS = 6
 """A shorter message, such as "Yes, please", asks nothing."""
 STARTED_AT = datetime(2025, 1, 1, 12, tzinfo=UTC)
@@ -26,6 +23,11 @@ SECONDS_A_TURN = 10
 USER = "somebody"
 
 Split = Literal["dev", "test"]
+
+
+class Turn(NamedTuple):
+    role: str
+    text: str
 
 
 class Query(NamedTuple):
@@ -84,7 +86,7 @@ class Fact(NamedTuple):
 
 def task_dialogues() -> list[tuple[str, tuple[Turn, ...]]]:
     """Return the ids and turns of dialogues between users and services."""
-    return [(name, turns) for name, turns in read().items() if name.startswith("superseg")][:TASK_DIALOGUES]
+    return [(row["id"], tuple(Turn(*turn) for turn in row["turns"])) for row in rows("dialogues.jsonl.gz")]
 
 
 def turn_texts() -> list[str]:

@@ -1,6 +1,6 @@
 """Measures quality on labelled data.
 
-python -m benchmarks.quality [gate] [extractive] [golden] [titles] [people] [redaction] [topics]
+python -m benchmarks.quality [gate] [extractive] [golden] [titles] [people] [redaction]
 """
 
 import argparse
@@ -42,7 +42,6 @@ from afterword.streams.text.sentences import cut_at_word, split_sentences
 from benchmarks.data import DATA, Fact, Meeting, Pair, Split, episode_of, golden, meetings, pairs
 from benchmarks.measuring import show
 from tests.samples import NOON, a_fact, a_stored_episode
-from tools.topic_model import all_scores
 
 PASSED = "passed"
 TWENTY_MESSAGES = range(16, 25)
@@ -361,17 +360,6 @@ def _overlaps(span: Span, other: Span) -> bool:
     return span.name == other.name and span.start < other.end and other.start < span.end
 
 
-# Topic boundaries
-
-
-def show_topics() -> None:
-    rows = []
-    for name, found in all_scores():
-        figures = shares(Score=found.score, P_k=found.pk, WindowDiff=found.window_diff, F1=found.f1)
-        rows.append({"": name, **figures, "turns a segment": f"{found.turns_each:.1f}"})
-    show("Topic boundaries", rows)
-
-
 # Facts about people without an LLM, and profiles
 
 
@@ -430,7 +418,6 @@ PARTS: Mapping[str, Callable[[], Any]] = {
     "titles": show_titles,
     "people": show_people,
     "redaction": show_redaction,
-    "topics": show_topics,
 }
 
 

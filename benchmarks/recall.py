@@ -58,6 +58,7 @@ from benchmarks.data import (
     LEAST_WORDS,
     STARTED_AT,
     USER,
+    Turn,
     closed_episode,
     episode_of,
     meetings,
@@ -67,7 +68,6 @@ from benchmarks.data import (
 from benchmarks.measuring import show
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import a_stored_episode_of
-from tools.topic_model import Turn
 
 DEPTH = 10
 ROLLING_TOKENS = 800

@@ -108,7 +108,6 @@ async def segmenter(form: Form, directory: Path) -> None:
         Program("by hand", python("segmenter-by-hand")),
         *quixstreams("segmenter-quix"),
         Program("stock Faust, at least once", python("segmenter-faust"), 1 / 3),
-        Program("segmenter, topics in the text", python("segmenter"), 1.0, {"AFTERWORD_EPISODES__TOPIC_SHIFT": "auto"}),
     ]
     async with EmbeddedStack(directory / "stack") as stack:
         await fill_topic(stack, course.topic, dialogues(int(course.messages * TAIL)))

@@ -80,7 +80,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 EpisodeScope = Literal["conversation", "agent"]
-TopicShift = Literal["flags", "auto", "off"]
+TopicShift = Literal["flags", "off"]
 
 
 def _parsed_trigger(written: object) -> Any:
@@ -385,9 +385,7 @@ class Episodes(Section):
     )
     max_episode_tokens: int = Field(4000, ge=1, description="tokens of an episode, unless a single message has more")
     topic_shift: TopicShift = Field(
-        "flags",
-        description="whether a topic shift ends an episode: flags: if is_continuation = false; auto: also if the text "
-        "shifts (English only); off: never",
+        "flags", description="whether a topic shift ends an episode: flags: if is_continuation = false; off: never"
     )
     overlap: int = Field(2, ge=0, description="messages of the previous episode that the LLM is also given")
     idle_seconds: Seconds = Field(300.0, description="idle timeout, after which pending messages close as an episode")

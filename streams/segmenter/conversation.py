@@ -171,7 +171,7 @@ class ScopeLog:
         if state.is_stub:
             return
         self._strip_to(state.next_seq)
-        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
+        self._step(state, nothing_pending(state)._replace(since_ms=None))
 
     def close(self, reason: CloseReason) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""

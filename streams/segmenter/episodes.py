@@ -50,8 +50,6 @@ class Arrival(NamedTuple):
     body: Body
     counted: Totals
     """The amounts that the message adds to an episode's counters."""
-    content: str
-    is_user: bool
     agent_id: str | None
     tenant_id: str | None
     sent_ms: int
@@ -63,13 +61,6 @@ class Arrival(NamedTuple):
 
     A message that waited in another scope has that scope's latest time here, so there is no gap between such messages.
     """
-
-    @property
-    def is_continuation(self) -> bool | None:
-        return self.body.is_continuation
-
-    def with_continuation(self, is_continuation: bool | None) -> "Arrival":
-        return self._replace(body=self.body._replace(is_continuation=is_continuation))
 
 
 def from_record(message: MessageCreated, record: KafkaRecord, tokens: int, trace: bytes) -> Arrival:
@@ -87,8 +78,6 @@ def from_record(message: MessageCreated, record: KafkaRecord, tokens: int, trace
     return Arrival(
         body=body,
         counted=counted,
-        content=message.content,
-        is_user=message.role == "user",
         agent_id=message.agent_id,
         tenant_id=message.tenant_id,
         sent_ms=sent_ms,
@@ -103,8 +92,6 @@ def from_row(body: Body, state: State) -> Arrival:
     return Arrival(
         body=body._replace(sealed_before=None, sealed_after=None),
         counted=totals_of(message, body),
-        content=message.content,
-        is_user=message.role == "user",
         agent_id=message.agent_id,
         tenant_id=state.tenant_id,
         sent_ms=milliseconds(message.sent_at),

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from afterword.schemas import CloseReason
-from afterword.streams.segmenter import shifts
 from afterword.streams.segmenter.episodes import Arrival
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, Body, State, Totals
 from afterword.streams.settings import Episodes
@@ -67,46 +66,17 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     `now_ms` is the wall clock in milliseconds since 1970.
     """
     limits = rules.limits
-    # the topic model is on, or was on when the episode was opened
-    listens = limits.topic_shift == "auto" or bool(state.topic)
-    utterance = shifts.utterance_of(message.is_user, message.content) if listens else None
-    message = judged(state, message, utterance, limits)
     silence = close_all(state, "idle") if is_silent(state, message, limits) else None
     state = emitted(state, silence)
     before = boundary(state, message, limits)
     state = sealed(state) if before else state
-    state = appended(state, message, limits, now_ms, topic_after(state, utterance, limits))
+    state = appended(state, message, limits, now_ms)
     after: CloseReason | None = "max_size" if is_complete(state, limits) else None
     state = sealed(state) if after else state
     triggered = trigger(state, rules) or overfull(state, rules.max_pending)
     state = emitted(state, triggered)
     body = message.body._replace(sealed_before=before, sealed_after=after) if before or after else message.body
     return Decision(body, tuple(cut for cut in (silence, triggered) if cut), state)
-
-
-def judged(state: State, message: Arrival, utterance: shifts.Utterance | None, limits: Episodes) -> Arrival:
-    """Return the message with `is_continuation` as decided by the settings and the topic model.
-
-    If the message states whether it continues the topic, the model is not asked.
-    """
-    if limits.topic_shift == "off":
-        message = message.with_continuation(None)
-    length = state.open_messages
-    may_shift = message.is_continuation is None and length >= max(1, limits.min_episode_size)
-    if utterance is None or not state.topic or not may_shift:
-        return message
-    begins_topic = shifts.TopicListener(state.topic).begins_topic(utterance, length)
-    return message.with_continuation(False) if begins_topic else message
-
-
-def topic_after(state: State, utterance: shifts.Utterance | None, limits: Episodes) -> bytes:
-    """Return the topic model's row after the message."""
-    opens = not state.open_messages
-    if utterance is None or (opens and limits.topic_shift != "auto") or not (opens or state.topic):
-        return b""
-    listener = shifts.TopicListener(state.topic or shifts.BEGUN)
-    listener.take(utterance, opens=opens)
-    return listener.row
 
 
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
@@ -135,7 +105,8 @@ def is_late(state: State, message: Arrival, limits: Episodes) -> bool:
 
 def boundary(state: State, message: Arrival, limits: Episodes) -> CloseReason | None:
     """Return the reason to seal the open episode before the message, or None to keep it open."""
-    if message.is_continuation is False and state.open_messages >= limits.min_episode_size:
+    begins_topic = message.body.is_continuation is False and limits.topic_shift == "flags"
+    if begins_topic and state.open_messages >= limits.min_episode_size:
         return "topic_shift"
     if state.open_messages and is_full(state, message, limits):
         return "max_size"
@@ -179,11 +150,10 @@ def close_all(state: State, reason: CloseReason) -> Cut | None:
 
 def sealed(state: State) -> State:
     """End the open episode here; the next message opens another one."""
-    return state._replace(open_first=state.next_seq, open=Totals(), topic=shifts.without_words(state.topic))
+    return state._replace(open_first=state.next_seq, open=Totals())
 
 
-def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topic: bytes) -> State:
-    """Return the state with the message appended. `topic` is the topic model's row after the message."""
+def appended(state: State, message: Arrival, limits: Episodes, now_ms: int) -> State:
     has_before = state.next_seq > 0
     return state._replace(
         next_seq=state.next_seq + 1,
@@ -194,7 +164,6 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topi
         latest_event_ms=max(state.latest_event_ms, message.event_ms) if has_before else message.event_ms,
         since_ms=since(state, message, limits),
         deadline_ms=max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS))),
-        topic=topic,
     )
 
 
@@ -257,9 +226,7 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
     are no longer pending.
     """
     unsealed = pending[state.open_first - state.first_pending :]
-    said = (shifts.utterance_of(message.is_user, message.content) for message in unsealed if message is not None)
-    topic = shifts.reworded(state.topic, said) if state.topic else b""
-    state = state._replace(pending=recount(pending), open=recount(unsealed), topic=topic)
+    state = state._replace(pending=recount(pending), open=recount(unsealed))
     if state.pending_messages:
         return state
     end = state.next_seq

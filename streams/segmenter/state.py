@@ -12,7 +12,6 @@ import orjson
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable, StateUnreadable
-from afterword.streams.segmenter import shifts
 from faust_eos.database import IdleSince
 
 CONVERSATIONS = "conversations"
@@ -21,8 +20,8 @@ TABLES = (CONVERSATIONS, MESSAGES)
 """Names of the tables; each has a changelog topic of its own."""
 
 STATE_VERSION = 1
-STATE_HEADER = struct.Struct(">QBB")
-"""Deadline, version, and length of the topic model's row, which comes next, before the JSON."""
+STATE_HEADER = struct.Struct(">QB")
+"""Deadline and version, before the JSON."""
 DEADLINE_BYTES = 8
 SILENT = 1 << 63
 """Flag in the deadline: the field is instead the time since which nothing has been pending."""
@@ -113,8 +112,6 @@ class State(NamedTuple):
     """Counters of everything pending, including the open episode."""
     open: Totals = Totals()
     """Counters of the open episode."""
-    topic: bytes = b""
-    """Row of the topic model that decides about the open episode; empty if there is none."""
     deadline_ms: int = 0
     """Wall-clock deadline in milliseconds since 1970; 0 if nothing is pending."""
     silent_ms: int = 0
@@ -146,25 +143,21 @@ _DEFAULTS = [*State(None)[:_SINGLE], *Totals(), *Totals()]
 
 
 def encode_state(state: State) -> bytes:
-    """Encode STATE_HEADER, the topic model's row, and a JSON array of the fields, without trailing default values."""
+    """Encode STATE_HEADER and a JSON array of the fields, without trailing default values."""
     fields: list[Any] = [*state[:_SINGLE], *state.pending, *state.open]
     number = len(fields)
     while number > 1 and fields[number - 1] == _DEFAULTS[number - 1]:
         number -= 1
     moment = state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)
-    header = STATE_HEADER.pack(moment, STATE_VERSION, len(state.topic))
-    return header + state.topic + orjson.dumps(fields[:number])
+    return STATE_HEADER.pack(moment, STATE_VERSION) + orjson.dumps(fields[:number])
 
 
 def decode_state(row: bytes) -> State:
     """Decode a row. Raises: RowUnreadable if it is damaged; StateUnreadable if a later release wrote it."""
     check_version(row, STATE_HEADER, DEADLINE_BYTES, STATE_VERSION, "a conversation's row")
-    moment, _, size = STATE_HEADER.unpack_from(row)
-    start = STATE_HEADER.size + size
-    if size and size not in shifts.ROW_BYTES:
-        raise RowUnreadable(problem="a conversation's row has a topic of the wrong length")
+    moment, _ = STATE_HEADER.unpack_from(row)
     try:
-        found = orjson.loads(row[start:])
+        found = orjson.loads(row[STATE_HEADER.size :])
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
     if not isinstance(found, list) or not 0 < len(found) <= len(_DEFAULTS):
@@ -174,8 +167,7 @@ def decode_state(row: bytes) -> State:
         raise RowUnreadable(problem="a conversation's row has fields of the wrong type")
     pending, unsealed = fields[_SINGLE : _SINGLE + len(Totals._fields)], fields[_SINGLE + len(Totals._fields) :]
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
-    topic = row[STATE_HEADER.size : start]
-    return State._make((*fields[:_SINGLE], Totals(*pending), Totals(*unsealed), topic, deadline_ms, silent_ms))
+    return State._make((*fields[:_SINGLE], Totals(*pending), Totals(*unsealed), deadline_ms, silent_ms))
 
 
 def _have_types(
@@ -247,7 +239,7 @@ class Body(NamedTuple):
     offset: int
     """Offset of its record."""
     is_continuation: bool | None = None
-    """False if the message begins another topic, according to the message itself or to its text."""
+    """False if the message says that it begins another topic."""
     sealed_before: CloseReason | None = None
     """Reason for which the episode before this message was sealed, if it was."""
     sealed_after: CloseReason | None = None

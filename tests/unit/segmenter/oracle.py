@@ -1,7 +1,6 @@
 """A second, naive implementation of the rules, with whole lists in memory instead of rows and counters.
 
-It shares only the schemas, the settings and the topic model with the segmenter, so the two agree only if both are
-right.
+It shares only the schemas and the settings with the segmenter, so the two agree only if both are right.
 """
 
 from collections import defaultdict
@@ -21,7 +20,6 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
-from afterword.streams.segmenter.shifts import BEGUN, TopicListener, Utterance, reworded, utterance_of
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import NOON, Sent
 
@@ -46,8 +44,6 @@ class Taken:
     stamped_ms: int
     gone: bool = False
     """True once it was deleted, or is no longer to be summarized."""
-    found: bool = False
-    """True if the topic model found that a topic begins here."""
     waited_to: float | None = None
     """The latest event time of the messages that waited for an agent together."""
 
@@ -109,8 +105,6 @@ class Talk:
     """Number of messages that are pending or in an episode."""
     silent_ms: int | None = None
     """Wall-clock time of the last change; None if there was none, or the talk is forgotten."""
-    topic: bytes = b""
-    """State of the topic model; the words come from `open`."""
 
     @property
     def rows(self) -> list[Taken]:
@@ -166,7 +160,7 @@ class Oracle:
     def clear(self, conversation: str) -> None:
         for talk in (self.talks[name] for name in self.reachable(conversation)):
             talk.placed -= len(talk.pending)
-            talk.sealed, talk.open, talk.before, talk.since, talk.topic = [], [], [], None, b""
+            talk.sealed, talk.open, talk.before, talk.since = [], [], [], None
             self.touch(talk)
         if conversation in self.rooms:
             self.rooms[conversation].limits = self.limits
@@ -217,7 +211,7 @@ class Oracle:
         if room and is_root and any(self.talks[other].pending for other in self.reachable(name[0])):
             room.silent_ms = now_ms
             return True
-        talk.taken, talk.before, talk.since, talk.silent_ms, talk.topic = [], [], None, None, b""
+        talk.taken, talk.before, talk.since, talk.silent_ms = [], [], None, None
         if room and is_root:
             room.forgotten, room.active, room.limits, room.silent_ms = len(room.taken), [], self.limits, None
         return True
@@ -296,29 +290,24 @@ class Oracle:
         elif waiting.pending:
             stamped = max(w.stamped_ms for w in waiting.taken)
             confirmed = max(w.confirmed for w in waiting.taken)
-            moved = [Taken(t.message, stamped, found=t.found, waited_to=confirmed) for t in waiting.pending]
+            moved = [Taken(t.message, stamped, waited_to=confirmed) for t in waiting.pending]
             waiting.placed -= len(moved)
-            waiting.sealed, waiting.open, waiting.before, waiting.since, waiting.topic = [], [], [], None, b""
+            waiting.sealed, waiting.open, waiting.before, waiting.since = [], [], [], None
             self.touch(waiting)
             for each in moved:
                 self.place((name, agent), each, limits, now_ms)
 
     def place(self, name: Name, new: Taken, limits: Episodes, now_ms: int) -> None:
         talk, new = self.talks[name], replace(new)
-        new.found = new.found or self.look_at_text(talk, new, limits)
         late = bool(talk.taken) and self.silent(talk.taken, new, limits)
         if talk.pending and late:
             self.close_all(name, "idle")
-        elif self.shifts(talk, new, limits) and len(living(talk.open)) >= limits.min_episode_size:
+        elif self.shifts(new, limits) and len(living(talk.open)) >= limits.min_episode_size:
             self.seal(talk, "topic_shift")
         elif living(talk.open) and self.too_large([*living(talk.open), new], limits):
             self.seal(talk, "max_size")
         if talk.since is None or (late and not talk.pending):
             talk.since = new.sent
-        if limits.topic_shift == "auto":
-            listener, now = self.listener(talk), said_in(new)
-            listener.take(now, opens=not living(talk.open))
-            talk.topic = listener.row
         talk.taken.append(new)
         self.touch(talk)
         talk.open.append(new)
@@ -328,18 +317,8 @@ class Oracle:
         self.maybe_trigger(name, talk, limits)
         talk.heard_ms, talk.idle_seconds = now_ms, limits.idle_seconds
 
-    def shifts(self, talk: Talk, new: Taken, limits: Episodes) -> bool:
-        return limits.topic_shift != "off" and (new.found or new.message.is_continuation is False)
-
-    def look_at_text(self, talk: Talk, new: Taken, limits: Episodes) -> bool:
-        if limits.topic_shift != "auto" or new.message.is_continuation is not None:
-            return False
-        known = len(living(talk.open))
-        listener, now = self.listener(talk), said_in(new)
-        return known >= limits.min_episode_size and listener.begins_topic(now, known)
-
-    def listener(self, talk: Talk) -> TopicListener:
-        return TopicListener(reworded(talk.topic or BEGUN, map(said_in, living(talk.open))))
+    def shifts(self, new: Taken, limits: Episodes) -> bool:
+        return limits.topic_shift != "off" and new.message.is_continuation is False
 
     def maybe_trigger(self, name: Name, talk: Talk, limits: Episodes) -> None:
         if limits.auto_summarize and fires(trigger_of(limits), talk, self.count_tokens):
@@ -421,10 +400,6 @@ def fires(trigger: Any, talk: Talk, count_tokens: Callable[[str], int]) -> bool:
 
 def living(taken: list[Taken]) -> list[Taken]:
     return [t for t in taken if not t.gone]
-
-
-def said_in(taken: Taken) -> Utterance:
-    return utterance_of(taken.message.role == "user", taken.message.content)
 
 
 def said(taken: list[Taken]) -> tuple[Said, ...]:

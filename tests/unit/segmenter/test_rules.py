@@ -66,6 +66,10 @@ class TestBoundaries:
         heard = [*says("a", "b"), say("c", is_continuation=unknown), flush()]
         assert closed(Chat().hear(*heard)) == [("a b c", "flush")]
 
+    def test_topic_shift_off_ignores_is_continuation(self):
+        heard = [*says("a", "b"), say("c", is_continuation=False), flush()]
+        assert closed(Chat(limits(topic_shift="off")).hear(*heard)) == [("a b c", "flush")]
+
     def test_a_message_that_would_pass_the_tokens_begins_the_next_episode(self):
         chat = Chat(limits(max_episode_tokens=10, min_episode_size=5))
         heard = [say("a", "12345"), say("b", "12345"), say("c", "1"), flush()]

@@ -269,13 +269,12 @@ def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, 
     assert (pieces.conversations, pieces.messages) == (whole.conversations, whole.messages)
 
 
-@pytest.mark.parametrize("topic_shift", ["auto", "flags"])
-def test_records_of_a_batch_are_decided_on_one_after_the_other(topic_shift: str) -> None:
+def test_records_of_a_batch_are_decided_on_one_after_the_other() -> None:
     fits, too_large = say("a", "x"), say("a", "ä" * 150_000, flows=["f" * 260_000])
     talk = [say(f"m{n}", f"what about the passport of number {n}?", at=n) for n in range(69)]
     broken = Sent(b"c", b"{", headers=())
     records = [fits, *talk, too_large, broken, edit("m3", content="new"), say("b", "x" * 10), flush(), delete("m1")]
-    together, alone = Chat(limits(topic_shift=topic_shift)), Chat(limits(topic_shift=topic_shift))
+    together, alone = Chat(limits()), Chat(limits())
     outcome = together.process(records)
     one_by_one = [alone.process([record]) for record in records]
     assert (outcome.duplicates, outcome.dead_letters.total()) == (1, 1)

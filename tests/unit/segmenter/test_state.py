@@ -1,9 +1,6 @@
-import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.errors import RowUnreadable
-from afterword.streams.segmenter.shifts import ROW_BYTES
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, State, Totals, deadline_of, decode_state, encode_state
 
 COUNTER = st.integers(0, 2**53)
@@ -27,7 +24,6 @@ STATES = st.builds(
     taken_to=COUNTER,
     pending=TOTALS,
     open=TOTALS,
-    topic=st.just(b"") | st.sampled_from(ROW_BYTES).flatmap(lambda size: st.binary(min_size=size, max_size=size)),
     deadline_ms=st.integers(0, MAX_DEADLINE_MS),
     silent_ms=st.one_of(st.just(0), st.integers(1, MAX_DEADLINE_MS)),
 )
@@ -43,7 +39,7 @@ def test_a_row_is_read_as_it_was_written(state):
 @given(STATES)
 def test_a_row_is_small_whatever_it_counts(state):
     texts = [state.tenant_id or "", state.overrides, *(state.agents or [])]
-    assert len(encode_state(state)) <= 490 + 6 * len("".join(texts).encode()) + 3 * len(texts) + len(state.topic)
+    assert len(encode_state(state)) <= 490 + 6 * len("".join(texts).encode()) + 3 * len(texts)
 
 
 @given(st.integers(1, MAX_DEADLINE_MS))
@@ -56,18 +52,8 @@ def test_a_conversation_without_pending_messages_has_no_deadline():
     assert deadline_of(encode_state(State(None))) is None
 
 
-@given(STATES, st.integers(1, len(State._fields) - 4))
+@given(STATES, st.integers(1, len(State._fields) - 3))
 def test_fields_at_the_end_that_are_at_their_defaults_take_no_room(state, kept):
     short = State(*state[:kept])
     assert decode_state(encode_state(short)) == short
     assert len(encode_state(short)) <= len(encode_state(state))
-
-
-@given(STATES.filter(lambda state: state.topic), st.integers(0, 255))
-def test_a_row_whose_topic_has_another_length_is_damaged(state, length):
-    row = bytearray(encode_state(state))
-    assume(length != row[9])
-    row[9] = length
-    with pytest.raises(RowUnreadable):
-        decode_state(bytes(row))
-    assert deadline_of(bytes(row)) is None
