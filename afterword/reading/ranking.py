@@ -43,8 +43,9 @@ sentences, 1 at NEAREST standard deviations above it."""
 LONG_ANSWER = 0.8
 """Weight of the cosine of a long answer of the assistant, whose vector stands for its beginning alone: much of it only
 repeats the question that it answers."""
-CERTAIN = 4.0
-"""A cosine CERTAIN standard deviations above the model's mean covers the whole query."""
+CERTAIN, DOUBT = 2.5, 1.4
+"""A cosine CERTAIN standard deviations above the model's mean covers the whole query. Coverage is raised to the power
+of DOUBT, because cosines half as high are common among texts of one subject."""
 
 ASKED_TIME_SHARE = 0.4
 """Share of the score for taking place at the time named in the query. It does not filter, because plans for May are
@@ -70,7 +71,8 @@ class Ranked(NamedTuple):
     """0 to 1, comparable across queries."""
     coverage: float
     """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
-    the square of that share and the share of the best cosine, as probabilities of which at least one is enough."""
+    the square of that share and the share of the best cosine, as probabilities of which at least one is enough, to the
+    power of DOUBT."""
     message_scores: Sequence[float]
     """The scores of all its messages, in order."""
     best_words: Set[int]
@@ -141,7 +143,7 @@ def rank(
     if vector:
         # squared, because a few words in common say little
         certain = _best(texts.message_owners, share(message_cosines, vector.model, CERTAIN), len(candidates))
-        coverage = 1 - (1 - coverage**2) * (1 - certain)
+        coverage = (1 - (1 - coverage**2) * (1 - certain)) ** DOUBT
     message_scores = texts.by_candidate(of_messages)
     ranked = [
         Ranked(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.reading.ranking import LONG_ANSWER, PIECE_WORDS, Ranked, rank
+from afterword.reading.ranking import DOUBT, LONG_ANSWER, PIECE_WORDS, Ranked, rank
 from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword.streams.text.search_words import query_words
@@ -87,7 +87,7 @@ def test_a_similar_vector_is_enough_to_be_known() -> None:
     assert coverage(1) > 0.9
     (found,) = ranked("A puppy named Volcano?", told, vector=query_vector([0.0, 1.0]))
     (words_alone,) = ranked("A puppy named Volcano?", told)
-    assert found.coverage == pytest.approx(words_alone.coverage**2), "a few of the words say little"
+    assert found.coverage == pytest.approx(words_alone.coverage ** (2 * DOUBT)), "a few of the words say little"
 
 
 @pytest.mark.parametrize(
