@@ -1,4 +1,4 @@
-"""The table of docs/how-to/keys-and-jwt.md: what a user's key reads of conversations in which several people write."""
+"""The table of docs/how-to/keys-and-jwt.md: what a user's key reads and changes where several people write."""
 
 import asyncio
 from typing import Any
@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterword.schemas import MessageCreated
+from afterword.serving.principal import SCOPES
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder
 
@@ -54,7 +55,28 @@ async def answers(served: Served, conversation_id: str, messages: list[MessageCr
     return "\n".join(found)
 
 
-@given(st.lists(st.sampled_from(USERS), min_size=1, max_size=len(SECRETS)), st.sampled_from(USERS))
+def of_episodes(viewer: str, messages: list[MessageCreated]) -> set[str]:
+    """Return the ids of those of them that are in an episode, which recall finds."""
+    return may_read(viewer, messages[: len(messages) // SIZE * SIZE])
+
+
+async def changes(served: Served, conversation_id: str, messages: list[MessageCreated]) -> list[int]:
+    """Try to write, edit, delete and flush, and return the statuses."""
+    path = f"/v1/conversations/{conversation_id}"
+    new = {"id": "new", "conversation_id": conversation_id, "role": "user", "content": "Hello."}
+    found = [await served.client.post("/v1/messages", json={"messages": [new]})]
+    for one in messages:
+        found.append(await served.client.patch(f"{path}/messages/{one.id}", json={"content": "Changed."}))
+        found.append(await served.client.delete(f"{path}/messages/{one.id}"))
+    found.append(await served.client.post(f"{path}/flush", json={}))
+    found.append(await served.client.delete(path))
+    return [answer.status_code for answer in found]
+
+
+CONVERSATIONS = st.lists(st.sampled_from(USERS), min_size=1, max_size=len(SECRETS))
+
+
+@given(CONVERSATIONS, st.sampled_from(USERS))
 @example(["u1", "u2", "u1", "u2", "u1", "u3", "u3", "u2"], "u2")
 @example(["u1", "u1", "u2"], "u2")
 def test_user_reads_exactly_what_the_table_says(users: list[str], viewer: str) -> None:
@@ -64,8 +86,29 @@ def test_user_reads_exactly_what_the_table_says(users: list[str], viewer: str) -
             found = await answers(served, "c1", messages)
             allowed = may_read(viewer, messages)
             seen = {one.id for one, secret in zip(messages, SECRETS, strict=False) if secret in found}
-            assert seen <= allowed
+            assert of_episodes(viewer, messages) <= seen <= allowed
             if viewer == users[0]:
                 assert seen == allowed
+
+    asyncio.run(check())
+
+
+@given(CONVERSATIONS, st.sampled_from(USERS), st.sampled_from([None, "t1", "t2"]))
+@example(["u1", "u2"], "u1", "t2")
+@example(["u1", "u2"], "u2", "t1")
+def test_only_the_conversations_user_in_its_tenant_changes_it(
+    users: list[str], viewer: str, tenant_id: str | None
+) -> None:
+    async def check() -> None:
+        async with serving(Holder(tenant_id=tenant_id, user_id=viewer, scopes=SCOPES)) as served:
+            messages = await said(served, "c1", users, list(SECRETS))
+            if (viewer, tenant_id) == (users[0], "t1"):
+                assert {*await changes(served, "c1", messages)} == {202}
+                return
+            assert {*await changes(served, "c1", messages)} == {404}
+            assert served.broker.records == []
+            if tenant_id != "t1":
+                found = await answers(served, "c1", messages)
+                assert not [secret for secret in SECRETS if secret in found]
 
     asyncio.run(check())
