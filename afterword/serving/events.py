@@ -23,6 +23,7 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Header, Query, Request, Response
+from limits.aio.storage import MemoryStorage
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from afterword.consumers.subscriber import decode_revision
@@ -185,25 +186,6 @@ class Unread:
                 await self._news.wait()
 
 
-class RecordBudget:
-    """Lets the clients of a key read RECORDS_PER_MINUTE while they catch up."""
-
-    def __init__(self) -> None:
-        self._paid_until: dict[str, float] = {}
-        """When each key would have read its records so far at an even pace, on the loop's clock."""
-
-    async def allowed(self, key_id: str) -> None:
-        """Wait until the key is at most a minute ahead of the even pace."""
-        clock = asyncio.get_running_loop().time
-        while (ahead := self._paid_until.get(key_id, 0) - clock()) > 60:  # noqa: ASYNC110 – others of the key spend, too
-            await asyncio.sleep(ahead - 60)
-
-    def spend(self, key_id: str, records: int) -> None:
-        now = asyncio.get_running_loop().time()
-        self._paid_until = {key: until for key, until in self._paid_until.items() if until > now}
-        self._paid_until[key_id] = max(self._paid_until.get(key_id, 0), now) + 60 * records / RECORDS_PER_MINUTE
-
-
 class Feed:
     """The events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position."""
 
@@ -217,7 +199,8 @@ class Feed:
         self._clients: set[Unread] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
         self._turns = FairTurns(CATCHING_UP_PER_KEY, CATCHING_UP)
-        self._budget = RecordBudget()
+        self._caught_up = MemoryStorage()
+        """Numbers of records that each key's clients have read this minute while they catch up."""
         self._interrupted = False
 
     async def run(self) -> None:
@@ -385,7 +368,8 @@ class Feed:
         """
         found: list[Published] = []
         left, size, behind = RECORDS_PER_TURN, 0, _behind(at, here)
-        await self._budget.allowed(wanted.key_id)
+        while await self._caught_up.get(wanted.key_id) >= RECORDS_PER_MINUTE:  # noqa: ASYNC110 – a minute passes
+            await asyncio.sleep(TICK_SECONDS)
         async with (
             # those that have missed few records come first
             self._turns.of(wanted.key_id, sum(end - at[tp] for tp, end in behind.items())),
@@ -405,7 +389,7 @@ class Feed:
                     break
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
-        self._budget.spend(wanted.key_id, RECORDS_PER_TURN - left)
+        await self._caught_up.incr(wanted.key_id, 60, RECORDS_PER_TURN - left)
         return await self.still_there(found)
 
 

@@ -17,7 +17,6 @@ from urllib.parse import unquote
 from fastapi import Depends, Path, Request
 from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterword.operating.eraser import ErasureRunner
 from afterword.reading.memory import Memory
@@ -225,18 +224,6 @@ def described_body(model: type[BaseModel]) -> dict[str, Any]:
 
 BODIES: dict[str, type[BaseModel]] = {}
 """Models of bodies by name, collected as the routes are defined."""
-
-
-class EncodedPaths:
-    """Middleware that keeps paths encoded: servers would decode them, including `%2F`, before routes are matched."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and "raw_path" in scope:
-            scope["path"] = scope["raw_path"].decode("latin-1")
-        await self._app(scope, receive, send)
 
 
 def decoded(part: str) -> str:

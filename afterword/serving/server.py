@@ -43,7 +43,7 @@ from afterword.serving.page.rendering import STATIC
 from afterword.serving.page.visitor import Seal
 from afterword.serving.principal import Authenticator, KeyHolders, Nobody, Rates
 from afterword.serving.problems import FAILED, RESPONSES, problem_response, show_error
-from afterword.serving.requests import EncodedPaths, Services, SharedRead, services_of
+from afterword.serving.requests import Services, SharedRead, services_of
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
@@ -219,7 +219,6 @@ def make_app(services: Services) -> FastAPI:
     for kind in (AfterwordError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, show_error)
     # the last middleware added is the outermost
-    app.add_middleware(EncodedPaths)
     if settings.origins:
         methods = ["GET", "POST", "PATCH", "DELETE"]
         headers = ["Authorization", "Content-Type", "Last-Event-ID", *tools.HEADERS_OF_CLIENTS]
@@ -227,13 +226,12 @@ def make_app(services: Services) -> FastAPI:
     if settings.auth == "none":
         # otherwise a page of another site could have its name resolve to this address and read everything
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
-    app.add_middleware(Doorkeeper)
     app.add_middleware(OutermostMiddleware, metrics=services.metrics)
     return app
 
 
 class OutermostMiddleware:
-    """Adds headers, counts requests, and answers unexpected errors.
+    """Refuses requests while too many are open, adds headers, counts requests, and answers unexpected errors.
 
     If the answer has already begun, the server closes the connection.
     """
@@ -243,9 +241,10 @@ class OutermostMiddleware:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        if "raw_path" in scope:  # servers decode paths, including `%2F`, before routes are matched
+            scope["path"] = scope["raw_path"].decode("latin-1")
+        connection: BoundedHttp | None = scope.get("state", {}).get("connection")
+        app = (connection and connection.refusal(scope)) or self._app
         began = time.perf_counter()
         status: int | None = None
 
@@ -261,7 +260,7 @@ class OutermostMiddleware:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            await app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001 – the wrapper around every route, because uvicorn would log the error's text
             log.error("request_failed", stage="serve", error_type=type(error).__name__)
             if status is None:
@@ -270,27 +269,6 @@ class OutermostMiddleware:
             route = getattr(scope.get("route"), "path", UNMATCHED)
             self._metrics.requests.labels(route, str(status or 500)).inc()
             self._metrics.request_seconds.labels(route).observe(time.perf_counter() - began)
-
-
-class Doorkeeper:
-    """Middleware that refuses requests while too many connections are open, and too many of a proxy's strangers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: BoundedHttp | None = scope.get("state", {}).get("connection")
-        app = self._app
-        if connection and scope["path"] not in HEALTH:
-            if len(connection.connections) > MOST_CONNECTIONS:
-                app = problem_response(503, "too_many_connections", "too many connections are open")
-            elif connection.is_of_proxy and not connection.greet(scope["client"][0]):
-                app = problem_response(429, "too_many_connections", "too many requests without a valid key are open")
-        try:
-            await app(scope, receive, send)
-        finally:
-            if connection and connection.is_of_proxy:
-                connection.stranger = None
 
 
 async def warm_up(memory: Memory, outbox: Outbox) -> None:
@@ -344,6 +322,11 @@ class BoundedHttp(H11Protocol):
         super().data_received(data)
         self._limit_waiting()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.is_of_proxy:
+            self.stranger = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._timer:
@@ -354,6 +337,16 @@ class BoundedHttp(H11Protocol):
         strangers = sum(one.stranger == address for one in self.connections if isinstance(one, BoundedHttp))
         self.stranger = address if strangers < MOST_STRANGERS else None
         return self.stranger is not None
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """Return the answer while too many connections are open, or too many requests of a proxy's strangers."""
+        if scope["path"] in HEALTH:
+            return None
+        if len(self.connections) > MOST_CONNECTIONS:
+            return problem_response(503, "too_many_connections", "too many connections are open")
+        if self.is_of_proxy and not self.greet(scope["client"][0]):
+            return problem_response(429, "too_many_connections", "too many requests without a valid key are open")
+        return None
 
     def _limit_waiting(self) -> None:
         """Start the timer when it is the client's turn, that is, no request is unanswered, and stop it otherwise."""

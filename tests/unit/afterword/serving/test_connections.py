@@ -184,7 +184,10 @@ async def test_strangers_of_trusted_proxy_count_by_their_own_address(monkeypatch
         await answering(scope, receive, send)
 
     settings = Settings(serve=Serve(auth="keys", trusted_proxies="127.0.0.1"))
-    async with listening(server.Doorkeeper(waiting), settings) as port, clients(port, 6) as connections:
+    async with (
+        listening(OutermostMiddleware(waiting, Metrics("server", "any")), settings) as port,
+        clients(port, 6) as connections,
+    ):
         first, second, third, other, *_ = connections
         held = [asyncio.create_task(get("/wait", one, "X-Forwarded-For: 192.0.2.1")) for one in (first, second)]
         await begun.get(), await begun.get()

@@ -4,7 +4,7 @@ import asyncio
 import weakref
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +29,10 @@ from afterword.serving.events import (
     CHECK_SECONDS,
     LATE_SECONDS,
     MOST_UNREAD,
-    RECORDS_PER_MINUTE,
     STREAMS_PER_KEY,
     TICK_SECONDS,
     Feed,
     Published,
-    RecordBudget,
     StreamFilter,
     event_stream,
     offsets_of,
@@ -47,7 +45,6 @@ from afterword.streams.kafka.log_reader import TopicStalled
 from afterword.streams.settings import Kafka, Serve, Settings
 from afterword.streams.stores.episodes import Episode
 from afterword.streams.telemetry import Metrics
-from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.blocking import MOST_SHARE, blocking
 from tests.samples import NOON, a_closed_episode, a_stored_episode, a_summary, a_tombstone
 from tests.unit.afterword.serving.served import serving
@@ -392,16 +389,36 @@ async def test_a_limited_number_of_clients_catches_up_and_a_key_with_many_does_n
         task.cancel()
 
 
-def test_records_of_a_key_have_a_budget_per_minute() -> None:
-    async def times() -> list[float]:
-        budget, found = RecordBudget(), list[float]()
-        for key, records in [("a", RECORDS_PER_MINUTE // 2), ("a", RECORDS_PER_MINUTE), ("b", 0), ("a", 0)]:
-            await budget.allowed(key)
-            budget.spend(key, records)
-            found.append(round(asyncio.get_running_loop().time(), 3))
-        return found
+async def test_key_that_read_its_records_of_the_minute_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding, opened = Feeding(), list[str]()
+    topic = TopicPartition("summary.created", 0)
 
-    assert run_in_virtual_time(times()) == [0, 0, 0, 30]
+    @asynccontextmanager
+    async def open_log(_: Kafka) -> AsyncGenerator[Any, None]:
+        task = asyncio.current_task()
+        assert task is not None
+        opened.append(task.get_name())
+        yield SimpleNamespace(reader=lambda *_: nullcontext(consumer))
+
+    async def beginning_offsets(_: Any) -> dict[TopicPartition, int]:
+        return {topic: 0}
+
+    async def batches(*_: Any) -> AsyncGenerator[list[ConsumerRecord], None]:
+        yield [ConsumerRecord(*topic, 0, 0, 0, b"c1", b"{", None, 0, 0, [])]
+
+    async def catch_up(key: str) -> None:
+        await anext(feeding.feed.follow(replace(EVERYTHING, key_id=key), {}))
+
+    consumer = SimpleNamespace(beginning_offsets=beginning_offsets, assign=lambda _: None, seek=lambda *_: None)
+    for name, value in {"open_log": open_log, "batches": batches, "RECORDS_PER_MINUTE": 2}.items():
+        monkeypatch.setattr(events, name, value)
+    await feeding.summary(1)
+    tasks: list[asyncio.Task[None]] = []
+    for key in ("one", "one", "one", "other"):
+        tasks.append(asyncio.create_task(catch_up(key), name=key))
+        await asyncio.wait(tasks[-1:], timeout=0.2)
+    assert opened == ["one", "one", "other"]
+    tasks[2].cancel()
 
 
 async def test_records_that_are_no_events_are_passed_over() -> None:
