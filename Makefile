@@ -113,8 +113,13 @@ test-deploy: $(STAMP) #. test the image, the compose file and the chart; fetches
 test-cluster: $(STAMP) #. test the chart on a real API server without nodes; builds Kubernetes the first time
 	AFTERWORD_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
 
-test-llm: $(STAMP) $(LLM_STAMP) #. test the whole path with a small, real LLM on this machine; THREADS=
+ifdef AFTERWORD_LLM__PROVIDER
+test-llm: $(STAMP)
+	@$(BIN)/python -m tests.llm.row
+else
+test-llm: $(STAMP) $(LLM_STAMP) #. print a row of docs/quality.md for the LLM in AFTERWORD_LLM__*; without one, test with a small LLM on this machine; THREADS=
 	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q
+endif
 
 $(LLM_STAMP): requirements-llm.lock
 	test -x build/llm-venv/bin/python || { $(MAKE_VENV) build/llm-venv; }

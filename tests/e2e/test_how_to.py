@@ -30,7 +30,13 @@ PAGES = [
 SHOWN = {
     "tutorial.md": ("5 messages of 1 conversation", "chat-1:1", "leave it with Grace"),
     "try-recall.md": ("3 of 4 questions have the expected answer (75%), 3 in the best hit",),
-    "bot.md": ("user: I am allergic to peanuts.",),
+    "bot.md": (
+        "user: I am allergic to peanuts.",
+        "nora-visit-1",
+        "user (Ben): I booked the train to Lyon for all of us.",
+        "assistant: Noted: no peanuts.",
+        "user: I sent the blue lamp back.",
+    ),
 }
 """Texts that a page's commands have to print."""
 ELSEWHERE = ("pip install", "make venv", "source ", "afterword dev")
