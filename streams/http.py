@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -106,13 +105,9 @@ class HttpClient:
 
     async def _send(self, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
         """Return the response and its body. Raises: ProviderUnavailable."""
-        # nothing is decompressed, because a few bytes could become very many
-        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        given = {"content": content, "headers": {"content-type": "application/json"}}
         try:
-            # httpx only limits the pause between two bytes; this also limits a server that trickles
-            async with asyncio.timeout(self._timeout_seconds):
-                async with self._client.stream("POST", path, content=content, headers=headers) as response:
-                    return response, await bounded_body(response)
+            return await bounded(self._client, self._timeout_seconds, "POST", path, **given)
         except (TimeoutError, httpx.TimeoutException):
             raise ProviderUnavailable(problem=f"{self.address} did not answer in time") from None
         except httpx.RequestError as error:
@@ -120,6 +115,20 @@ class HttpClient:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+async def bounded(
+    client: httpx.AsyncClient, seconds: float, method: str, url: str, **given: Any
+) -> tuple[httpx.Response, bytes]:
+    """Send a request, and return the response and its body.
+
+    Raises: TimeoutError, httpx.RequestError; ProviderUnavailable if the body is compressed or too long.
+    """
+    # nothing is decompressed, because a few bytes could become very many
+    given["headers"] = {**given.get("headers", {}), "accept-encoding": "identity"}
+    async with asyncio.timeout(seconds):  # httpx only limits the pause between two bytes
+        async with client.stream(method, url, **given) as response:
+            return response, await bounded_body(response)
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
@@ -140,34 +149,6 @@ async def bounded_body(response: httpx.Response) -> bytes:
     if problem and response.is_success:
         raise no_answer(f"its response {problem}")
     return b"" if problem else bytes(body)
-
-
-def bounded_client(**options: Any) -> httpx.AsyncClient:
-    """Make a client to which a compressed answer, or one of more than MOST_RESPONSE_BYTES, is an httpx.ReadError."""
-
-    async def bound(response: httpx.Response) -> None:
-        if response.headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
-            raise httpx.ReadError("compressed although the request does not allow it")
-        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 – the client is asynchronous
-        response.stream = _BoundedStream(response.stream)
-
-    return httpx.AsyncClient(headers={"Accept-Encoding": "identity"}, event_hooks={"response": [bound]}, **options)
-
-
-class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > MOST_RESPONSE_BYTES:
-                raise httpx.ReadError("too long")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 def no_answer(problem: str) -> ProviderUnavailable:

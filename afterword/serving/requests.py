@@ -111,26 +111,23 @@ class SharedRead(Generic[K, T]):
         self._kafka = kafka
         self._read = read
         self._fresh_seconds = fresh_seconds
-        self._reading: dict[K, asyncio.Task[T]] = {}
-        self._known: dict[K, tuple[float, T]] = {}
+        self._reads: dict[K, tuple[float, asyncio.Task[T]]] = {}
+        """When each read began, and the read."""
 
     async def get(self, key: K) -> T:
         """Read, unless the last result is still fresh. All who wait get one read's result or error.
 
         Raises: BrokerUnavailable, and what `read` raises.
         """
-        if key in self._known and time.monotonic() - self._known[key][0] < self._fresh_seconds:
-            return self._known[key][1]
-        if key not in self._reading:
-            task = self._reading[key] = asyncio.create_task(self._read_anew(key))
-            task.add_done_callback(lambda _: self._reading.pop(key))
-        return await asyncio.shield(self._reading[key])
+        began, task = self._reads.get(key, (0.0, None))
+        if task is None or (task.done() and (task.exception() or time.monotonic() - began >= self._fresh_seconds)):
+            task = asyncio.create_task(self._read_in_time(key))
+            self._reads[key] = time.monotonic(), task
+        return await asyncio.shield(task)
 
-    async def _read_anew(self, key: K) -> T:
+    async def _read_in_time(self, key: K) -> T:
         async with in_time(self._kafka, READ_SECONDS):
-            found = await self._read(key)
-        self._known[key] = time.monotonic(), found
-        return found
+            return await self._read(key)
 
 
 def body_of(model: type[B], most: int = MOST_BYTES) -> Any:

@@ -75,8 +75,6 @@ HEADER_SECONDS = 10.0
 UNREAD_MILLISECONDS = 30_000
 MOST_CONNECTIONS = 2000
 """Requests other than those for HEALTH get 503 if more connections than this are open."""
-CROWDED_SECONDS = 1.0
-"""HEADER_SECONDS while more connections are open, so that there is room for HEALTH."""
 MOST_STRANGERS = 200
 """Upper limit for the connections of one address on which no valid key was sent."""
 HEALTH = ("/livez", "/readyz")
@@ -352,9 +350,7 @@ class BoundedHttp(H11Protocol):
         """Start the timer when it is the client's turn, that is, no request is unanswered, and stop it otherwise."""
         is_waiting = self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
         if is_waiting and not self._timer:
-            is_crowded = len(self.connections) > MOST_CONNECTIONS
-            seconds = CROWDED_SECONDS if is_crowded else HEADER_SECONDS
-            self._timer = self.loop.call_later(seconds, self.transport.close)
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
         elif self._timer and not is_waiting:
             self._timer.cancel()
             self._timer = None

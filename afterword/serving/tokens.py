@@ -18,8 +18,8 @@ from afterword.reading.context import ANYONE
 from afterword.schemas.base import Id
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.problems import Unauthenticated
-from afterword.streams.errors import StoreUnavailable
-from afterword.streams.http import bounded_client
+from afterword.streams.errors import ProviderError, StoreUnavailable
+from afterword.streams.http import bounded
 from afterword.streams.settings import Serve
 
 REQUIRED = ["exp", "iss", "aud"]
@@ -31,6 +31,8 @@ RETRY_SECONDS = 10.0
 """Minimum time between two reads, however many tokens name unknown keys."""
 TIMEOUT_SECONDS = 5.0
 ID = TypeAdapter(Id)
+NO_ANSWER = (httpx.HTTPError, TimeoutError, ProviderError)
+NO_KEYS = (jwt.PyJWTError, LookupError, TypeError, ValueError)
 
 log = structlog.get_logger(__name__)
 
@@ -73,13 +75,12 @@ class IssuerKeys:
     async def _read(self) -> None:
         self._tried_at = self._clock()
         try:
-            async with (
-                asyncio.timeout(TIMEOUT_SECONDS),
-                bounded_client(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
-            ):
-                answer = (await client.get(self._url)).raise_for_status()
+            async with httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
+                answer, content = await bounded(client, TIMEOUT_SECONDS, "GET", self._url)
+            answer.raise_for_status()
             # PyJWK raises unexpected errors if the algorithm is "none" or not a string
-            described = [key for key in answer.json()["keys"] if isinstance(key, dict) and key.get("alg") != "none"]
+            listed = orjson.loads(content)["keys"]
+            described = [key for key in listed if isinstance(key, dict) and key.get("alg") != "none"]
             usable = PyJWKSet([key for key in described if isinstance(key.get("alg"), str | None)])
             self._keys = {
                 key.key_id: key
@@ -88,7 +89,7 @@ class IssuerKeys:
                 if key.key_type != "oct" and key.public_key_use in (None, "sig") and isinstance(key.key_id, str | None)
             }
             self._read_at = self._clock()
-        except (httpx.HTTPError, jwt.PyJWTError, LookupError, TypeError, ValueError, TimeoutError) as error:
+        except (*NO_ANSWER, *NO_KEYS) as error:
             log.warning("issuer_keys_not_read", stage="serve", error_type=type(error).__name__)
 
 

@@ -1,6 +1,5 @@
 """A client of schema registries, using the routes that Confluent's, Karapace, Redpanda's and Apicurio's share."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,8 +10,8 @@ import httpx
 import orjson
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.http import bounded_client
+from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
+from afterword.streams.http import bounded
 from afterword.streams.ingest.formats import AvroSchema, ProtobufSchema, Read, SchemaRefused, read_json, unframed
 from afterword.streams.ingest.sources import Format
 from afterword.streams.settings import RegistrySettings, variable
@@ -44,7 +43,7 @@ async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegi
     if settings.username is not None and settings.password is not None:
         auth = httpx.BasicAuth(settings.username, settings.password.get_secret_value())
     tls = verifying_context()
-    async with bounded_client(base_url=settings.url or "", auth=auth, verify=tls, timeout=TIMEOUT_SECONDS) as client:
+    async with httpx.AsyncClient(base_url=settings.url or "", auth=auth, verify=tls, timeout=TIMEOUT_SECONDS) as client:
         yield SchemaRegistry(client)
 
 
@@ -133,25 +132,25 @@ class SchemaRegistry:
 
     async def _ask(self, path: str, form: Format | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
-        response = await self._get(path, form)
+        response, content = await self._get(path, form)
         if response.status_code == httpx.codes.NOT_FOUND:
             raise SchemaRefused("the registry does not have it")
         if response.status_code in REFUSALS:
             raise SchemaRefused(f"the registry answers with {response.status_code}")
         try:
-            answer = orjson.loads(response.content)
+            answer = orjson.loads(content)
         except orjson.JSONDecodeError:
             answer = None
         if not response.is_success or not isinstance(answer, dict):
             raise self._unavailable(f"it answers with {response.status_code}")
         return answer
 
-    async def _get(self, path: str, form: Format | None = None) -> httpx.Response:
+    async def _get(self, path: str, form: Format | None = None) -> tuple[httpx.Response, bytes]:
         """Raises: RegistryUnavailable, ConfigurationError."""
+        params = {"format": "serialized"} if form == "protobuf" else None
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                response = await self._client.get(path, params={"format": "serialized"} if form == "protobuf" else None)
-        except (httpx.HTTPError, TimeoutError) as error:
+            response, content = await bounded(self._client, TIMEOUT_SECONDS, "GET", path, params=params)
+        except (httpx.HTTPError, TimeoutError, ProviderError) as error:
             raise self._unavailable(type(error).__name__) from None
         if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             problem = f"the registry answers with {response.status_code}"
@@ -159,7 +158,7 @@ class SchemaRegistry:
         is_failing = response.is_server_error and response.status_code not in REFUSALS
         if is_failing or response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise self._unavailable(f"it answers with {response.status_code}")
-        return response
+        return response, content
 
     def _unavailable(self, problem: str) -> RegistryUnavailable:
         return RegistryUnavailable(address=self._client.base_url.host, problem=problem)
