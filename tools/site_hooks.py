@@ -23,11 +23,6 @@ from tools.diagrams import DIAGRAM, picture_of, title_of
 ROOT = Path(__file__).parents[1]
 DOCS = "docs"
 README = "README.md"
-HTTP_API_INTRODUCTION = """\
-# HTTP API
-
-Routes of `afterword serve`: see [how to serve it](../how-to/serve.md). Made of [openapi.json](openapi.json).
-Any route may answer with an error, which is a [ProblemDocument](#problemdocument)."""
 ELSEWHERE = "repository"
 """Folder of the site for files outside `docs/`."""
 OPENAPI, HTTP_API = "docs/reference/openapi.json", "reference/http-api.md"
@@ -79,8 +74,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         linked = set(links_of(path)) - seen
         seen |= linked
         waiting += linked
-    described = http_api(json.loads((ROOT / OPENAPI).read_text()), HTTP_API_INTRODUCTION)
-    files.append(_made(config, HTTP_API, described))
+    files.append(_made(config, HTTP_API, http_api(json.loads((ROOT / OPENAPI).read_text()), "openapi.json")))
     return files
 
 

@@ -218,41 +218,28 @@ def _recalled(queries: Sequence[str], filters: dict[str, Any]) -> "list[list[Rec
 
 
 def _questions_in(file: Path) -> list[tuple[str, str]]:
-    """Read the lines with a question. Raises: BadParameter if there are none, or if one has no question or no tab."""
-    questions = []
-    for number, line in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
-        question, tab, expected = line.partition("\t")
-        if not line.strip():
-            continue
-        if not (tab and question.strip()):
-            raise typer.BadParameter(f"{file}: line {number} is not a question, a tab and the expected text")
-        questions.append((question.strip(), expected.strip()))
-    if not questions:
-        raise typer.BadParameter(f"{file}: there is no question")
-    return questions
+    lines = filter(str.strip, file.read_text(encoding="utf-8-sig", errors="replace").splitlines())
+    parts = [line.partition("\t") for line in lines]
+    if not parts or not all(question.strip() and tab for question, tab, _ in parts):
+        raise typer.BadParameter(f"{file}: each line has to be a question, a tab and the expected text")
+    return [(question.strip(), expected.strip()) for question, _, expected in parts]
 
 
 def _print_trial(questions: Sequence[tuple[str, str]], answers: "Sequence[Sequence[Recalled]]", as_json: bool) -> None:
-    places = [place_of(expected, hits) for (_, expected), hits in zip(questions, answers, strict=True)]
+    tried = [(*asked, hits, place_of(asked[1], hits)) for asked, hits in zip(questions, answers, strict=True)]
     missed = [
-        (question, expected, _best_text(hits))
-        for (question, expected), hits, place in zip(questions, answers, places, strict=True)
+        (question, expected, next((_texts(hit)[0] for hit in hits), "nothing"))
+        for question, expected, hits, place in tried
         if place is None
     ]
-    found, first = len(questions) - len(missed), places.count(1)
+    found, first = len(tried) - len(missed), sum(place == 1 for *_, place in tried)
     if as_json:
         rows = [dict(zip(("question", "expected", "best_hit"), row, strict=True)) for row in missed]
-        print_json({"questions": len(questions), "found": found, "first": first, "missed": rows})
+        print_json({"questions": len(tried), "found": found, "first": first, "missed": rows})
         return
-    share = found / len(questions)
-    typer.echo(f"{found} of {len(questions)} questions have the expected answer ({share:.0%}), {first} in the best hit")
+    share = found / len(tried)
+    typer.echo(f"{found} of {len(tried)} questions have the expected answer ({share:.0%}), {first} in the best hit")
     print_table(MISSED_COLUMNS, missed, below=2)
-
-
-def _best_text(hits: "Sequence[Recalled]") -> str:
-    for hit in hits[:1]:
-        return hit.matches[0].content if hit.matches else f"{hit.title}: {hit.short_summary}"
-    return "nothing"
 
 
 def place_of(expected: str, hits: "Sequence[Recalled]") -> int | None:
@@ -261,15 +248,13 @@ def place_of(expected: str, hits: "Sequence[Recalled]") -> int | None:
     """
     if not expected:
         return None if hits else 1
-    for place, hit in enumerate(hits, start=1):
-        texts = (hit.title, hit.short_summary, *(match.content for match in hit.matches))
-        if any(_plain(expected) in _plain(text) for text in texts):
-            return place
-    return None
+    wanted = " ".join(expected.casefold().split())
+    texts = [[" ".join(text.casefold().split()) for text in _texts(hit)] for hit in hits]
+    return next((place for place, of_hit in enumerate(texts, 1) if any(wanted in text for text in of_hit)), None)
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
+def _texts(hit: "Recalled") -> list[str]:
+    return [*(match.content for match in hit.matches), f"{hit.title}: {hit.short_summary}"]
 
 
 def _hint(tenant: str | None) -> str:

@@ -47,15 +47,12 @@ def served_hits(serve: Serve, queries: Sequence[str], filters: dict[str, Any]) -
 
 def _is_of_running_dev() -> bool:
     """Return whether the file of an `afterword dev`, which locks the file's folder while it runs, has all settings."""
-    file = os.environ.get(CONFIG_FILE_VARIABLE)
-    others = {name for name in os.environ if name.startswith(PREFIX) and not READ_ELSEWHERE.fullmatch(name)}
-    if not file or others != {CONFIG_FILE_VARIABLE}:
+    names = {name for name in os.environ if name.startswith(PREFIX) and not READ_ELSEWHERE.fullmatch(name)}
+    if names != {CONFIG_FILE_VARIABLE}:
         return False
     try:
-        with Path(file).with_name("lock").open() as lock:
+        with Path(os.environ[CONFIG_FILE_VARIABLE]).with_name("lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except (OSError, ValueError) as error:  # ValueError means an empty path
+        return isinstance(error, BlockingIOError)
     return False

@@ -100,12 +100,12 @@ class Profile(Model):
         return quotation("\n".join(self.lines()), KNOWN) if self.facts else ""
 
     def lines(
-        self, clean: Callable[[str], str] = without_hidden, end: Callable[[KnownFact], str] = lambda _: ""
+        self, clean: Callable[[str], str] = without_hidden, end: Callable[[FactSource], str] = lambda _: ""
     ) -> list[str]:
         """Format the current facts, one indented line each, with its day. `clean` is applied to each foreign text, and
-        `end` is put after each fact.
+        `end` of its newest source is put after each fact.
         """
-        said = (INDENTATION.lstrip("\n") + fact.as_dated_line(clean) + end(fact) for fact in self.facts)
+        said = (INDENTATION.lstrip("\n") + fact.as_dated_line(clean) + end(fact.sources[0]) for fact in self.facts)
         return list(dict.fromkeys(said))  # a sentence may state two facts
 
 

@@ -7,9 +7,10 @@ from typing import Any
 Node = dict[str, Any]
 
 
-def http_api(document: Node, introduction: str) -> str:
-    """Render routes and schemas as Markdown."""
-    parts = [introduction]
+def http_api(document: Node, address: str) -> str:
+    """Render routes and schemas as Markdown. `address` is that of the document."""
+    problem = "Any route may answer with an error, which is a [ProblemDocument](#problemdocument)."
+    parts = [f"# HTTP API\n\nMade of [openapi.json]({address}). {problem}"]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parts += _operation(f"{method.upper()} {path}", operation)
@@ -38,9 +39,9 @@ def _operation(title: str, operation: Node) -> Iterator[str]:
 
 def _content(what: str, content_type: str, content: Node) -> Iterator[str]:
     yield f"{what}, `{content_type}`: {type_of(content['schema'])}"
-    is_json = not isinstance(content["example"], str)
-    example = json.dumps(content["example"], indent=1, ensure_ascii=False) if is_json else content["example"]
-    yield f"```{'json' if is_json else 'text'}\n{example.strip()}\n```"
+    example = content["example"]
+    text = example if isinstance(example, str) else json.dumps(example, indent=1, ensure_ascii=False)
+    yield f"```\n{text.strip()}\n```"
 
 
 def _schema(name: str, schema: Node) -> Iterator[str]:

@@ -22,67 +22,50 @@ PAGE = """\
 <body><main class="docs">%s</main></body>
 </html>
 """
-INTRODUCTION = """\
-# HTTP API
-
-Made of [openapi.json](/openapi.json).
-Any route may answer with an error, which is a [ProblemDocument](#problemdocument)."""
-
 router = APIRouter()
 
 
 def openapi(app: FastAPI) -> Node:
     """Build the OpenAPI document, including the models of bodies and problems, and an example of each route."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        models = [*((model, "validation") for model in BODIES.values()), (ProblemDocument, "serialization")]
-        _, made = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]  # a list is invariant
-        schemas = document["components"]["schemas"] = made["$defs"] | document["components"]["schemas"]
-        for name in made["$defs"]:
-            _say_what_is_required(schemas[name])
-        for schema in schemas.values():
-            for field in schema.get("properties", {}).values():
-                field.pop("default", None)  # generators take a field with a default for one that is always there
-        for parameter in document["paths"]["/v1/conversations"]["get"]["parameters"]:
-            parameter["required"] |= parameter["name"] == "user_id"
-        for operation in (one for methods in document["paths"].values() for one in methods.values()):
-            _add_example(operation)
-        app.openapi_schema = document
-    return app.openapi_schema
-
-
-def _say_what_is_required(body: Node) -> None:
-    """Name defaults in words, and require the user, whom only a key that is bound to one may leave out."""
-    for field in body.get("properties", {}).values():
-        if field.get("default") not in (None, "", []):
-            field["description"] += f" Default: {json.dumps(field['default'])}."
-    if "user_id" in body.get("properties", {}):
+    if app.openapi_schema is not None:
+        return app.openapi_schema
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    models = [*((model, "validation") for model in BODIES.values()), (ProblemDocument, "serialization")]
+    _, made = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]  # a list is invariant
+    schemas = document["components"]["schemas"] = made["$defs"] | document["components"]["schemas"]
+    for name, schema in schemas.items():
+        for field in schema.get("properties", {}).values():
+            # generators take a field with a default for one that is always there
+            if (default := field.pop("default", None)) not in (None, "", []) and name in made["$defs"]:
+                field["description"] += f" Default: {json.dumps(default)}."
+    # only a key that is bound to a user may leave out the user
+    for body in (schemas[name] for name in made["$defs"] if "user_id" in schemas[name]["properties"]):
         body["required"] = [*body.get("required", ()), "user_id"]
+    for parameter in document["paths"]["/v1/conversations"]["get"]["parameters"]:
+        parameter["required"] |= parameter["name"] == "user_id"
+    examples = json.loads((files(__package__) / "examples.json").read_text(encoding="utf-8"))
+    for operation in (one for methods in document["paths"].values() for one in methods.values()):
+        _add_example(operation, examples[operation["operationId"]])
+    app.openapi_schema = document
+    return document
 
 
-def _add_example(operation: Node) -> None:
-    example = _examples()[operation["operationId"]]
+def _add_example(operation: Node, example: Node) -> None:
+    """Add an example: its `parameters`, `body` and `answer`."""
     for parameter in operation.get("parameters", ()):
         if (value := example.get("parameters", {}).get(parameter["name"])) is not None:
             parameter["example"] = value
     if "requestBody" in operation:
         operation["requestBody"]["content"][JSON]["example"] = example["body"]
     [answer] = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
-    for content in answer.get("content", {}).values():
+    for content in answer["content"].values():
         content["example"] = example["answer"]
-
-
-@cache
-def _examples() -> dict[str, Node]:
-    """Return for each operation its `parameters`, `body` and `answer`."""
-    found: dict[str, Node] = json.loads((files(__package__) / "examples.json").read_text(encoding="utf-8"))
-    return found
 
 
 @router.get("/docs", include_in_schema=False)
 async def show_docs(request: Request) -> HTMLResponse:
     """Show the routes and schemas to people. Nothing is loaded from another site."""
-    return HTMLResponse(_page(http_api(request.app.openapi(), INTRODUCTION)))
+    return HTMLResponse(_page(http_api(request.app.openapi(), "/openapi.json")))
 
 
 @cache

@@ -30,7 +30,7 @@ from afterword.reading.memory import (
     MessageInContext,
     hit_lines,
 )
-from afterword.reading.profile import PROFILE_TOKENS, KnownFact
+from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Id, Model, Time, mended
 from afterword.schemas.messages import Role
@@ -50,7 +50,7 @@ from afterword.serving.requests import SMALL_BYTES, EpisodeName, read_json, serv
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Serve, TimeZone
-from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Match
+from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
 from afterword.streams.tasks import FairTurns
 from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
 from afterword.streams.text.visible import printable, shown
@@ -177,7 +177,7 @@ class Toolbox:
         )
         lines: list[str] = []
         for hit in hits:
-            lines += hit_lines(hit, _visible, _id_at_end)
+            lines += hit_lines(hit, _visible, lambda match: _ids([match.message_id], match.conversation_id))
             place = "" if hit.pending else f", episode {id_shown(hit.episode_id)}"
             lines.append(f"  conversation {id_shown(hit.conversation_id)}{place}")
         return ToolAnswer(RecallAnswer(hits=tuple(hits), by_words=self.memory.by_words), quoted(lines))
@@ -188,7 +188,8 @@ class Toolbox:
         Use it at the beginning of a conversation. Each fact ends with the message that states it.
         """
         found = await self.memory.profile(max_tokens=given.max_tokens, time_zone=given.time_zone, **self._owner)
-        return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible, _source_at_end)))
+        lines = found.lines(_visible, lambda source: _ids(source.message_ids, source.conversation_id))
+        return ToolAnswer(ProfileAnswer.of(found), quoted(lines))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: all of it, or a summary and the last messages, in `max_tokens` tokens."""
@@ -344,15 +345,6 @@ def said(text: str) -> str:
 
 def _visible(text: str) -> str:
     return printable(cleaned(text))
-
-
-def _id_at_end(match: Match) -> str:
-    return _ids([match.message_id], match.conversation_id)
-
-
-def _source_at_end(fact: KnownFact) -> str:
-    newest = fact.sources[0]
-    return _ids(newest.message_ids, newest.conversation_id)
 
 
 def _ids(message_ids: Iterable[str], conversation_id: str | None = None) -> str:
