@@ -174,8 +174,8 @@ class Rows:
         self._changed = {}
 
 
-Handle = Callable[[Sequence[Any]], Iterable[tuple[str, bytes | None, bytes | None, Any]]]
-"""Handles the records of a partition, and returns what to send: topic, key, value and headers."""
+Handle = Callable[[Sequence[Any]], Iterable[Any]]
+"""Handles the records of a partition, and returns the outputs to send."""
 
 
 def counter_by_hand() -> None:
@@ -224,9 +224,7 @@ async def run_by_hand(to: Bench, tables: Sequence[str], make_handle: Callable[[M
                     for name, table in rows.items()
                     for key, value in table.changes()
                 ]
-                sent += [
-                    await producer.send(topic, value, key, headers=headers) for topic, key, value, headers in outgoing
-                ]
+                sent += [await producer.send(one.topic, one.value, one.key, headers=one.headers) for one in outgoing]
                 await asyncio.gather(*sent)
                 for table in rows.values():
                     table.write()
@@ -259,8 +257,8 @@ def segmenter_faust() -> None:
         async for event in stream.events():
             m = event.message
             record = Record(m.topic, m.partition, m.offset, int(m.timestamp * 1000), m.key, m.value)
-            for _, key, value, headers in rules.process([record], now_ms()).outgoing:
-                await episodes.send(key=key, value=value, headers=dict(headers))
+            for one in rules.process([record], now_ms()).outgoing:
+                await episodes.send(key=one.key, value=one.value, headers=dict(one.headers))
 
     run_faust(app)
 

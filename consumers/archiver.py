@@ -15,9 +15,10 @@ import structlog
 from opentelemetry.trace import Tracer, get_current_span
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, dead_letter
+from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN
 from afterword.schemas.headers import EventOwner, KafkaRecord, owner_in
 from afterword.streams.app import faust_app
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings
@@ -29,9 +30,10 @@ from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.text.tokens import packed
 from faust_eos.app import PARTITIONS, App, run
-from faust_eos.batch import Batches, Output, failing_batch, size_of
+from faust_eos.batch import Batches, failing_batch
 from faust_eos.errors import place_of
 from faust_eos.health import HealthServer, Readiness
+from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
     from afterword.streams.redaction.redactor import RecordRedaction
@@ -76,21 +78,16 @@ def archiver_app(
     app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver")
     redaction = settings.redaction.of_records()
     archiver = Archiver(archive, steps, metrics, tracer, redaction)
+    dead_letters = DeadLetters(STAGE, kafka.dead_letters(kafka.messages_topic), redaction, metrics)
 
     def reject(record: Any, error: Exception) -> Output:
         """Build the dead letter of a record that failed even in a batch of its own.
 
         The error may quote the record, so only its type and place are used.
         """
-        problem, engine = place_of(error), app.engine
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
-        metrics.dead_letters.labels(STAGE, UNFORESEEN).inc()
         archiver.count(FAILED)
-        failure = {"stage": STAGE, "error_type": UNFORESEEN, "message": problem}
-        rejected = dead_letter(record, **failure, attempts=engine.agent_retries + 1, now_ms=engine.clock())
-        key, value, headers = redaction.dead_letter(*rejected) if redaction else rejected
-        return Output(kafka.dead_letters(kafka.messages_topic), key, value, None, None, headers)
+        engine = app.engine
+        return dead_letters.of(record, UNFORESEEN, place_of(error), engine.clock(), engine.agent_retries + 1)
 
     @app.agent(  # type: ignore[untyped-decorator]
         app.topic(kafka.messages_topic, schema=Batches(reject=reject, stops=(AfterwordError,))), name="archiver"

@@ -11,7 +11,8 @@ import structlog
 from afterword.streams.errors import LaneStopped
 from faust_eos.app import App
 from faust_eos.at_least_once import AtLeastOnce, mark_idle, run_in_batch
-from faust_eos.batch import Output, current_batch
+from faust_eos.batch import current_batch
+from faust_eos.output import Output
 
 K = TypeVar("K", bound=Hashable)
 Job = Callable[[], Awaitable[None]]

@@ -11,6 +11,7 @@ from opentelemetry.trace import Tracer
 
 from afterword.schemas import EpisodeRedo
 from afterword.streams.app import faust_app
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
 from afterword.streams.lanes import attach_agents
@@ -56,7 +57,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
     """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
     allocate_sparingly()
     kafka, readiness = settings.kafka, Readiness(PARTITIONS)
-    dead_letters = kafka.dead_letters(kafka.episodes_topic)
+    dead_letters_topic = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(
         kafka,
         kafka.episodes_topic,
@@ -64,7 +65,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         kafka.deletions_topic,
         kafka.conversations_topic,
         *kafka.current_topics,
-        dead_letters,
+        dead_letters_topic,
     )
     async with AsyncExitStack() as closing:
         telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, readiness))
@@ -95,8 +96,9 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             retry=settings.retry,
             retention=settings.retention,
         )
+        dead_letters = DeadLetters(STAGE, dead_letters_topic, metrics=metrics)
         attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
-        handler = summarizer.RecordHandler(reconciler, outputs, attempts, metrics, tracer, kafka.summarizer_id)
+        handler = summarizer.RecordHandler(reconciler, dead_letters, attempts, tracer, kafka.summarizer_id)
         episodes = kafka.episodes_topic, AtLeastOnce(order=summarizer.lane_of)
         lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handler.handle)
         metrics.in_flight.set_function(lambda: lanes.in_flight)

@@ -11,18 +11,20 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.schemas import ConversationUpdated, EpisodeClosed, SummaryCreated, SummaryDeleted
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ProviderError, StoreUnavailable
 from afterword.streams.settings import Retry
 from afterword.streams.steps import Backoff, StepRunner
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.providers import Maker, Provider
-from afterword.streams.summarizer.reconciler import Event, Reconciler
+from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRules
 from afterword.streams.telemetry import Metrics
 from faust_eos.failures import Attempts, Breaker
 from faust_eos.health import Readiness
 from faust_eos.options import wall_clock_ms
+from faust_eos.output import Output
 from tests.doubles.index import MemoryIndex
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
@@ -71,7 +73,7 @@ def a_step_runner(
 
 def a_handler(
     reconciler: Reconciler,
-    outputs: Any,
+    send: Callable[[Output], None],
     clock_ms: Callable[[], int] = wall_clock_ms,
     *,
     tracer: Tracer = NO_TRACER,
@@ -79,8 +81,9 @@ def a_handler(
     metrics: Metrics = METRICS,
 ) -> RecordHandler:
     """Make a handler whose telemetry is not read."""
+    dead_letters = DeadLetters(STAGE, "episode.closed.dlq", metrics=metrics)
     attempts = Attempts(breaker or Breaker(), 3, (AfterwordError, Crash), wait_seconds=0.0)
-    return RecordHandler(reconciler, outputs, attempts, metrics, tracer, "summarizers", clock_ms)
+    return RecordHandler(reconciler, dead_letters, attempts, tracer, "summarizers", clock_ms, send)
 
 
 class FixedEmbedder:

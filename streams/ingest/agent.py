@@ -17,10 +17,11 @@ from aiokafka.errors import KafkaError
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import INGEST as STAGE
-from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
+from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.decoding import check_original
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.ingest.sources import (
@@ -39,9 +40,10 @@ from afterword.streams.tasks import apart
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos.app import PARTITIONS, App, run
-from faust_eos.batch import Batch, Batches, Output, failing_batch, size_of
+from faust_eos.batch import Batch, Batches, failing_batch
 from faust_eos.errors import AgentFailed, place_of
 from faust_eos.health import HealthServer, Readiness
+from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.redactor import RecordRedaction
@@ -263,7 +265,7 @@ class Ingester:
         self._counters[MAPPED if mapped else SKIPPED].inc()
         self._good += bool(mapped)
         topic = self.settings.kafka.messages_topic
-        return [Output(topic, one.conversation_id.encode(), one.value, None, None, one.headers) for one in mapped]
+        return [Output(topic, one.conversation_id.encode(), one.value, headers=one.headers) for one in mapped]
 
     def reject(self, record: Any, error: Exception) -> Output:
         """Make the dead letter of a record that failed alone.
@@ -273,14 +275,10 @@ class Ingester:
         return self._dead_letter(record, UNFORESEEN, place_of(error), self.app.engine.agent_retries + 1)
 
     def _dead_letter(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> Output:
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem, **where)
         self._counters[REJECTED].inc()
-        self.metrics.dead_letters.labels(STAGE, error_type).inc()
-        failure = {"stage": STAGE, "error_type": error_type, "message": problem}
-        letter = dead_letter(record, **failure, attempts=attempts, now_ms=self.app.engine.clock())
-        key, value, headers = self._redaction.dead_letter(*letter) if self._redaction else letter
-        return Output(self.settings.kafka.dead_letters(record.topic), key, value, None, None, headers)
+        topic = self.settings.kafka.dead_letters(record.topic)
+        dead_letters = DeadLetters(STAGE, topic, self._redaction, self.metrics)
+        return dead_letters.of(record, error_type, problem, self.app.engine.clock(), attempts)
 
 
 async def crash_on_new_topics(

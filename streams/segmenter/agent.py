@@ -11,7 +11,7 @@ import structlog
 from aiokafka.partitioner import murmur2
 from opentelemetry.trace import Tracer
 
-from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
+from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import AfterwordError
 from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Segmenter
@@ -22,8 +22,9 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword.streams.text.tokens import count_tokens
 from faust_eos.app import App
-from faust_eos.batch import Batch, Batches, Output, Tick, failing_batch
+from faust_eos.batch import Batch, Batches, Tick, failing_batch
 from faust_eos.errors import place_of
+from faust_eos.output import Output
 
 log = structlog.get_logger()
 
@@ -82,8 +83,8 @@ class EventHandler:
             else:
                 outcome = self._segmenter.process(Turn().of(islice(work, done, None)), now_ms, budget)
                 self._warn_of_partitioner(outcome, work[0])
-            for topic, key, value, headers in outcome.outgoing:  # Faust's topics would do the same more slowly
-                batch.send(Output(topic, key, value, None, None, headers))
+            for output in outcome.outgoing:  # Faust's topics would do the same more slowly
+                batch.send(output)
             count(outcome, self._metrics)
             done, written = done + outcome.done, written + outcome.written
             await asyncio.sleep(0)
@@ -102,20 +103,9 @@ class EventHandler:
 
         It has the error's type and place but not its text, which may quote the record.
         """
-        engine, problem = self._app.engine, place_of(error)
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
         count(Outcome(dead_letters=Counter({UNFORESEEN: 1})), self._metrics)
-        rejected = dead_letter(
-            record,
-            stage=STAGE,
-            error_type=UNFORESEEN,
-            message=problem,
-            attempts=engine.agent_retries + 1,
-            now_ms=engine.clock(),
-        )
-        key, value, headers = self._segmenter.safe_dead_letter(rejected)
-        return Output(self._segmenter.dead_letters_topic, key, value, None, None, headers)
+        engine, problem = self._app.engine, place_of(error)
+        return self._segmenter.dead_letters.of(record, UNFORESEEN, problem, engine.clock(), engine.agent_retries + 1)
 
     def _warn_of_partitioner(self, outcome: Outcome, record: KafkaRecord) -> None:
         """Warn, once per partition, that a conversation began outside its standard partition."""

@@ -23,10 +23,10 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import moment_at
-from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
-from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header, owner_in
+from afterword.schemas.headers import KafkaRecord, cloud_event, owner_header, owner_in
 from afterword.schemas.ids import escape, event_id
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.conversation import Amend, Amended, PerAgent, PerConversation, ScopeLog
 from afterword.streams.segmenter.episodes import (
@@ -55,6 +55,7 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
+from faust_eos.output import Output
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
     from afterword.streams.redaction.redactor import RecordRedaction
@@ -90,15 +91,6 @@ NO_TRACER = NoOpTracer()
 log = structlog.get_logger()
 
 
-class Outgoing(NamedTuple):
-    """A record to be sent."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-
-
 class ByteBudget(NamedTuple):
     """A call stops taking records once it has read or written this many bytes."""
 
@@ -113,7 +105,7 @@ UNLIMITED = ByteBudget(sys.maxsize, sys.maxsize)
 class Outcome:
     """The result of a batch; `outgoing` is in order."""
 
-    outgoing: list[Outgoing] = field(default_factory=list)
+    outgoing: list[Output] = field(default_factory=list)
     messages: int = 0
     """Accepted messages; each is pending or in one episode."""
     duplicates: int = 0
@@ -221,16 +213,14 @@ class Segmenter:
     """Maximum number of messages that may wait in a conversation's state."""
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
+    dead_letters: DeadLetters = field(init=False)
     reported: set[bytes] = field(init=False, default_factory=set)
     """Keys of conversations whose damage was reported."""
 
     def __post_init__(self) -> None:
         self.traced = not isinstance(self.tracer, NoOpTracer)
         self.rulebook = Rulebook(self.limits, self.max_pending)
-
-    def safe_dead_letter(self, rejected: DeadLetterRecord) -> DeadLetterRecord:
-        """Return the dead letter without anything that must not be kept."""
-        return self.redaction.dead_letter(*rejected) if self.redaction else rejected
+        self.dead_letters = DeadLetters(STAGE, self.dead_letters_topic, self.redaction)
 
     @property
     def per_agent(self) -> bool:
@@ -410,7 +400,7 @@ class _Batch:
             key = record_key(event.conversation_id)
             ce_id = f"{escape(event.conversation_id)}:amended:{record.partition}:{record.offset}"
             headers = cloud_event(EPISODE_AMENDED, ce_id, CE_SOURCE, change_event.amended_at)
-            self._put(Outgoing(self._segmenter.episodes_topic, key, change_event.to_json(), headers))
+            self._put(Output(self._segmenter.episodes_topic, key, change_event.to_json(), headers=headers))
         self._outcome.amendments += 1
 
     def _add(self, message: MessageCreated, root: ScopeLog, record: KafkaRecord) -> None:
@@ -464,19 +454,13 @@ class _Batch:
             if segmenter.traced:
                 headers += span_headers(segmenter.tracer, closed, segmenter.episodes_topic, ce_id)
             key = record_key(closed.scope.conversation_id)
-            self._put(Outgoing(segmenter.episodes_topic, key, value, headers))
+            self._put(Output(segmenter.episodes_topic, key, value, headers=headers))
             self._outcome.episodes[closed.reason] += 1
 
-    def _put(self, outgoing: Outgoing) -> None:
-        self._outcome.outgoing.append(outgoing)
-        self._outcome.written += len(outgoing.key or b"") + len(outgoing.value or b"")
+    def _put(self, output: Output) -> None:
+        self._outcome.outgoing.append(output)
+        self._outcome.written += len(output.key or b"") + len(output.value or b"")
 
     def _reject(self, record: KafkaRecord, error: InvalidRecord) -> None:
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.warning("record_rejected", stage=STAGE, error_type=error.error_type, problem=error.detail, **where)
-        rejected = dead_letter(
-            record, stage=STAGE, error_type=error.error_type, message=error.detail, attempts=1, now_ms=self._now_ms
-        )
-        rejected = self._segmenter.safe_dead_letter(rejected)
-        self._put(Outgoing(self._segmenter.dead_letters_topic, *rejected))
+        self._put(self._segmenter.dead_letters.of(record, error.error_type, error.detail, self._now_ms))
         self._outcome.dead_letters[error.error_type] += 1

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import structlog
 from opentelemetry.trace import Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
@@ -14,23 +13,22 @@ from afterword.schemas import (
     SummaryDeleted,
     decode_closed,
 )
-from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
+from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.headers import DELETION, Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.lanes import send
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
-from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
+from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.summarizer.timers import CE_SOURCE
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
-from faust_eos.batch import Output
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.options import wall_clock_ms
-
-log = structlog.get_logger()
+from faust_eos.output import Output
 
 
 def lane_of(record: KafkaRecord) -> tuple[str, int, bytes | None]:
@@ -52,15 +50,11 @@ class Outputs:
             topic = self._kafka.deletions_topic
         else:
             topic = self._kafka.conversations_topic
-        send(Output(topic, event.conversation_id.encode(), event.to_json(), None, None, headers_of(event)))
+        send(Output(topic, event.conversation_id.encode(), event.to_json(), headers=headers_of(event)))
 
     async def keep(self, event: Event) -> None:
         """Write an event to its compacted topic, or a tombstone if nothing is left of its subject."""
         send(current_output(self._kafka, event))
-
-    def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        topic = self._kafka.dead_letters(self._kafka.episodes_topic)
-        send(Output(topic, key, value, None, None, headers))
 
 
 def headers_of(event: Event) -> Headers:
@@ -86,8 +80,7 @@ def current_output(kafka: Kafka, event: Event) -> Output:
     else:
         key = event.episode_id
         headers.append((DELETION, event.to_json()))
-    partition_key = event.conversation_id.encode()
-    return Output(topic, key.encode(), value, None, None, headers, partition_key=partition_key)
+    return Output(topic, key.encode(), value, headers=headers, partition_key=event.conversation_id.encode())
 
 
 class RecordHandler:
@@ -96,21 +89,21 @@ class RecordHandler:
     def __init__(
         self,
         reconciler: Reconciler,
-        outputs: Outputs,
+        dead_letters: DeadLetters,
         attempts: Attempts,
-        metrics: Metrics,
         tracer: Tracer,
         group: str,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        send: Callable[[Output], None] = send,
     ) -> None:
-        """`group` is the consumer group, for spans."""
+        """`group` is the consumer group, for spans; `send` sends with the offset of the record in hand."""
         self._reconciler = reconciler
-        self._outputs = outputs
+        self._dead_letters = dead_letters
         self._attempts = attempts
-        self._metrics = metrics
         self._tracer = tracer
         self._group = group
         self._clock_ms = clock_ms
+        self._send = send
 
     async def handle(self, event: Any) -> None:
         """Acknowledge the record once everything that it changes is stored and sent, or its dead letter is sent.
@@ -138,8 +131,5 @@ class RecordHandler:
             self._reject(record, error.error_type, error.detail)
 
     def _reject(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
-        log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem)
-        failure = {"stage": STAGE, "error_type": error_type, "message": problem}
-        self._outputs.send_to_dlq(*dead_letter(record, **failure, attempts=attempts, now_ms=self._clock_ms()))
-        self._metrics.dead_letters.labels(STAGE, error_type).inc()
+        self._send(self._dead_letters.of(record, error_type, problem, self._clock_ms(), attempts))
         mark_failed(get_current_span(), error_type)

@@ -5,7 +5,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +14,11 @@ import structlog
 
 from afterword.consumers.subscriber import decode_revision
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
-from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS, dead_letter
+from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS
 from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.app import faust_app
+from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import attach_agents, send
@@ -29,7 +30,6 @@ from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.endpoint import GONE, DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
 from faust_eos.app import PARTITIONS, App, run_together
 from faust_eos.at_least_once import AtLeastOnce, mark_working
-from faust_eos.batch import Output
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
@@ -80,12 +80,10 @@ class Deliveries:
 
         The dead letter is committed together with the offset.
         """
-        log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self.name, error_type=error_type, problem=problem)
-        failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self.name}: {problem}"}
-        key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
-        others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
-        send(Output(self.undelivered_topic, key, value, None, None, [*others, (FOR_ENDPOINT, self.name.encode())]))
-        self.metrics.dead_letters.labels(WEBHOOKS, error_type).inc()
+        dead_letters = DeadLetters(WEBHOOKS, self.undelivered_topic, metrics=self.metrics)
+        letter = dead_letters.of(record, error_type, f"{self.name}: {problem}", wall_clock_ms(), attempts)
+        others = [(name, said) for name, said in letter.headers if name != FOR_ENDPOINT]
+        send(replace(letter, headers=[*others, (FOR_ENDPOINT, self.name.encode())]))
         self.metrics.webhooks.labels(self.name, DEAD_LETTER).inc()
 
     async def _settle(self, event: Any, record: KafkaRecord) -> None:

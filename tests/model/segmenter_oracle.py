@@ -54,7 +54,9 @@ class Story:
         self.source = end
         for topic in (EPISODES, DEAD_LETTERS):
             written = [(r.key, r.value, list(r.headers)) for r in transaction.written if r.topic == topic.topic]
-            assert written == [tuple(o)[1:] for o in outgoing if o.topic == topic.topic], "other outputs than the rules"
+            assert written == [(o.key, o.value, o.headers) for o in outgoing if o.topic == topic.topic], (
+                "other outputs than the rules"
+            )
         self.episodes += [decode_episode(o.key, o.value) for o in outgoing if o.topic == EPISODES.topic]
 
     def _records(self, work: Work, end: int) -> Iterable[Any]:

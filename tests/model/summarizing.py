@@ -48,8 +48,9 @@ from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, run_in_batch
-from faust_eos.batch import Output, current_batch
+from faust_eos.batch import current_batch
 from faust_eos.options import Options
+from faust_eos.output import Output
 from faust_eos.window import Progress
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages, at_once
@@ -195,7 +196,6 @@ class Worker(Process):
     def __init__(self, name: str, world: "World") -> None:
         super().__init__(name, world.network, world.broker, ENGINE, {}, "summarizer")
         self.world = world
-        outputs: Any = SimpleNamespace(publish=self._publish, send_to_dlq=self._send_to_dlq)
         self._episodes = AtLeastOnce(order=lane_of)
         summarizer: Any = SimpleNamespace(summarize=self._summarize, summarize_without_fallback=self._ask_llm)
         reconciler = Reconciler(
@@ -211,7 +211,7 @@ class Worker(Process):
             retry=RETRY,
             clock=lambda: NOON,
         )
-        self._handler = a_handler(reconciler, outputs, ENGINE.clock)
+        self._handler = a_handler(reconciler, self._send_dead_letter, ENGINE.clock)
         self._lanes = Lanes[Hashable](lambda _, error: self.stop_worker(error))
 
     def _remote(self, store: Any) -> Any:
@@ -249,8 +249,8 @@ class Worker(Process):
         key = current_output(Kafka(), event).key
         send(CURRENT, key, b"%d" % (len(self.world.shared.sent) - 1), [])
 
-    def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
-        send(DEAD_LETTERS, key, value, [])
+    def _send_dead_letter(self, letter: Output) -> None:
+        send(DEAD_LETTERS, letter.key, letter.value, [])
 
 
 def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
@@ -258,7 +258,7 @@ def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers:
     batch, of = current_batch(), get_contextvars()
     assert batch is not None
     cause = ("cause", f"{of['topic']} {of['offset']}".encode())
-    batch.send(Output(where.topic, key, value, where.partition, None, [*headers, cause]))
+    batch.send(Output(where.topic, key, value, headers=[*headers, cause], partition=where.partition))
 
 
 class World:

@@ -16,11 +16,12 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from faust_eos.batch import NOT_DONE, Batch, EngineMessage, RawSchema, bound, size_of
+from faust_eos.batch import NOT_DONE, Batch, EngineMessage, RawSchema, bound
 from faust_eos.errors import FATAL, TRANSIENT, restart_seconds
 from faust_eos.health import Mark
 from faust_eos.kafka import check_order, readable, report_expired
 from faust_eos.metrics import Work
+from faust_eos.output import size_of
 from faust_eos.transaction import (
     Slices,
     TransactionalProducer,

@@ -17,12 +17,11 @@ from faust.exceptions import KeyDecodeError, ValueDecodeError
 from faust.types.tuples import ConsumerMessage
 
 from faust_eos.errors import AgentFailed, BatchClosed
+from faust_eos.output import Output
 
 NOT_DONE = (GeneratorExit, asyncio.CancelledError, KeyDecodeError, ValueDecodeError)
 """Faust acknowledges a message even while one of these is being handled, that is, while the agent's generator is
 closed."""
-
-Headers = list[tuple[str, bytes]]
 
 
 class RawSchema(Schema):
@@ -35,7 +34,7 @@ class RawSchema(Schema):
         return decode
 
 
-Reject = Callable[[Any, Exception], "Output"]
+Reject = Callable[[Any, Exception], Output]
 """Maps an aiokafka record, and the error that the agent raises on it, to its dead letter."""
 
 
@@ -69,26 +68,6 @@ class Tick:
     now_ms: int
     due: tuple[tuple[str, bytes], ...]
     """Pairs of a table's name and a key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A record that the agent sends with the batch."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    partition: int | None
-    timestamp_ms: int | None
-    headers: Headers
-    partition_key: bytes | None = None
-    """Chooses the partition in place of the key, where none is given."""
-
-
-def size_of(record: Any) -> int:
-    """Return the size of an `Output` or an aiokafka record in bytes."""
-    named = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + named
 
 
 class Batch:

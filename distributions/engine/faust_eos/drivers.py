@@ -25,12 +25,13 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
 
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
-from faust_eos.batch import Batch, Batches, Output, current_batch
+from faust_eos.batch import Batch, Batches, current_batch
 from faust_eos.database import STATE_MEMORY_BYTES, Database, DeadlineOf, NoDatabase, StateMemory
 from faust_eos.errors import AgentFailed, NotInAgent, described
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.kafka import Clients
 from faust_eos.options import LIFE_CYCLE
+from faust_eos.output import Output
 
 log = structlog.get_logger()
 
@@ -268,7 +269,7 @@ def _join(
 ) -> RecordMetadata:
     timestamp_ms = int(timestamp * 1000) if timestamp else None
     named = list(headers.items()) if hasattr(headers, "items") else list(headers or ())
-    batch.send(Output(topic, key, value, partition, timestamp_ms, named))
+    batch.send(Output(topic, key, value, headers=named, partition=partition, timestamp_ms=timestamp_ms))
     return RecordMetadata(topic, UNKNOWN_OFFSET, TP(topic, UNKNOWN_OFFSET), UNKNOWN_OFFSET)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from aiokafka import TopicPartition
 
-from faust_eos.batch import Batch, Batches, BatchMessage, NotTaken, Output, Tick, size_of
+from faust_eos.batch import Batch, Batches, BatchMessage, NotTaken, Tick
 from faust_eos.changelog import Bookmark, changelogs_of, new_lineage, recover
 from faust_eos.database import Database, RowChange
 from faust_eos.errors import (
@@ -32,6 +32,7 @@ from faust_eos.failures import FAILURES, Isolation
 from faust_eos.health import Mark
 from faust_eos.kafka import Clients, check_order, check_partitions, readable
 from faust_eos.metrics import Work
+from faust_eos.output import Output, size_of
 from faust_eos.transaction import Slices, TransactionalProducer, in_time, require_outputs, transactional_id
 
 log = structlog.get_logger()

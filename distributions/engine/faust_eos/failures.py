@@ -9,9 +9,10 @@ from typing import Any
 import structlog
 from aiokafka.errors import KafkaError
 
-from faust_eos.batch import Batches, Output, Reject, current_batch
+from faust_eos.batch import Batches, Reject, current_batch
 from faust_eos.errors import AgentFailed, EngineError, EverythingFails, place_of
 from faust_eos.options import Options
+from faust_eos.output import Output
 from faust_eos.transaction import Slices
 
 log = structlog.get_logger()

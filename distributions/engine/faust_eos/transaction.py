@@ -14,12 +14,12 @@ from aiokafka.errors import InvalidTxnState, KafkaConnectionError, KafkaError, K
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import OffsetAndMetadata
 
-from faust_eos.batch import Output
 from faust_eos.changelog import BOOKMARK_KEY, Bookmark, changelog_key
 from faust_eos.database import RowChange
 from faust_eos.errors import TRANSIENT, OutputMissing
 from faust_eos.kafka import Clients, encode_partitions, started
 from faust_eos.options import Options
+from faust_eos.output import Output
 
 log = structlog.get_logger()
 

@@ -13,8 +13,8 @@ from aiokafka.structs import OffsetAndMetadata
 
 from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
-from faust_eos.batch import Output
 from faust_eos.options import Options
+from faust_eos.output import Output
 from faust_eos.window import Progress
 
 SOURCE = TopicPartition("in", 0)
@@ -216,5 +216,5 @@ class Worker:
     async def answer(self, message: ConcurrentMessage, size: int = 10) -> None:
         """Send the record's offset, padded to this many digits, and acknowledge the record."""
         value = b"%0*d" % (size, message.offset)
-        message.batch.send(Output("out", message.value.key, value, None, None, []))
+        message.batch.send(Output("out", message.value.key, value))
         message.ack(self)

@@ -11,12 +11,13 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from distributions.engine.tests.simulation.database import MemoryDatabase
-from faust_eos.batch import Batch, Batches, BatchMessage, Output, Tick, _current
+from faust_eos.batch import Batch, Batches, BatchMessage, Tick, _current
 from faust_eos.database import DeadlineOf
 from faust_eos.errors import place_of
 from faust_eos.exactly_once import Session, written_bytes
 from faust_eos.failures import Breaker, Isolation
 from faust_eos.options import Options
+from faust_eos.output import Output
 
 SOURCE = TopicPartition("in", 0)
 TABLE = "due"
@@ -32,7 +33,7 @@ def record(offset: int, key: bytes | None = None, size: int = 10) -> Any:
 
 
 def rejected(given: Any, error: Exception) -> Output:
-    return Output("in.dlq", given.key, b"%d %s" % (given.offset, place_of(error).encode()), None, None, [])
+    return Output("in.dlq", given.key, b"%d %s" % (given.offset, place_of(error).encode()))
 
 
 def deadline_of(row: bytes) -> int | None:
@@ -157,4 +158,4 @@ class Partition:
 
 def echo(given: Any, size: int | None = None) -> Output:
     value = b"%d" % given.offset if size is None else b"y" * size
-    return Output("out", given.key, value, None, None, [])
+    return Output("out", given.key, value)

@@ -17,13 +17,14 @@ from faust.types.tuples import TP
 
 from faust_eos.app import App
 from faust_eos.at_least_once import ConcurrentMessage
-from faust_eos.batch import Batch, BatchMessage, NotTaken, Output, bound, current_batch, failing_batch
+from faust_eos.batch import Batch, BatchMessage, NotTaken, bound, current_batch, failing_batch
 from faust_eos.errors import AgentFailed, BatchClosed
 from faust_eos.options import Options
+from faust_eos.output import Output
 
 SOURCE = TP("in", 0)
 SECONDS = 60.0
-OUTPUT = Output("out", b"k", b"v", None, None, [])
+OUTPUT = Output("out", b"k", b"v")
 
 
 class Agent:
@@ -239,7 +240,7 @@ async def test_what_the_agent_sends_joins_its_batch(agent: Agent) -> None:
     task = agent.run(handle)
     await agent.give(batch)
     await within(batch.done)
-    assert batch.outputs == [Output("out", b"k", b"v", 3, 1500, [("a", b"b")])]
+    assert batch.outputs == [Output("out", b"k", b"v", headers=[("a", b"b")], partition=3, timestamp_ms=1500)]
     await ended(task)
 
 

@@ -11,9 +11,10 @@ from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
-from faust_eos.batch import Batches, Output
+from faust_eos.batch import Batches
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.options import Options
+from faust_eos.output import Output
 
 SOURCE, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 
@@ -32,7 +33,7 @@ class Copier(Process):
         async for event in self.events():
             batch = event.message.batch
             for record in event.value:
-                batch.send(Output(OUT.topic, record.key, record.value, OUT.partition, None, []))
+                batch.send(Output(OUT.topic, record.key, record.value, partition=OUT.partition))
 
 
 class World:

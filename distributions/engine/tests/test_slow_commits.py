@@ -14,10 +14,11 @@ from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
-from faust_eos.batch import Batches, Output, Tick
+from faust_eos.batch import Batches, Tick
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.health import Watch
 from faust_eos.options import Options
+from faust_eos.output import Output
 from faust_eos.transaction import transactional_id
 
 APP, SOURCE, OUT = "app", TopicPartition("in", 0), TopicPartition("out", 0)
@@ -57,11 +58,11 @@ class Reminder(Process):
             if isinstance(work, Tick):
                 for name, key in work.due:
                     batch.tables[name][key] = None
-                    batch.send(Output(OUT.topic, key, b"due", OUT.partition, None, []))
+                    batch.send(Output(OUT.topic, key, b"due", partition=OUT.partition))
             else:
                 for record in work:
                     batch.tables[TIMERS][record.key] = b"%d" % DUE_MS
-                    batch.send(Output(OUT.topic, record.key, b"read", OUT.partition, None, []))
+                    batch.send(Output(OUT.topic, record.key, b"read", partition=OUT.partition))
 
 
 class World:

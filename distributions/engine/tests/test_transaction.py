@@ -16,10 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distributions.engine.tests.simulation.clients import Builder
-from faust_eos.batch import Output
 from faust_eos.changelog import Bookmark
 from faust_eos.errors import OutputMissing
 from faust_eos.options import Options
+from faust_eos.output import Output
 from faust_eos.transaction import Sent, TransactionalProducer, all_arrived, require_outputs, transactional_id
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
@@ -67,7 +67,7 @@ async def test_each_commit_asks_once_how_many_partitions_its_topic_has() -> None
     growing = Growing()
     clients: Any = SimpleNamespace(producer=lambda **_: growing)
     producer = TransactionalProducer("t", clients, Options())
-    outputs = [Output("out", str(number).encode(), b"", None, 0, []) for number in range(40)]
+    outputs = [Output("out", str(number).encode(), b"", timestamp_ms=0) for number in range(40)]
     await producer.commit_outputs(outputs, {}, "group")
     assert (growing.asked, growing.written) == (1, {0})
     growing.count = 2
@@ -93,7 +93,7 @@ class Refusing(Growing):
 async def test_a_transaction_is_not_committed_without_all_of_its_outputs() -> None:
     refusing = Refusing()
     clients: Any = SimpleNamespace(producer=lambda **_: refusing)
-    outputs = [Output(topic, b"k", b"", None, 0, []) for topic in ("out", "refusing")]
+    outputs = [Output(topic, b"k", b"", timestamp_ms=0) for topic in ("out", "refusing")]
     producer = TransactionalProducer("t", clients, Options())
     with pytest.raises(MessageSizeTooLargeError):
         await producer.commit_outputs(outputs, {}, "group")

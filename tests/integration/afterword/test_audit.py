@@ -21,7 +21,7 @@ from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import Position, open_log
-from afterword.streams.segmenter.processor import Outgoing, Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import StoredEpisode, find_episode
 from afterword.streams.stores.messages import ArchivedMessage
@@ -29,6 +29,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.current import archived
 from afterword.writing.produce import produce
+from faust_eos.output import Output
 from faust_eos.window import Progress
 from tests.indexing import put
 from tests.offsets import commit_offsets
@@ -43,7 +44,7 @@ class Deployment:
 
     settings: Settings
     producer: AIOKafkaProducer
-    outgoing: list[Outgoing] = field(default_factory=list)
+    outgoing: list[Output] = field(default_factory=list)
     rows: dict[str, dict[int, dict[bytes, bytes]]] = field(default_factory=dict)
 
     async def produce(self, *more: bytes, flush: bool = True) -> None:
@@ -72,8 +73,8 @@ class Deployment:
         kafka = self.settings.kafka
         offsets = await self.ends(kafka.messages_topic)
         async with self.producer.transaction():
-            for topic, key, value, headers in self.outgoing:
-                await self.producer.send(topic, value, key=key, headers=headers)
+            for output in self.outgoing:
+                await self.producer.send(output.topic, output.value, key=output.key, headers=output.headers)
             for table, partitions in self.rows.items():
                 for partition, rows in partitions.items():
                     for key, value in rows.items():
@@ -83,8 +84,8 @@ class Deployment:
     async def abort(self) -> None:
         """Write records and abort, like a worker that died. Nobody may count them."""
         await self.producer.begin_transaction()
-        for topic, key, value, headers in self.outgoing:
-            await self.producer.send(topic, value, key=key, headers=headers)
+        for output in self.outgoing:
+            await self.producer.send(output.topic, output.value, key=output.key, headers=output.headers)
         await self.producer.flush()
         await self.producer.abort_transaction()
 

@@ -18,8 +18,9 @@ from afterword.streams import logs
 from afterword.streams.settings import Logs
 from faust_eos.app import App, run
 from faust_eos.at_least_once import AtLeastOnce
-from faust_eos.batch import Batches, Output, Tick, failing_batch
+from faust_eos.batch import Batches, Tick, failing_batch
 from faust_eos.options import Options
+from faust_eos.output import Output
 
 VARIABLE = "COUNTER"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
@@ -85,7 +86,7 @@ def add_counter(app: App, told: Told) -> None:
 
     def reject(record: Any, error: Exception) -> Output:
         value = orjson.dumps({"rejected": orjson.loads(record.value)["i"], "problem": type(error).__name__})
-        return Output(told.output, record.key, value, record.partition, None, [])
+        return Output(told.output, record.key, value, partition=record.partition)
 
     @app.agent(app.topic(told.source, schema=Batches(reject=reject if told.rejects else None)))
     async def agent(stream: AsyncIterable[Any]) -> None:

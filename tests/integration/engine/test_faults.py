@@ -12,10 +12,10 @@ from aiokafka.structs import OffsetAndMetadata
 from afterword.embedded.java import JarCache
 from afterword.embedded.process import until_ready
 from afterword.embedded.stack import Broker, has_brokers
-from faust_eos.batch import Output
 from faust_eos.changelog import Bookmark
 from faust_eos.kafka import Clients
 from faust_eos.options import Options
+from faust_eos.output import Output
 from faust_eos.transaction import TransactionalProducer
 from tests.integration.engine.lab import Lab, until
 from tests.stack import Stack, chosen_jars
@@ -46,7 +46,7 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
     with pytest.raises((KafkaError, IllegalOperation, TimeoutError)):
         async with asyncio.timeout(5):  # as the engine does: aiokafka may never answer
             await first.commit(
-                [Output(lab.output, b"", b"{}", 0, None, [])], {}, Bookmark(2, "", []), source, lab.app_id
+                [Output(lab.output, b"", b"{}", partition=0)], {}, Bookmark(2, "", []), source, lab.app_id
             )
     await second.commit([], {}, Bookmark(3, "", []), source, lab.app_id)
     await lab.until_committed(3)
@@ -65,7 +65,7 @@ async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(
         writer = TransactionalProducer("writer", Clients({"bootstrap_servers": kafka.bootstrap_servers}), Options())
         await writer.open(20)
         output, progress = (
-            Output("out", b"", b"x" * 1000, 0, None, []),
+            Output("out", b"", b"x" * 1000, partition=0),
             {TopicPartition("out", 0): OffsetAndMetadata(1, "")},
         )
         await writer.commit_outputs([output], progress, "group")

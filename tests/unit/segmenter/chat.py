@@ -11,13 +11,14 @@ import orjson
 
 from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.schemas.base import EPOCH, MILLISECOND, rfc3339
-from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Outgoing, Segmenter
+from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Segmenter
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Episodes
 from faust_eos.batch import Batch, _current
 from faust_eos.database import IdleSince
 from faust_eos.drivers import Store
+from faust_eos.output import Output
 
 NOON = 1_767_268_800_000
 SECOND = 1000
@@ -173,15 +174,15 @@ def due(conversations: Mapping[bytes, bytes], forget_after_ms: int, now_ms: int)
     )
 
 
-def episodes(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed]:
+def episodes(outgoing: Iterable[Output]) -> list[EpisodeClosed]:
     return [event for event in closed_or_amended(outgoing) if isinstance(event, EpisodeClosed)]
 
 
-def amendments(outgoing: Iterable[Outgoing]) -> list[EpisodeAmended]:
+def amendments(outgoing: Iterable[Output]) -> list[EpisodeAmended]:
     return [event for event in closed_or_amended(outgoing) if isinstance(event, EpisodeAmended)]
 
 
-def closed_or_amended(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed | EpisodeAmended]:
+def closed_or_amended(outgoing: Iterable[Output]) -> list[EpisodeClosed | EpisodeAmended]:
     return [decode_closed(o.key, o.value, o.headers) for o in outgoing if o.topic == EPISODES]
 
 

@@ -21,8 +21,9 @@ from afterword.streams.settings import Episodes
 from afterword.streams.tasks import TURN_SECONDS
 from afterword.streams.telemetry import Metrics
 from distributions.engine.tests.partition import Partition, Producer
-from faust_eos.batch import Batches, size_of
+from faust_eos.batch import Batches
 from faust_eos.options import Options
+from faust_eos.output import size_of
 from tests.unit.segmenter.chat import (
     DEAD_LETTERS,
     EPISODES,

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from afterword.schemas import Quality
-from afterword.schemas.headers import Headers
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Kafka
 from afterword.streams.summarizer.agent import Outputs
 from afterword.streams.telemetry import Metrics
 from faust_eos.batch import Batch, bound
+from faust_eos.output import Output
 from tests.samples import a_summary
 from tests.summarizer_world import a_handler
 
@@ -19,8 +19,8 @@ from tests.summarizer_world import a_handler
 class DeadLetterTopic:
     taken: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
 
-    def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        self.taken.append((key, value))
+    def send(self, letter: Output) -> None:
+        self.taken.append((letter.key, letter.value))
 
 
 @dataclass
@@ -42,8 +42,7 @@ async def test_a_record_that_cannot_be_taken_is_done_when_its_dead_letter_is_sen
     )
     event = Event(record, dead_letters)
     reconciler: Any = SimpleNamespace(handle=None)  # what cannot be decoded does not come so far
-    outputs: Any = dead_letters
-    await a_handler(reconciler, outputs).handle(event)
+    await a_handler(reconciler, dead_letters.send).handle(event)
     assert dead_letters.taken == [(b"c1", b"not JSON")]
     assert event.acknowledged == [1]
 

@@ -8,13 +8,13 @@ import pytest
 
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import read_dead_letter
-from afterword.schemas.headers import Headers
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.telemetry import Metrics
 from faust_eos.errors import EverythingFails
 from faust_eos.failures import Breaker
+from faust_eos.output import Output
 from tests.samples import a_closed_episode
 from tests.summarizer_world import a_handler
 
@@ -43,10 +43,9 @@ class Queue:
     def __init__(self) -> None:
         self.taken: list[Any] = []
 
-    def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        record: Any = SimpleNamespace(
-            topic="episode.closed.dlq", partition=0, offset=0, key=key, value=value, headers=headers, timestamp=0
-        )
+    def send(self, letter: Output) -> None:
+        fields = {"topic": letter.topic, "key": letter.key, "value": letter.value, "headers": letter.headers}
+        record: Any = SimpleNamespace(**fields, partition=0, offset=0, timestamp=0)
         self.taken.append(read_dead_letter(record))
 
 
@@ -69,7 +68,7 @@ class Event:
 
 
 def handler_of(reconciler: Any, queue: Any, **given: Any) -> RecordHandler:
-    return a_handler(reconciler, queue, **given)
+    return a_handler(reconciler, queue.send, **given)
 
 
 async def handled(handler: RecordHandler, *names: str) -> list[Event]:

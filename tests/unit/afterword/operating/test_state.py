@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from afterword.operating.rebuild import Last, ResumePoints
 from afterword.schemas import EpisodeClosed
-from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
+from faust_eos.output import Output
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says
 
 AGENTS = st.sampled_from([None, "x", "y", "z"])
 SPOKEN = st.lists(st.tuples(st.sampled_from("cd"), AGENTS, st.booleans()), max_size=30)
 
 
-def last_of(outgoing: Sequence[Outgoing], records: Sequence[Sent], *, agents: bool = False) -> ResumePoints:
+def last_of(outgoing: Sequence[Output], records: Sequence[Sent], *, agents: bool = False) -> ResumePoints:
     found = ResumePoints(agents=agents)
     for sent in outgoing:
         if sent.topic == EPISODES:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer, get_current_span
 
 from afterword.schemas import SummaryCreated
-from afterword.streams.segmenter.processor import Outgoing, Segmenter
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.telemetry.tracing import (
     LAST_EXPORT_SECONDS,
     MAX_LINKS,
@@ -20,6 +21,7 @@ from afterword.streams.telemetry.tracing import (
     traceparent,
     tracer_from,
 )
+from faust_eos.output import Output
 from tests.summarizer_world import World, a_handler, a_step_runner
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
 from tests.unit.summarizer.test_amending import DELETE_ALL, a_world, amend, archive, edit
@@ -36,7 +38,7 @@ def traced(message_id: str, number: int, trace: int = 0xABC) -> Sent:
     return Sent(sent.key, sent.value, headers=(header(number, trace),))
 
 
-def closed(records: Iterable[Sent], tracer: Tracer | None) -> list[Outgoing]:
+def closed(records: Iterable[Sent], tracer: Tracer | None) -> list[Output]:
     """Process each record in its own batch, so that pending messages are read from their rows."""
     segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracer or NoOpTracer())
     return [sent for record in records for sent in segmenter.process([record], NOON).outgoing]
@@ -100,16 +102,16 @@ async def summarized(record: Any, tracer: Tracer, world: World) -> list[bytes]:
     steps = a_step_runner(tracer=tracer)
     reconciler = world.reconciler(steps=steps, publish=publish)
     event: Any = SimpleNamespace(value=record, ack=lambda: None)
-    outputs: Any = SimpleNamespace(send_to_dlq=send_to_dlq)
-    await a_handler(reconciler, outputs, tracer=tracer).handle(event)
+    await a_handler(reconciler, no_dead_letter, tracer=tracer).handle(event)
     return headers
 
 
-def send_to_dlq(*_: Any) -> None: ...
+def no_dead_letter(_: Output) -> None: ...
 
 
-def read(event: Outgoing) -> Any:
-    return SimpleNamespace(**event._asdict(), partition=2, offset=7, timestamp=NOON)
+def read(event: Output) -> Any:
+    fields = {"topic": event.topic, "key": event.key, "value": event.value, "headers": event.headers}
+    return SimpleNamespace(**fields, partition=2, offset=7, timestamp=NOON)
 
 
 async def test_one_trace_leads_from_a_message_to_its_summary(spans: InMemorySpanExporter, tracer: Tracer) -> None:
@@ -142,7 +144,7 @@ async def test_what_is_done_with_an_episode_is_an_operation_on_memory(
 
 
 async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
-    record = read(Outgoing("episode.closed", b"c1", SECRET.encode(), [header(1)]))
+    record = read(Output("episode.closed", b"c1", SECRET.encode(), headers=[header(1)]))
     await summarized(record, tracer, World())
     span = by_name(spans)["process episode.closed"]
     assert span.status.status_code is StatusCode.ERROR
@@ -177,5 +179,5 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: py
 
 async def test_without_a_tracer_no_trace_is_continued() -> None:
     [event] = closed([traced("m1", 1), flush()], None)
-    incoming = event._replace(headers=[*event.headers, header(9)])
+    incoming = replace(event, headers=[*event.headers, header(9)])
     assert await summarized(read(incoming), NoOpTracer(), World()) == [b""]
