@@ -96,19 +96,28 @@ def memory_bytes(pid: int, name: str = "VmRSS", file: str = "status") -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def family_bytes(pid: int) -> int:
-    """Return the memory of a process and all its descendants, with shared pages counted once (PSS)."""
+def family(pid: int) -> list[int]:
+    """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # a process may end in the meantime
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
-    family, total = [pid], 0
-    for one in family:
-        family += children.get(one, [])
-        with suppress(OSError):
-            total += memory_bytes(one, "Pss", "smaps_rollup")
-    return total
+    members = [pid]
+    for one in members:
+        members += children.get(one, [])
+    return members
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return a process's memory, with its share of the pages that it shares with others (PSS); 0 if it has ended."""
+    with suppress(OSError):
+        return memory_bytes(pid, "Pss", "smaps_rollup")
+    return 0
+
+
+def family_bytes(pid: int) -> int:
+    return sum(map(proportional_bytes, family(pid)))
 
 
 @dataclass(frozen=True)

@@ -53,73 +53,84 @@ class SentenceEncoder:
         self._mixing_bias = (given["ln_b"] @ given["cnn_W"] + given["cnn_b"]) @ dense
         self._d1, self._d2 = given["d1"], given["d2"]
         self._last = np.concatenate([given["p3"], given["d3"]])
-        self._kept = np.zeros((len(WINDOWS) + sum(WINDOWS), KEPT_TOKENS, HIDDEN), np.float32)
+        # Memory is reserved once, because the workers return large pieces to the system as soon as they are free
+        self._products = np.zeros((len(WINDOWS) + sum(WINDOWS), KEPT_TOKENS + TOKENS_A_PASS + 1, HIDDEN), np.float32)
+        """States by window, then products by window and place in it, of kept tokens, of others, and of the padding."""
         self._rows = np.full(len(self._table), -1, np.int16)
-        """Where `_kept` has a token."""
-        self._count = 0
+        """A kept token's row of the products."""
+        self._kept = 0
+        self._features = np.empty((TOKENS_A_PASS, EMBEDDING + len(WINDOWS) * HIDDEN), np.float32)
+        self._windows = np.empty(TOKENS_A_PASS * max(WINDOWS) * HIDDEN, np.float32)
+        self._state, self._other = np.empty((2, TOKENS_A_PASS, HIDDEN), np.float32)
+        self._padded = np.empty((2 * TOKENS_A_PASS + 2 * PADDING, HIDDEN), np.float32)
         self._lock = Lock()
 
     def encode(self, texts: list[str]) -> Floats:
         """Return a unit vector per row."""
         rows = self._tokenizer.encode(texts, add_bos=True, add_eos=True, num_threads=1)
-        vectors, first, size = [np.empty((0, EMBEDDING), np.float32)], 0, 0
-        for at, row in enumerate(rows):
-            if size and size + len(row) > TOKENS_A_PASS:
-                vectors.append(self._encoded(rows[first:at]))
-                first, size = at, 0
-            size += len(row)
-        return np.concatenate([*vectors, self._encoded(rows[first:])] if rows else vectors)
+        groups: list[list[list[int]]] = []
+        room = 0
+        for tokens in (row[:TOKENS_A_PASS] for row in rows):
+            if len(tokens) > room:
+                groups.append([])
+                room = TOKENS_A_PASS
+            groups[-1].append(tokens)
+            room -= len(tokens)
+        with self._lock:
+            return np.concatenate([np.empty((0, EMBEDDING), np.float32), *map(self._encoded, groups)])
 
     def _encoded(self, texts: list[list[int]]) -> Floats:
         lengths = np.array([len(tokens) for tokens in texts])
         ends = np.cumsum(lengths)
-        padding = PADDING * np.arange(1, len(texts) + 1)  # before each text's tokens
-        positions = np.arange(ends[-1]) + np.repeat(padding, lengths)
-        distinct, found = np.unique(np.concatenate(texts), return_inverse=True)
-        embeddings, products = self._of_tokens(distinct)
-        tokens = np.full(positions[-1] + 1 + PADDING, len(distinct))  # the row of zeros, for the padding
-        tokens[positions] = found
-        hidden = np.zeros((len(tokens), HIDDEN), np.float32)
-        features = [embeddings[found]]
-        at = len(WINDOWS)
+        tokens, count = np.concatenate(texts), ends[-1]
+        positions = np.arange(count) + np.repeat(PADDING * np.arange(1, len(texts) + 1), lengths)
+        rows = np.full(positions[-1] + 1 + PADDING, self._products.shape[1] - 1)
+        rows[positions] = self._rows_of(tokens)
+        features, state, other = self._features[:count], self._state[:count], self._other[:count]
+        self._embed(tokens, features[:, :EMBEDDING])
+        padded = self._padded[: len(rows)]
+        padded[:] = 0
+        place = len(WINDOWS)
         for kind, (size, before) in enumerate(WINDOWS.items()):
-            window = [positions - before + place for place in range(size)]
-            state = np.tile(self._first_bias[kind], (len(positions), 1))
-            for of_place, others in zip(products[at : at + size], window, strict=True):
-                state += of_place[tokens[others]]
+            around = positions[:, None] + np.arange(-before, size - before)
+            state[:] = self._first_bias[kind]
+            for others in rows[around].T:
+                state += np.take(self._products[place], others, axis=0, out=other, mode="clip")
+                place += 1
             np.maximum(state, 0, out=state)
-            state += products[kind, found]
-            hidden[positions] = state
-            second = np.concatenate([hidden[others] for others in window], axis=1) @ self._second[kind]
-            second += self._second_bias[kind]
-            np.maximum(second, 0, out=second)
-            second += state
-            features.append(second)
-            at += size
-        states = _standardized(np.concatenate(features, axis=1), self._epsilon)
-        return self._dense(np.add.reduceat(states, ends - lengths), lengths[:, None].astype(np.float32))
+            state += np.take(self._products[kind], rows[positions], axis=0, out=other, mode="clip")
+            padded[positions] = state
+            window = self._windows[: count * size * HIDDEN].reshape(count, size, HIDDEN)
+            np.take(padded, around, axis=0, out=window, mode="clip")
+            np.matmul(window.reshape(count, -1), self._second[kind], out=other)
+            other += self._second_bias[kind]
+            np.maximum(other, 0, out=other)
+            np.add(other, state, out=features[:, EMBEDDING + kind * HIDDEN :][:, :HIDDEN])
+        _standardize(features, self._epsilon)
+        return self._dense(np.add.reduceat(features, ends - lengths), lengths[:, None].astype(np.float32))
 
-    def _of_tokens(self, tokens: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Return the tokens' embeddings, and what the first convolution adds up: states by window, then products by
-        window and place in it. A row of zeros follows the tokens' rows.
-        """
-        embeddings = np.zeros((len(tokens) + 1, EMBEDDING), np.float32)
+    def _embed(self, tokens: NDArray[np.int64], out: Floats) -> None:
         block = tokens % BLOCKS
-        embeddings[:-1] = self._table[tokens] * self._scale[block, None] + self._lowest[block, None]
-        products = np.zeros((len(self._kept), len(tokens) + 1, HIDDEN), np.float32)
-        with self._lock:
-            rows = self._rows[tokens]
-            kept, new = np.flatnonzero(rows >= 0), np.flatnonzero(rows < 0)
-            products[:, kept] = self._kept[:, rows[kept]]
-            states = _standardized(embeddings[new] @ self._projection + self._shift, self._epsilon)
-            states = (states * self._gain + self._bias).reshape(-1, len(WINDOWS), HIDDEN).swapaxes(0, 1)
-            made = np.concatenate([states, *map(np.matmul, states, self._first)])
-            products[:, new] = made
-            added = new[: KEPT_TOKENS - self._count]
-            self._rows[tokens[added]] = range(self._count, self._count + len(added))
-            self._kept[:, self._count : self._count + len(added)] = made[:, : len(added)]
-            self._count += len(added)
-        return embeddings, products
+        np.multiply(self._table[tokens], self._scale[block, None], out=out)
+        out += self._lowest[block, None]
+
+    def _rows_of(self, tokens: NDArray[np.int64]) -> NDArray[np.int16]:
+        """Return the tokens' rows of the products, which are made for tokens that are not kept."""
+        new = np.unique(tokens[self._rows[tokens] < 0])
+        first, after = self._kept, self._kept + len(new)
+        embeddings = np.empty((len(new), EMBEDDING), np.float32)
+        self._embed(new, embeddings)
+        states = _standardize(embeddings @ self._projection + self._shift, self._epsilon) * self._gain + self._bias
+        place = len(WINDOWS)
+        for kind, size in enumerate(WINDOWS):
+            state = self._products[kind, first:after] = states[:, kind * HIDDEN :][:, :HIDDEN]
+            np.matmul(state, self._first[kind], out=self._products[place : place + size, first:after])
+            place += size
+        self._rows[new] = range(first, after)
+        rows = self._rows[tokens]
+        self._kept = min(after, KEPT_TOKENS)
+        self._rows[new[self._kept - first :]] = -1
+        return rows
 
     def _dense(self, sums: Floats, lengths: Floats) -> Floats:
         mixed = (sums @ self._mixing + lengths * self._mixing_bias) / np.sqrt(lengths)
@@ -128,7 +139,7 @@ class SentenceEncoder:
         return unit(np.tanh(np.concatenate([wide, np.maximum(wide @ self._d2, 0)], axis=1) @ self._last))
 
 
-def _standardized(rows: Floats, epsilon: float) -> Any:
+def _standardize(rows: Floats, epsilon: float) -> Any:
     """Shift and scale each row, in place, to mean 0 and variance 1."""
     rows -= rows.mean(axis=1, keepdims=True)
     rows *= (1 / np.sqrt(np.einsum("ij,ij->i", rows, rows) / rows.shape[1] + epsilon))[:, None]

@@ -1,0 +1,110 @@
+"""Compares two checkouts with their own `afterword dev`, in turns: python -m benchmarks.build OLD NEW
+
+Each has a `.venv` (`make venv`). The same real dialogues are imported into an empty directory, ten messages an episode,
+one user, without an LLM. CPU is what the processes use from being ready until the audit is clean.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+
+from afterword.embedded import Process
+from afterword.local.dev import CONFIG_FILE, ROLES
+from afterword.streams.settings import CONFIG_FILE_VARIABLE
+from benchmarks.data import STARTED_AT
+from benchmarks.measuring import Running, cpu_seconds, family, proportional_bytes, ratio, show
+from benchmarks.sizes import CONVERSATION_MESSAGES, EPISODE_MESSAGES, HEALTH, STOP_SECONDS, messages, until_told
+
+ALL = "all"
+AUDIT_SECONDS = 3600
+SAMPLE_SECONDS = 1.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.build", description=__doc__)
+    parser.add_argument("checkouts", nargs=2, type=Path, metavar="CHECKOUT", help="the old one, then the new one")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--messages", type=int, default=20_000)
+    given = parser.parse_args()
+    rounds: list[tuple[dict[str, float], ...]] = []
+    for _ in range(given.rounds):
+        rounds.append(tuple(asyncio.run(measured(one.absolute(), given.messages)) for one in given.checkouts))
+        print(rounds[-1], file=sys.stderr)
+    rows = [
+        {
+            "": name,
+            "old": f"{median(old[name] for old, _ in rounds):,.1f}",
+            "new": f"{median(new[name] for _, new in rounds):,.1f}",
+            "ratio": ratio(median(new[name] / old[name] for old, new in rounds)),
+        }
+        for name in rounds[0][0]
+    ]
+    show(f"build: {given.messages:,} messages imported into `afterword dev`, {given.rounds} rounds in turns", rows)
+
+
+async def measured(checkout: Path, count: int) -> dict[str, float]:
+    """Import this many messages with a checkout's code. Raises: RuntimeError, TimeoutError, ProcessExited."""
+    with tempfile.TemporaryDirectory(prefix="afterword-bench-") as name:
+        directory = Path(name)
+        with (file := directory / "messages.jsonl").open("w") as lines:
+            for at, message in enumerate(messages(range(count // CONVERSATION_MESSAGES))):
+                sent_at = STARTED_AT + timedelta(seconds=at)
+                lines.write(
+                    json.dumps({**message.model_dump(exclude_none=True), "sent_at": sent_at.isoformat()}) + "\n"
+                )
+        run = [str(checkout / ".venv/bin/python"), "-m", "afterword"]
+        data = directory / "data"
+        dev = Process("dev", [*run, "dev", "--data-dir", str(data)], directory / "dev.log", directory=checkout)
+        try:
+            await until_told(dev, dev.log, "page ")
+            for role in ROLES:
+                port = int(await until_told(dev, data / "logs" / f"{role}.log", HEALTH))
+                await Running(dev, port).until_ready()
+            before, began = by_role(dev.pid, cpu_seconds), time.monotonic()
+            memory: Counter[str] = Counter()
+            for command in (["import", "jsonl", str(file)], ["audit", "--wait", str(AUDIT_SECONDS)]):
+                environment = {CONFIG_FILE_VARIABLE: str(data / CONFIG_FILE)}
+                log = directory / "command.log"
+                process = Process(command[0], [*run, *command], log, environment=environment, directory=checkout)
+                while process.running:
+                    now = by_role(dev.pid, proportional_bytes)
+                    memory |= now + Counter({ALL: now.total()})
+                    await asyncio.sleep(SAMPLE_SECONDS)
+                if process.returncode:
+                    raise RuntimeError(f"{command[0]} ended with {process.returncode}: {process.tail()}")
+            seconds, used = time.monotonic() - began, by_role(dev.pid, cpu_seconds)
+            used.subtract(before)
+        finally:
+            await asyncio.to_thread(dev.stop, STOP_SECONDS)
+    used[ALL] = used.total()
+    return {
+        "seconds until the audit is clean": seconds,
+        **{f"CPU seconds: {role}": used[role] for role in (ALL, *ROLES, "kafka", "serve", "dev")},
+        "CPU ms of the summarizer an episode": used["summarizer"] * 1000 * EPISODE_MESSAGES / count,
+        **{f"most memory in MB: {role}": memory[role] / 1e6 for role in (ALL, *ROLES, "kafka", "serve", "dev")},
+    }
+
+
+def by_role(pid: int, read: Callable[[int], float]) -> Counter[str]:
+    """Return a figure of a process and its descendants by what they do."""
+    figures: Counter[str] = Counter()
+    for one in family(pid):
+        with suppress(OSError):  # it may end in the meantime
+            arguments = Path(f"/proc/{one}/cmdline").read_text().split("\0")
+            is_java = arguments[0].endswith("java")
+            role = "kafka" if is_java else next((role for role in (*ROLES, "serve") if role in arguments), "dev")
+            figures[role] += read(one)
+    return figures
+
+
+if __name__ == "__main__":
+    main()
