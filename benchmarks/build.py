@@ -10,7 +10,7 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -70,39 +70,41 @@ async def measured(checkout: Path, count: int) -> dict[str, float]:
                 port = int(await until_told(dev, data / "logs" / f"{role}.log", HEALTH))
                 await Running(dev, port).until_ready()
             before, began = by_role(dev.pid, cpu_seconds), time.monotonic()
-            memory: Counter[str] = Counter()
+            memory: dict[str, float] = defaultdict(float)
             for command in (["import", "jsonl", str(file)], ["audit", "--wait", str(AUDIT_SECONDS)]):
                 environment = {CONFIG_FILE_VARIABLE: str(data / CONFIG_FILE)}
                 log = directory / "command.log"
                 process = Process(command[0], [*run, *command], log, environment=environment, directory=checkout)
                 while process.running:
-                    now = by_role(dev.pid, proportional_bytes)
-                    memory |= now + Counter({ALL: now.total()})
+                    for role, used in by_role(dev.pid, proportional_bytes).items():
+                        memory[role] = max(memory[role], used)
                     await asyncio.sleep(SAMPLE_SECONDS)
                 if process.returncode:
                     raise RuntimeError(f"{command[0]} ended with {process.returncode}: {process.tail()}")
-            seconds, used = time.monotonic() - began, by_role(dev.pid, cpu_seconds)
-            used.subtract(before)
+            seconds, after = time.monotonic() - began, by_role(dev.pid, cpu_seconds)
         finally:
             await asyncio.to_thread(dev.stop, STOP_SECONDS)
-    used[ALL] = used.total()
+    roles = (ALL, *ROLES, "kafka", "serve", "dev")
+    cpu = {role: after[role] - before[role] for role in roles}
     return {
         "seconds until the audit is clean": seconds,
-        **{f"CPU seconds: {role}": used[role] for role in (ALL, *ROLES, "kafka", "serve", "dev")},
-        "CPU ms of the summarizer an episode": used["summarizer"] * 1000 * EPISODE_MESSAGES / count,
-        **{f"most memory in MB: {role}": memory[role] / 1e6 for role in (ALL, *ROLES, "kafka", "serve", "dev")},
+        **{f"CPU seconds: {role}": cpu[role] for role in roles},
+        "CPU ms of the summarizer an episode": cpu["summarizer"] * 1000 * EPISODE_MESSAGES / count,
+        **{f"most memory in MB: {role}": memory[role] / 1e6 for role in roles},
     }
 
 
-def by_role(pid: int, read: Callable[[int], float]) -> Counter[str]:
-    """Return a figure of a process and its descendants by what they do."""
-    figures: Counter[str] = Counter()
+def by_role(pid: int, read: Callable[[int], float]) -> dict[str, float]:
+    """Return a figure of a process and its descendants by what they do, and the sum."""
+    figures: dict[str, float] = defaultdict(float)
     for one in family(pid):
         with suppress(OSError):  # it may end in the meantime
             arguments = Path(f"/proc/{one}/cmdline").read_text().split("\0")
             is_java = arguments[0].endswith("java")
             role = "kafka" if is_java else next((role for role in (*ROLES, "serve") if role in arguments), "dev")
-            figures[role] += read(one)
+            figure = read(one)
+            figures[role] += figure
+            figures[ALL] += figure
     return figures
 
 
