@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -18,15 +17,7 @@ from afterword.schemas.base import Id
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, refreshing_page, see_other, word_finder
-from afterword.serving.page.visitor import (
-    SIGNED_IN_SECONDS,
-    ReadingVisitor,
-    Submitted,
-    SubmittedText,
-    WritingVisitor,
-    only_value,
-    seal_of,
-)
+from afterword.serving.page.visitor import ReadingVisitor, Submitted, SubmittedText, WritingVisitor, only_value
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
@@ -43,7 +34,7 @@ from afterword.serving.writing import (
 from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Recalled
 
 SIZES = 12, 24, 48, 96
 """Numbers of conversations on the first page, and on those after it. Few, because each is read from Kafka apart."""
@@ -56,9 +47,8 @@ LATEST_SECONDS = 2.0
 AT_A_TIME = 6
 """Number of conversations looked up in the stores at once."""
 HITS = 10
-SEARCH_FIELDS = ("query", "user_id", "tenant_id")
-SEARCH = "search "
-"""Distinguishes a sealed search from a sealed key, which has no space."""
+MOST_SEARCHED = 30
+"""Users whose conversations are searched if none is named, at about 20 ms each."""
 MESSAGES_ON_PAGE = 50
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -92,8 +82,8 @@ class ChangeQuery(ByConversation):
 
 @router.get("/conversations")
 async def show_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    """Show a search form, and the conversations with the latest messages."""
-    return html_page(request, "conversations.html", principal, user_id="", tenant_id="")
+    """Show the conversations with the latest messages."""
+    return html_page(request, "conversations.html", principal)
 
 
 async def latest_conversations(kafka: Kafka, count: int) -> list[str]:
@@ -153,38 +143,52 @@ async def show_recent_conversations(
 
 
 @router.get("/search")
-async def show_search(
-    request: Request, principal: ReadingVisitor, s: Annotated[str | None, Query(max_length=20_000)] = None
-) -> HTMLResponse:
-    """Show the form, and the hits of the sealed search `s`."""
-    found = seal_of(request).opened(s, SIGNED_IN_SECONDS) or ""
-    asked = orjson.loads(found.removeprefix(SEARCH)) if found.startswith(SEARCH) else {}
-    query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
-    hits = None
-    if query:
-        owner: dict[str, Any] = {
-            "user_id": principal.user(user_id or None),
-            "tenant_id": principal.tenant(tenant_id or None),
-        }
-        hits = await services_of(request).memory.recall(query, k=HITS, **owner)
-    given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
-    given |= {"lost": bool(s) and not asked, "find": word_finder(query)}
-    # in a thread, because stemming long texts takes up to half a second
-    return await asyncio.to_thread(html_page, request, "search.html", principal, **given)
+async def show_search(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show the form. What people search for is in forms, and in addresses only behind the `#`, which no server sees."""
+    return await _search_page(request, principal)
 
 
 @router.post("/search")
-async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> RedirectResponse:
-    """Redirect to the address of the search, which can be revisited for half a day.
+async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> HTMLResponse:
+    """Show the hits of one user's conversations or, to admins who name no user, of the users last active."""
+    asked = {name: only_value(fields, name, 256) for name in ("user_id", "tenant_id") if name in fields}
+    query = only_value(fields, "query", MOST_QUERY_CHARACTERS).strip()
+    services, tenant_id = services_of(request), principal.tenant(asked.get("tenant_id") or None)
+    is_everybodys = _may_search_all(principal) and not asked.get("user_id")
+    users = await _last_active(request, tenant_id) if is_everybodys else []
+    names = users[:MOST_SEARCHED] if is_everybodys else [principal.user(asked.get("user_id") or None)]
+    hits: dict[str, tuple[Recalled, str]] = {}
+    async with services.turns.if_large(principal.key_id, is_everybodys):
+        for name in names if query else ():
+            for hit in await services.memory.recall(query, k=HITS, user_id=name, tenant_id=tenant_id):
+                known = hits.get(hit.episode_id)
+                if known is None or len(hit.matches) > len(known[0].matches):
+                    hits[hit.episode_id] = hit, name if is_everybodys else ""
+    best = sorted(hits.values(), key=lambda each: -each[0].score)[:HITS]
+    given = {"hits": best, "left_out": len(users) > MOST_SEARCHED, "find": word_finder(query), "query": query}
+    return await _search_page(request, principal, **given, **asked)
 
-    What people search for is sealed, to keep it out of addresses and logs.
-    """
-    asked = {"query": only_value(fields, "query", MOST_QUERY_CHARACTERS).strip()}
-    if principal.user_id is ANYONE:
-        asked["user_id"] = principal.user(only_value(fields, "user_id", 256))
-    if principal.tenant_id is ANYONE:
-        asked["tenant_id"] = only_value(fields, "tenant_id", 256)
-    return see_other("/search", s=seal_of(request).sealed(SEARCH + orjson.dumps(asked).decode()))
+
+async def _search_page(request: Request, principal: Principal, **given: Any) -> HTMLResponse:
+    given = {"query": "", "user_id": "", "tenant_id": "", "hits": None, **given}
+    if request.headers.get("hx-request"):
+        template = "search_hits.html"
+    else:
+        template = "search.html"
+        given["all_users"] = _may_search_all(principal)
+        tenant_id = principal.tenant(given["tenant_id"] or None)
+        given["users"] = await _last_active(request, tenant_id) if given["all_users"] else []
+    # in a thread, because stemming long texts takes up to half a second
+    return await asyncio.to_thread(html_page, request, template, principal, **given)
+
+
+def _may_search_all(principal: Principal) -> bool:
+    return principal.may("admin") and principal.user_id is ANYONE
+
+
+async def _last_active(request: Request, tenant_id: str | None) -> list[str]:
+    page = await services_of(request).memory.users(tenant_id=tenant_id, limit=MOST_SEARCHED + 1)
+    return [one.user_id for one in page.users if one.user_id]
 
 
 @dataclass(frozen=True)

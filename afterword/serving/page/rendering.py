@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -34,6 +35,7 @@ from afterword.serving.requests import services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import is_loopback
 from afterword.streams.stores.episodes import Revision, revisions_until
+from afterword.streams.stores.index import Recalled
 from afterword.streams.summarizer.summary import EXTRACTIVE
 from afterword.streams.text.language import detect, plausible
 from afterword.streams.text.search_words import query_words, words_of
@@ -87,6 +89,12 @@ MARKS, MOST_MARKS = re.compile(r"[*_~`\[\]|<&!\\\n]"), 600
 """Characters that Markdown looks at, and how many of them a message may have to be rendered, in about 10 ms."""
 TASK = re.compile(r"(<li>\s*(?:<p>)?)\[([ xX])\] ")
 """The box of a task in a list, as people write it in Markdown."""
+TAGS_AND_TEXTS = re.compile(r'<(?:[^"<>]|"[^"]*")*>|[^<]+')
+"""The parts of HTML as the sanitizer writes it, with attributes in double quotes."""
+MATCHES = (0.6, "strong"), (0.3, "good"), (0.0, "weak")
+"""A hit's score in words."""
+TELLING = 0.1
+"""What has a lower share in a match is not named."""
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 COOKIE = "afterword_session"
 WORD = re.compile(r"\w{1,100}")
@@ -199,6 +207,8 @@ def templates() -> Environment:
         tokens=count_tokens,
         checked=with_unsupported,
         marked=with_words,
+        matched=matched,
+        scores=scores_of,
     )
     made.globals.update(
         link=address,
@@ -229,8 +239,9 @@ def html_page(
         "local": services.settings.serve.auth == "none",
         "any_user": principal is not None and principal.user_id is ANYONE,
         "any_tenant": principal is not None and principal.tenant_id is ANYONE,
+        "all_users": False,
     }
-    return HTMLResponse(fragment(template, **given, **values), status, HEADERS)
+    return HTMLResponse(fragment(template, **(given | values)), status, HEADERS)
 
 
 def refreshing_page(
@@ -350,9 +361,26 @@ def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator
 
 
 def with_words(text: str, find: FindWords) -> Markup:
-    """Mark the words that were searched for."""
-    text = cut_off(text)
-    return _marked(text, find(text), "<mark>")
+    """Render a message's Markdown, and mark the words that were searched for."""
+    parts = TAGS_AND_TEXTS.findall(rendered(cut_off(text)))
+    texts = {part: unescape(part) for part in parts if not part.startswith("<")}
+    shown = (_marked(texts[part], find(texts[part]), "<mark>") if part in texts else Markup(part) for part in parts)  # noqa: S704 – it is sanitized
+    return Markup("").join(shown)
+
+
+def matched(hit: Recalled) -> str:
+    """Say in words how well a hit matches, and by what."""
+    parts = hit.scores
+    shares = {"words": max(parts.passage, parts.message, parts.episode), "meaning": parts.cosine or 0.0}
+    by = [name for name, share in shares.items() if share >= TELLING]
+    if not by:
+        return "of the time or fact that is asked for"
+    return f"{next(name for least, name in MATCHES if hit.score >= least)} match in {' and '.join(by)}"
+
+
+def scores_of(hit: Recalled) -> str:
+    parts = [f"{name} {share:.2f}" for name, share in hit.scores if share is not None]
+    return f"score {hit.score:.3f}: {', '.join(parts)}"
 
 
 def _marked(text: str, spans: Iterable[tuple[int, int]], opening: str) -> Markup:

@@ -78,6 +78,23 @@
     keep = null;
   });
 
+  // a search is in the address behind the #, which can be gone back to, and which no server and no log sees
+  const form = byId("search");
+  function searchAgain() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    asked.forEach((value, name) => form.elements[name] && (form.elements[name].value = value));
+    if (asked.get("query")) form.requestSubmit();
+  }
+  if (form) {
+    form.addEventListener("submit", () => {
+      const filled = Array.from(new FormData(form)).filter((field) => field[1]);
+      const address = "#" + new URLSearchParams(filled);
+      if (address !== location.hash) history.pushState(null, "", address);
+    });
+    window.addEventListener("popstate", searchAgain);
+    document.addEventListener("DOMContentLoaded", searchAgain); // once htmx knows the form
+  }
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest("#pause");
     if (!button) return;
