@@ -278,7 +278,7 @@ async def test_search_of_everybody_names_users_and_works_without_scripts(world: 
             await page.get_by_label("What was said").fill("lighthouse")
             await page.get_by_role("button", name="Search").click()
             for user in ("u-hers", "u-his"):
-                await expect(page.locator(".card", has_text=f"user {user}")).to_contain_text("strong match in words")
+                await expect(page.locator(".card", has_text=f"user {user}")).to_contain_text("match in words")
             await expect(page.locator("em mark").first).to_have_text("lighthouse")
             if scripts:
                 await check_accessible(page)
@@ -301,6 +301,7 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
         card = page.locator(".episode-card")
         await expect(card).to_contain_text("revision 2")
         await expect(card).to_contain_text("a message was edited")
+        await card.get_by_text("Episode 1").click()
         await card.get_by_text("Revisions").click()
         said = [re.compile("^first summary"), re.compile("^a message was edited")]
         await expect(card.locator(".revisions li")).to_have_text(said)
@@ -317,13 +318,14 @@ async def test_a_card_says_why_it_changed_but_never_shows_what_is_gone(world: Wo
         card = page.locator(".episode-card:has(.revisions)")
         await expect(card).to_contain_text("revision 1")
         await expect(card).to_contain_text("first summary")
+        await card.get_by_text("Episode 1").click()
         await card.get_by_text("Long summary").click()
         changed = {"content": "The flight to Kyoto on day 9 costs 4711 euros."}
         assert (await client.patch("/v1/conversations/rewritten/messages/m0", json=changed)).status_code == 202
         await expect(card).to_contain_text("revision 2")
         await expect(card).to_contain_text("a message was edited")
         await expect(card).to_contain_text("Kyoto")
-        await expect(page.locator("#context")).to_contain_text("Kyoto")
+        await expect(card.locator(".text").nth(1)).to_be_visible()  # what was opened stays open
         await check_accessible(page)
         assert (await client.delete("/v1/conversations/rewritten/messages/m0")).status_code == 202
         await expect(card).to_contain_text("a message was deleted")
@@ -378,10 +380,47 @@ async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> No
             assert [name for name, outline in met if outline == "none"] == [], path
 
 
+async def in_sight(page: Page, text: str) -> bool:
+    shown: bool = await page.get_by_text(text).evaluate("""(one) => {
+        const [at, box] = [one, one.closest(".scroller")].map((each) => each.getBoundingClientRect());
+        return at.top >= box.top && at.bottom <= box.bottom;
+    }""")
+    return shown
+
+
+async def test_conversation_opens_at_its_newest_and_grows_without_a_jump(world: World) -> None:
+    await world.send("long", 120)
+    await world.deployment.finished()
+    async with world.page() as page:
+        await page.goto(address("/conversation", id="long"))
+        await expect(page.locator(".message")).to_have_count(50)
+        assert await in_sight(page, "on day 119 costs")
+        before = await page.locator(".scroller").evaluate("(box) => { box.scrollTop = -1e6; return box.scrollTop; }")
+        await expect(page.locator(".message")).to_have_count(100)
+        assert await page.locator(".scroller").evaluate("(box) => box.scrollTop") == pytest.approx(before, abs=2)
+        await world.send("long", 1, 120)
+        await expect(page.get_by_text("on day 120 costs")).to_have_count(1)
+        assert await in_sight(page, "on day 70 costs"), "what is read stays in sight"
+        await page.locator(".outline a").first.click()
+        await expect(page.locator(".episode-card[open]")).to_have_count(1)
+        await check_accessible(page)
+    async with world.page(390) as page:
+        await page.goto(address("/conversation", id="long"))
+        assert await in_sight(page, "on day 120 costs")
+        await expect(page.locator(".outline")).to_be_hidden()
+        await expect(page.locator(".episode-card").last).to_be_visible()
+
+
 @pytest.mark.nightly
 async def test_the_slider_shows_what_an_agent_loads(world: World) -> None:
-    async with world.page() as page:
-        await page.goto("/conversation?id=trip")
+    async with world.page() as page, world.server.client() as client:
+        await world.send("loaded", 2)
+        await world.deployment.finished()
+        await page.goto("/conversation?id=loaded")
+        await page.get_by_role("link", name="Agent’s view").click()
+        await expect(page.locator("#context")).to_contain_text("on day 0")
+        assert (await client.delete("/v1/conversations/loaded/messages/m0")).status_code == 202
+        await expect(page.locator("#context")).not_to_contain_text("on day 0")
         await expect(page.locator("#context")).to_contain_text("of at most 3,500")
         await page.locator("#max_tokens").focus()
         await page.keyboard.press("Home")

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
-from afterword.reading.memory import MAX_TOKENS, ConversationDetails
+from afterword.reading.memory import MAX_TOKENS, MOST_PAGE_SIZE, ConversationDetails
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.headers import CE_TYPE, header
@@ -61,6 +61,8 @@ class ByConversation(ByAgent):
 class ThreadQuery(ByConversation):
     sent: bool = False
     """Whether a change was just sent."""
+    count: int = Field(MESSAGES_ON_PAGE, ge=1, le=MOST_PAGE_SIZE)
+    """How many messages to show, the newest ones before `before`."""
     before: int | None = Field(None, ge=0, le=2**53)
     episodes_before: int | None = Field(None, ge=1, le=2**53)
     version: str | None = Field(None, max_length=64)
@@ -69,6 +71,8 @@ class ThreadQuery(ByConversation):
 
 class ShownContextQuery(ByConversation):
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
+    version: str | None = Field(None, max_length=64)
+    """Version of the context that the page is showing, in requests for the context alone."""
 
 
 class ShownMessageQuery(ByConversation):
@@ -217,7 +221,7 @@ async def show_conversation(
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     thread = await thread_of(request, principal, details, wanted)
     templates = "conversation.html", "conversation_thread.html"
-    given: dict[str, Any] = {"details": details, "wanted": wanted, "budget": MAX_TOKENS}
+    given: dict[str, Any] = {"details": details, "wanted": wanted, "may_write": principal.may("write")}
     return refreshing_page(request, *templates, principal, thread, wanted.version, **given)
 
 
@@ -226,37 +230,47 @@ async def thread_of(
     principal: Principal,
     details: ConversationDetails,
     wanted: ThreadQuery,
-    may_write: bool = True,
 ) -> str:
     """Render the page's messages and the episodes they belong to."""
     memory, owner = services_of(request).memory, principal.owner._asdict()
-    found = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
+    found = await memory.messages(wanted.id, wanted.count, wanted.before, wanted.agent_id, **owner)
     messages = existing("conversation", found)
     # each message is in at most one episode, so this many episodes are enough
-    episodes = await memory.episodes(wanted.id, MESSAGES_ON_PAGE + 1, wanted.episodes_before, wanted.agent_id, **owner)
+    episodes = await memory.episodes(wanted.id, wanted.count + 1, wanted.episodes_before, wanted.agent_id, **owner)
     runs = runs_of(messages.messages[::-1], episodes.episodes)
-    ordinals = [run.ordinal for run in runs if run.ordinal]
-    # in a thread, because rendering the Markdown of 50 messages may take seconds
+    # what is shown grows, so that all of it is refreshed; only beyond its limit there are pages
+    grows = len(messages.messages) == wanted.count < MOST_PAGE_SIZE
+    older: dict[str, int | None] = {"before": wanted.before, "episodes_before": wanted.episodes_before}
+    if grows:
+        older["count"] = min(2 * wanted.count, MOST_PAGE_SIZE)
+    else:
+        ordinals = [run.ordinal for run in runs if run.ordinal]
+        last = min(ordinals) + 1 if ordinals else wanted.episodes_before
+        older = {"before": messages.next_before, "episodes_before": last}
+    # in a thread, because rendering the Markdown of many messages may take seconds
     return await asyncio.to_thread(
         fragment,
         "conversation_runs.html",
         runs=runs,
         details=details,
-        next_before=messages.next_before,
-        next_episodes=min(ordinals) + 1 if ordinals else wanted.episodes_before,
-        may_write=may_write and principal.may("write"),
+        older=older if messages.next_before is not None else None,
+        grows=grows,
+        wanted=wanted,
+        may_write=principal.may("write"),
     )
 
 
 @router.get("/conversation/context")
 async def show_context(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ShownContextQuery, Query()]
-) -> HTMLResponse:
-    """Show what an agent would load within this many tokens."""
-    services, given = services_of(request), wanted.model_dump(exclude={"id"})
+) -> Response:
+    """Show what an agent would load within this many tokens. It refreshes itself."""
+    services, given = services_of(request), wanted.model_dump(exclude={"id", "version"})
     async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
         found = await known_context(services.memory, services.outbox.begun, principal.owner, wanted.id, **given)
-    return html_page(request, "conversation_context.html", principal, context=found, max_tokens=wanted.max_tokens)
+    part = fragment("conversation_context.html", context=found, wanted=wanted)
+    templates = "conversation_agent.html", "conversation_agent_part.html"
+    return refreshing_page(request, *templates, principal, part, wanted.version, wanted=wanted)
 
 
 @router.get("/conversation/message")

@@ -253,10 +253,12 @@ def refreshing_page(
     template `around`, or answers 204 if `known` is still the version of all that it shows.
     """
     values["part"] = Markup(part)  # noqa: S704 – rendered by a template
-    version = hashlib.blake2b(fragment(around, version="", **values).encode(), digest_size=8).hexdigest()
+    shown = fragment(around, version="", is_part=True, **values)
+    version = hashlib.blake2b(shown.encode(), digest_size=8).hexdigest()
     if version == known:
         return Response(status_code=204)
-    return html_page(request, whole if known is None else around, principal, version=version, **values)
+    values |= {"version": version, "is_part": known is not None}
+    return html_page(request, whole if known is None else around, principal, **values)
 
 
 def is_operator(principal: Principal) -> bool:

@@ -52,28 +52,29 @@
     if (event.detail.successful) say("");
   });
 
-  // a refresh must neither close what the reader has opened nor take the focus away
+  // a refresh closes nothing that the reader has opened, and moves neither what is in sight nor the focus
+  let keep = null;
+  const topOf = (element) => element.getBoundingClientRect().top;
+  const place = (element) => element.getAttribute("href") || (element.matches("summary") ? element.parentElement.id : element.value);
   document.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
-    if (target && target.id === "thread" && event.detail.shouldSwap) {
-      keep = { opened: opened(target), focus: place(target, document.activeElement) };
-    }
+    if (!target || target.id !== "thread" || !event.detail.shouldSwap) return;
+    const box = target.closest(".scroller");
+    const first = box.scrollTop < -1 && Array.from(box.querySelectorAll("li[id]")).find((one) => topOf(one) > topOf(box));
+    keep = {
+      box, first: first && first.id, top: first && topOf(first), focus: target.contains(document.activeElement) && place(document.activeElement),
+      opened: Array.from(document.querySelectorAll("details[open]"), (one) => one.id),
+    };
   });
-  let keep = null;
-  const opened = (part) => Array.from(part.querySelectorAll("details"), (one) => one.open);
-  const place = (part, element) =>
-    part.contains(element) ? Array.from(part.querySelectorAll("a, button, summary")).indexOf(element) : -1;
-
   document.addEventListener("htmx:afterSwap", () => {
     const part = byId("thread");
     if (keep && part) {
-      part.querySelectorAll("details").forEach((one, at) => (one.open = keep.opened[at] || false));
-      if (keep.focus >= 0) {
-        const again = part.querySelectorAll("a, button, summary")[keep.focus];
-        if (again) again.focus();
-      }
+      keep.opened.forEach((id) => byId(id) && (byId(id).open = true));
+      const first = keep.first && byId(keep.first);
+      if (first) keep.box.scrollTop += topOf(first) - keep.top;
+      const again = Array.from(part.querySelectorAll("a, button, summary")).find((one) => place(one) === keep.focus);
+      if (keep.focus) (again || keep.box).focus({ preventScroll: true });
       document.title = part.dataset.title;
-      htmx.trigger(document.body, "renewed");
     }
     keep = null;
   });

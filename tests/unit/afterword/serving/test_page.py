@@ -108,19 +108,36 @@ async def test_a_conversation_shows_messages_beside_their_episodes() -> None:
         assert page.index("A flight to Rome on day 0") < page.index("A flight to Rome on day 5")
 
 
-async def test_a_page_of_older_messages_has_their_episodes() -> None:
+async def older_pages(served: Served, first: str = "/conversation?id=c1") -> list[tuple[int, int, list[str]]]:
+    """Return the first and last day that each page shows, and its episodes, following the links to older messages."""
+    found, path = [], first
+    while path:
+        page = (await served.client.get(path)).text
+        days = re.findall(r'dir="auto"><p>A flight to Rome on day (\d+)\.</p>', page)
+        found.append((int(days[0]), int(days[-1]), re.findall(r"<strong>Episode (\d+)", page)))
+        older = re.search(r'href="([^"]+)"[^>]*>Older messages', page)
+        path = older[1].replace("&amp;", "&") if older else ""
+    return found
+
+
+async def test_older_messages_are_added_with_their_episodes() -> None:
     async with serving() as served:
         said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(110)))
         await served.remembered.summarise(said[:100], size=20)
-        found, path = [], "/conversation?id=c1"
-        for _ in range(3):
-            page = (await served.client.get(path)).text
-            ids = re.findall(r'dir="auto"><p>A flight to Rome on day (\d+)\.</p>', page)
-            found.append((int(ids[0]), int(ids[-1]), re.findall(r"<strong>Episode (\d)", page)))
-            older = re.search(r'href="([^"]+)">Older messages', page)
-            path = older[1].replace("&amp;", "&") if older else ""
-        assert found == [(60, 109, ["4", "5"]), (10, 59, ["1", "2", "3"]), (0, 9, ["1"])]
-        assert path == ""
+        pages = await older_pages(served)
+        assert pages == [
+            (60, 109, ["4", "5"]),
+            (10, 109, ["1", "2", "3", "4", "5"]),
+            (0, 109, ["1", "2", "3", "4", "5"]),
+        ]
+
+
+async def test_messages_beyond_the_limit_of_a_page_are_on_the_next() -> None:
+    async with serving() as served:
+        said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(230)))
+        await served.remembered.summarise(said, size=100)
+        pages = await older_pages(served, "/conversation?id=c1&count=200")
+        assert pages == [(30, 229, ["1", "2", "3"]), (0, 29, ["1"])]
 
 
 async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
