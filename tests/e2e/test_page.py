@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -18,6 +19,7 @@ from aiokafka import AIOKafkaProducer
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from afterword.local.demo import CHATS, messages_of
 from afterword.samples import sample_lines
 from afterword.schemas.dead_letters import INGEST, dead_letter
 from afterword.serving.principal import new_key
@@ -40,9 +42,11 @@ SCREENS = {
     "conversations": "/conversations",
     "conversation": "/conversation?id=trip",
     "edit": "/conversation/edit?id=trip&message_id=m1",
+    "agent": "/conversation/context?id=trip",
     "people": "/people",
     "person": "/person?user_id=u1",
     "chat": "/chat?id=nothing-said",
+    "prompts": "/chat/prompts?id=trip&name=u1",
     "search": "/search",
     "dead-letters": "/dead-letters",
     "erasures": "/erasures",
@@ -168,8 +172,15 @@ async def settled(page: Page) -> None:
 @pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names no directory")
 async def test_screenshots_are_written(world: World) -> None:
     directory = Path(os.environ[SCREENSHOTS])
+    async with world.server.client() as client:
+        for chat in CHATS:
+            said = [one.model_dump(mode="json") for one in messages_of(chat, datetime.now(UTC))]
+            assert (await client.post("/v1/messages", json={"messages": said})).status_code == 202
+            flushed = await client.post(f"/v1/conversations/{said[0]['conversation_id']}/flush", json={})
+            assert flushed.status_code == 202
+    await world.deployment.finished()
     for scheme in ("light", "dark"):
-        for width in (1280, 400):
+        for width in (1280, 390):
             async with world.page(width, color_scheme=scheme) as page:
                 for name, prepare in PREPARED.items():
                     await prepare(page)
@@ -289,7 +300,7 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
     await world.deployment.finished()
     async with world.page() as page:
         await page.goto(address("/conversation", id="edited"))
-        await tab_to(page, "Edit message m0")
+        await tab_to(page, "Edit message m0", "a")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/conversation/edit?*")
         await tab_to(page, "The flight to Rome on day 0 costs 100 euros.")
@@ -380,8 +391,9 @@ async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> No
             assert [name for name, outline in met if outline == "none"] == [], path
 
 
-async def in_sight(page: Page, text: str) -> bool:
-    shown: bool = await page.get_by_text(text).evaluate("""(one) => {
+async def in_sight(page: Page, text: str, *, last: bool = False) -> bool:
+    found = page.locator(".message", has_text=text)
+    shown: bool = await (found.last if last else found).evaluate("""(one) => {
         const [at, box] = [one, one.closest(".scroller")].map((each) => each.getBoundingClientRect());
         return at.top >= box.top && at.bottom <= box.bottom;
     }""")
@@ -399,7 +411,7 @@ async def test_conversation_opens_at_its_newest_and_grows_without_a_jump(world: 
         await expect(page.locator(".message")).to_have_count(100)
         assert await page.locator(".scroller").evaluate("(box) => box.scrollTop") == pytest.approx(before, abs=2)
         await world.send("long", 1, 120)
-        await expect(page.get_by_text("on day 120 costs")).to_have_count(1)
+        await expect(page.locator(".message", has_text="on day 120 costs")).to_have_count(1)
         assert await in_sight(page, "on day 70 costs"), "what is read stays in sight"
         await page.locator(".outline a").first.click()
         await expect(page.locator(".episode-card[open]")).to_have_count(1)
@@ -487,27 +499,88 @@ async def test_what_a_person_said_leads_to_its_message_and_is_forgotten(world: W
         await expect(page.get_by_label("User", exact=True)).to_have_value("mia")
 
 
-async def test_a_chat_knows_in_its_second_conversation_what_was_said_in_the_first(world: World) -> None:
+async def say(page: Page, text: str, name: str = "") -> Any:
+    """Say something, and return the answer once both are archived."""
+    before = await page.locator("#thread .message").count()
+    if name:
+        await page.get_by_label("Your name").fill(name)
+    box = page.get_by_label("Your message")
+    await box.fill(text)
+    await box.press("Enter")
+    await expect(box).to_have_value("")
+    await expect(page.locator("#thread .message")).to_have_count(before + 2)
+    await expect(page.locator("#said .message")).to_have_count(0)
+    return page.locator("#thread .message").last
+
+
+async def test_chat_answers_the_four_questions_without_an_llm(world: World) -> None:
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+    await world.send("errand", 1, user_id="noa", content="I bought a red bicycle.", sent_at=yesterday)
     async with world.page() as page:
-        remembering = page.get_by_role("region", name="With memory")
-        forgetful = page.get_by_role("region", name="Without memory")
         await page.goto("/chat")
-        await page.get_by_label("Your message").fill("I live in Porto.")
-        await page.keyboard.press("Enter")
-        await expect(page.locator(".message")).to_contain_text("I live in Porto.")
-        await expect(forgetful).to_contain_text("I live in Porto.")
-        await page.get_by_role("button", name="Close the episode").click()
-        await expect(page.locator(".episode-card:has(.revisions) .known")).to_contain_text("I live in Porto.")
+        await say(page, "My name is Noa, and I live in Leeds.", "noa")
         await page.get_by_role("button", name="Start another conversation").click()
         await expect(page.locator(".message")).to_have_count(0)
-        await page.get_by_label("Your message").fill("Where is home?")
-        await page.keyboard.press("Enter")
-        await expect(page.locator(".message")).to_contain_text("Where is home?")
-        await expect(remembering).to_contain_text("I live in Porto.")
-        await expect(forgetful).to_contain_text("Where is home?")
-        await expect(forgetful).not_to_contain_text("Porto")
-        await expect(remembering.locator(".sums")).to_have_text(re.compile(r"\d+ tokens"))
+        await say(page, "I moved to Porto.")
+        await page.get_by_role("button", name="Start another conversation").click()
+        await expect(page.locator(".message")).to_have_count(0)
+        await world.deployment.finished()
+        for question, told in {
+            "what is my name": "You told me today: My name is Noa, and I live in Leeds.",
+            "who said that": "You did, today at ",
+            "what did I tell you yesterday": "I bought a red bicycle.",
+            "what changed": "You told me today: I moved to Porto. Before that, today: I live in Leeds.",
+        }.items():
+            answer = await say(page, question)
+            await expect(answer).to_contain_text(told)
+            await expect(answer).to_contain_text("Without memory I know nothing about that yet.", use_inner_text=True)
+            assert await in_sight(page, "Without memory", last=True)
+        await expect(await say(page, "Which instrument do I play?")).to_contain_text("I know nothing about that yet.")
+        await page.get_by_text("with and without memory").click()
+        await expect(page.get_by_role("region", name="With memory")).to_contain_text("I moved to Porto.")
+        await expect(page.get_by_role("region", name="Without memory")).not_to_contain_text("red bicycle")
         await check_accessible(page)
+
+
+async def test_two_people_chat_and_lines_are_broken_by_shift_and_enter(world: World) -> None:
+    for width in (1280, 390):
+        async with world.page(width) as page:
+            await page.goto("/chat")
+            await say(page, "I booked the cabin for March.", "ada")
+            await page.get_by_label("Your message").press("Shift+Enter")
+            await expect(page.get_by_label("Your message")).to_have_value("\n")
+            answer = await say(page, "Who booked the cabin?", "ben")
+            await expect(answer).to_contain_text("ada said today: I booked the cabin for March.")
+            assert await in_sight(page, "ada said today", last=True)
+            await expect(page.get_by_label("Your message")).to_be_in_viewport()
+            assert await fits(page)
+
+
+async def test_message_that_cannot_be_sent_stays_in_the_box(world: World) -> None:
+    async with world.page() as page:
+        await page.goto("/chat")
+        await page.route(
+            "**/chat?*", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
+        )
+        box = page.get_by_label("Your message")
+        await box.fill("Do not lose this.")
+        await box.press("Enter")
+        await expect(page.get_by_text("This was not sent.")).to_be_visible()
+        await expect(box).to_have_value("Do not lose this.")
+        await page.unroute("**/chat?*")
+        await box.press("Enter")
+        await expect(page.locator("#thread .message").first).to_contain_text("Do not lose this.")
+
+
+@pytest.mark.nightly
+async def test_chat_works_without_scripts(world: World) -> None:
+    async with world.page(java_script_enabled=False) as page:
+        await page.goto("/chat")
+        await page.get_by_label("Your message").fill("I live in Porto.")
+        await page.get_by_role("button", name="Send").click()
+        await world.deployment.finished()
+        await page.reload()
+        await expect(page.locator(".message")).to_have_count(2)
 
 
 async def test_dead_letters_are_shown_and_replayed_and_discarded(world: World) -> None:
@@ -644,7 +717,14 @@ async def live_screen(page: Page) -> None:
 
 
 async def searched_screen(page: Page) -> None:
-    await search(page, "new plates", "dana")
+    await search(page, "What could make my sister Ines happy?", "mara")
+    await expect(page.locator(".found").first).to_be_visible()
+
+
+async def chat_screen(page: Page) -> None:
+    await page.goto("/chat?name=mara")
+    for question in ("Where is my home now?", "What changed?", "May I eat salmon?"):
+        await say(page, question)
 
 
 def screen(path: str) -> Callable[[Page], Awaitable[object]]:
@@ -654,9 +734,12 @@ def screen(path: str) -> Callable[[Page], Awaitable[object]]:
 PREPARED: dict[str, Callable[[Page], Awaitable[object]]] = {
     "live": live_screen,
     "conversations": screen("/conversations"),
-    "conversation": screen("/conversation?id=superseg_validation_2"),
+    "conversation": screen("/conversation?id=mara-trip"),
+    "long-conversation": screen("/conversation?id=superseg_validation_2"),
+    "agent": screen("/conversation/context?id=mara-trip"),
     "edit": screen("/conversation/edit?id=trip&message_id=m1"),
-    "person": screen("/person?user_id=dana"),
+    "person": screen("/person?user_id=mara"),
+    "chat": chat_screen,
     "search": searched_screen,
     "dead-letters": screen("/dead-letters"),
     "erasures": screen("/erasures"),

@@ -208,7 +208,6 @@ def templates() -> Environment:
         checked=with_unsupported,
         marked=with_words,
         matched=matched,
-        scores=scores_of,
     )
     made.globals.update(
         link=address,
@@ -378,11 +377,6 @@ def matched(hit: Recalled) -> str:
     if not by:
         return "of the time or fact that is asked for"
     return f"{next(name for least, name in MATCHES if hit.score >= least)} match in {' and '.join(by)}"
-
-
-def scores_of(hit: Recalled) -> str:
-    parts = [f"{name} {share:.2f}" for name, share in hit.scores if share is not None]
-    return f"score {hit.score:.3f}: {', '.join(parts)}"
 
 
 def _marked(text: str, spans: Iterable[tuple[int, int]], opening: str) -> Markup:

@@ -9,21 +9,24 @@ from tests.unit.afterword.serving.test_chat import YOU
 from tests.unit.afterword.serving.test_page import OURS
 
 
-async def test_an_llm_is_sent_what_is_remembered_and_its_answer_is_a_message(llm_server: LlmServer) -> None:
+async def test_an_llm_answers_with_what_is_remembered_and_without(llm_server: LlmServer) -> None:
     llm = Llm(provider="openai", base_url=f"{llm_server.url}/v1", model="a-model", attempts=1)
-    llm_server.script(answers("In Porto."))
+    llm_server.script(answers("An answer."), answers("An answer."))
     async with serving(llm=llm) as served:
         fact = a_fact(user_id="you", message_ids=("m0",))
         given = {**YOU, "participants": ("you",), "facts": (fact,), "message_ids": ("m0",)}
         await served.remembered.episodes.put(a_stored_episode(conversation_id="chat-1", **given), None)
-        asked = await served.client.post("/chat?id=chat-2", data={"content": "Where do I live?"}, headers=OURS)
-        assert asked.headers["location"] == "/chat?id=chat-2"
-        [request] = llm_server.requests
-        assert "lives in Porto" in request.prompt
-        assert request.body["messages"][-1] == {"role": "user", "content": "Where do I live?"}
+        form = {"content": "Where do I live?", "name": "you"}
+        asked = await served.client.post("/chat?id=chat-2", data=form, headers=OURS)
+        assert asked.headers["location"] == "/chat?id=chat-2&name=you"
+        remembering = ["lives in Porto" in request.prompt for request in llm_server.requests]
+        assert sorted(remembering) == [False, True]
+        for request in llm_server.requests:
+            assert request.body["messages"][-1] == {"role": "user", "content": "Where do I live?"}
         said = [MessageCreated.model_validate_json(record.value) for record in served.broker.records]
-        assert [(one.role, one.content) for one in said] == [("user", "Where do I live?"), ("assistant", "In Porto.")]
+        assert [(one.role, one.content) for one in said] == [("user", form["content"]), ("assistant", "An answer.")]
+        assert not said[1].skip_summarization
         llm_server.down = True
-        failed = await served.client.post("/chat?id=chat-2", data={"content": "And now?"}, headers=OURS)
+        failed = await served.client.post("/chat?id=chat-2", data=form, headers=OURS)
         assert "did not answer" in (await served.client.get(failed.headers["location"])).text
         assert len(served.broker.records) == 3

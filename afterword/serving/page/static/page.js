@@ -79,6 +79,25 @@
     keep = null;
   });
 
+  // the chat: Enter sends, what could not be sent stays in the box, and what is archived is shown once
+  document.addEventListener("keydown", (event) => {
+    const box = event.target;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || !box.matches("#say textarea")) return;
+    event.preventDefault();
+    box.form.requestSubmit();
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const form = event.detail.elt;
+    if (form.id !== "say") return;
+    const status = event.detail.xhr.status;
+    if (status >= 200 && status < 300) form.elements.content.value = "";
+    else byId("said").textContent = "This was not sent. It is still in the box below.";
+    document.querySelector(".scroller").scrollTop = 0;
+  });
+  document.addEventListener("htmx:afterSwap", () =>
+    document.querySelectorAll("#said li[id]").forEach((one) => document.querySelectorAll("#" + one.id).length > 1 && one.remove())
+  );
+
   // a search is in the address behind the #, which can be gone back to, and which no server and no log sees
   const form = byId("search");
   function searchAgain() {

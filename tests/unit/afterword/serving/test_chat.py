@@ -1,56 +1,135 @@
-"""The chat shows what an assistant receives with and without memory, and exists on this machine only."""
+"""The chat answers with and without memory, also without an LLM, and exists on this machine only."""
 
 import re
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from afterword.schemas import MessageCreated
-from tests.samples import a_fact, a_stored_episode
+from afterword.serving.page import answers
+from afterword.streams.stores.messages import ArchivedMessage
+from tests.samples import NOON, a_fact, a_stored_episode
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_page import OURS, OneKey
 
 YOU: dict[str, Any] = {"user_id": "you", "tenant_id": None}
 
 
+async def remember(served: Served, text: str, conversation_id: str, day: int = 0, **fact: Any) -> None:
+    """Let the user say something in an episode of its own, from which a fact is known."""
+    at = NOON + timedelta(days=day)
+    [said] = await served.remembered.say(text, conversation_id=conversation_id, role="user", sent_at=at, **YOU)
+    facts = (a_fact(text, user_id="you", message_ids=(said.id,), **fact),) if fact else ()
+    given = {"participants": ("you",), "facts": facts, "message_ids": (said.id,), "ended_at": at, "started_at": at}
+    await served.remembered.episodes.put(
+        a_stored_episode(day + 1, conversation_id=conversation_id, **YOU, **given), None
+    )
+
+
+async def asked(served: Served, conversation_id: str, question: str, name: str = "you") -> tuple[str, str]:
+    """Ask without scripts, and return the answers with and without memory."""
+    form = {"content": question, "name": name}
+    await served.client.post("/chat", params={"id": conversation_id}, data=form, headers=OURS)
+    said = [MessageCreated.model_validate_json(record.value) for record in served.broker.records[-2:]]
+    assert [(one.role, one.user_id) for one in said] == [("user", name), ("assistant", name)]
+    archived = [ArchivedMessage(one, 0, 1000 + len(served.broker.records) + n) for n, one in enumerate(said)]
+    await served.remembered.messages.put_many(archived)
+    return said[1].content, said[1].metadata.get("without_memory", said[1].content)
+
+
+async def test_name_is_known_in_the_second_conversation_with_memory_alone() -> None:
+    async with serving() as served:
+        assert await asked(served, "chat-1", "what is my name") == (answers.NOTHING, answers.NOTHING)
+        await remember(served, "My name is Ines.", "chat-1", kind="identity", attribute="name")
+        assert await asked(served, "chat-2", "what is my name") == (
+            "You told me on 5 January: My name is Ines.",
+            answers.NOTHING,
+        )
+        page = (await served.client.get("/chat", params={"id": "chat-2"})).text
+        assert re.findall(r'<p class="speaker">(With\w* memory)</p>', page) == ["With memory", "Without memory"]
+
+
+async def test_what_changed_is_told_with_what_was_said_before() -> None:
+    async with serving() as served:
+        assert (await asked(served, "chat-1", "What changed?"))[0] == answers.NOTHING_CHANGED
+        await remember(served, "I live in Leeds.", "chat-1", kind="identity", attribute="home_city")
+        await remember(served, "I moved to Porto.", "chat-1", 3, kind="identity", attribute="home_city")
+        told = "You told me on 8 January: I moved to Porto. Before that, on 5 January: I live in Leeds."
+        assert (await asked(served, "chat-2", "What has changed?"))[0] == told
+
+
+async def test_who_said_that_names_the_person_of_the_last_answer() -> None:
+    async with serving() as served:
+        await asked(served, "chat-1", "I booked the cabin for March.", "ada")
+        told = await asked(served, "chat-1", "Who booked the cabin?", "ben")
+        assert told == ("ada said today: I booked the cabin for March.",) * 2
+        with_memory, _ = await asked(served, "chat-1", "Who said that?", "ben")
+        assert re.fullmatch(
+            r"ada did, today at \d\d:\d\d, in this conversation: I booked the cabin for March\.", with_memory
+        )
+
+
+async def test_statement_is_noted_and_no_answer_becomes_a_memory() -> None:
+    async with serving() as served:
+        assert (await asked(served, "chat-1", "I am allergic to nuts."))[0] == answers.NOTED
+        [_, answer] = [MessageCreated.model_validate_json(record.value) for record in served.broker.records]
+        assert answer.skip_summarization
+
+
+def test_days_are_named_by_what_is_now() -> None:
+    now = datetime(2026, 3, 3, 9, tzinfo=NOON.tzinfo)
+    days = (now, now - timedelta(days=1), now - timedelta(days=100))
+    assert [answers.day_of(day, now) for day in days] == ["today", "on 2 March", "on 23 November 2025"]
+
+
 async def sides(served: Served, conversation_id: str) -> dict[str, str]:
-    """Return each side's text and its tokens."""
-    page = (await served.client.get("/chat", params={"id": conversation_id})).text
+    page = (await served.client.get("/chat/prompts", params={"id": conversation_id})).text
     parts = re.findall(r'(?s)<section class="panel" aria-label="([^"]+)">(.*?)</section>', page)
     return {label: " ".join(re.sub(r"<[^>]+>", " ", text).split()) for label, text in parts}
 
 
-async def test_in_a_second_conversation_only_the_side_with_memory_knows_what_the_first_said() -> None:
+async def test_prompt_with_memory_has_all_that_the_one_without_has() -> None:
     async with serving() as served:
-        await served.remembered.say("I live in Porto.", conversation_id="chat-1", **YOU)
-        before = await sides(served, "chat-1")
-        assert all("I live in Porto." in text for text in before.values())
-        fact = a_fact(user_id="you", message_ids=("m0",))
-        given = {**YOU, "participants": ("you",), "facts": (fact,), "message_ids": ("m0",)}
-        await served.remembered.episodes.put(a_stored_episode(conversation_id="chat-1", **given), None)
-        await served.remembered.say("Hello again.", conversation_id="chat-2", **YOU)
-        after = await sides(served, "chat-2")
-        assert "lives in Porto" in after["With memory"]
-        assert "Porto" not in after["Without memory"]
-        assert all("Hello again." in text for text in after.values())
-        tokens = {label: int(re.findall(r"(\d+) tokens$", text)[0]) for label, text in after.items()}
-        assert tokens["With memory"] > tokens["Without memory"] > 0
+        await remember(served, "I live in Porto.", "chat-1", kind="identity")
+        long = [f"Message {n} of a long talk. " * 20 for n in range(100)]
+        await served.remembered.summarise(await served.remembered.say(*long, conversation_id="chat-2", user_id="you"))
+        await served.remembered.say("Hello again.", conversation_id="chat-2", role="user", user_id="you")
+        prompts = await sides(served, "chat-2")
+        assert "I live in Porto." in prompts["With memory"]
+        assert "Porto" not in prompts["Without memory"]
+        numbers = {label: set(re.findall(r"Message (\d+)", text)) for label, text in prompts.items()}
+        assert 5 < len(numbers["Without memory"]) < 100
+        assert numbers["Without memory"] < numbers["With memory"]
+        assert [text.endswith("user Hello again.") for text in prompts.values()] == [True, True]
 
 
-async def test_what_is_typed_is_sent_and_another_conversation_closes_this_one() -> None:
+async def test_with_scripts_the_message_comes_first_and_asks_for_its_answer() -> None:
     async with serving() as served:
-        first = (await served.client.get("/chat")).headers["location"]
-        answer = await served.client.post(first, data={"content": " Hi. "}, headers=OURS)
-        assert (answer.status_code, answer.headers["location"]) == (303, first)
-        await served.client.post(first, data={"content": "   "}, headers=OURS)
+        form, scripts = {"content": " Hi <b>. ", "name": "ada"}, OURS | {"hx-request": "true"}
+        part = (await served.client.post("/chat?id=chat-1", data=form, headers=scripts)).text
+        assert "Hi &lt;b&gt;." in part
         [record] = served.broker.records
-        message = MessageCreated.model_validate_json(record.value)
-        assert (message.content, message.role, message.user_id) == ("Hi.", "user", "you")
-        closing = first.replace("/chat?", "/chat/close?")
-        then = await served.client.post(closing, data={"then": "new"}, headers=OURS)
-        assert re.fullmatch(r"/chat\?id=chat-\w+", then.headers["location"])
+        [path] = re.findall(r'hx-post="([^"]+)"', part)
+        answer = await served.client.post(path.replace("&amp;", "&"), data={"content": "Hi <b>."}, headers=scripts)
+        assert answers.NOTED in answer.text
+        assert MessageCreated.model_validate_json(record.value).author == "ada"
+        assert len(served.broker.records) == 2
+        assert (
+            await served.client.post("/chat?id=chat-1", data=form | {"content": " "}, headers=OURS)
+        ).status_code == 422
+
+
+async def test_another_conversation_closes_this_one_and_keeps_the_name() -> None:
+    async with serving() as served:
+        first = (await served.client.get("/chat?name=ada")).headers["location"]
+        form = {"name": "ada", "content": "", "another": "yes"}
+        then = await served.client.post(first, data=form, headers=OURS)
+        assert re.fullmatch(r"/chat\?id=chat-\w+&name=ada", then.headers["location"])
         assert then.headers["location"] != first
-        assert served.broker.records[1].conversation_id == message.conversation_id
+        scripted = await served.client.post(first, data=form, headers=OURS | {"hx-request": "true"})
+        assert re.fullmatch(r"/chat\?id=chat-\w+&name=ada", scripted.headers["hx-redirect"])
+        assert served.broker.records[0].conversation_id in first
 
 
 async def test_the_part_is_sent_again_only_if_it_has_changed() -> None:
@@ -63,10 +142,10 @@ async def test_the_part_is_sent_again_only_if_it_has_changed() -> None:
         assert (changed.status_code, "Hello." in changed.text) == (200, True)
 
 
-@pytest.mark.parametrize("path", ["/chat?id=c1", "/chat/close?id=c1"])
+@pytest.mark.parametrize("path", ["/chat?id=c1", "/chat/prompts?id=c1", "/chat/answer?id=c1"])
 async def test_a_server_with_authentication_has_no_chat(path: str) -> None:
     async with serving(OneKey("afw_1"), auth="keys") as served:
         await served.client.post("/sign-in", data={"key": "afw_1"}, headers=OURS)
-        method = "POST" if "close" in path else "GET"
+        method = "POST" if "answer" in path else "GET"
         answer = await served.client.request(method, path, headers=OURS)
         assert answer.status_code == 404

@@ -352,7 +352,7 @@ async def test_admins_search_all_users_at_once_and_others_name_one() -> None:
         own = (await served.client.post("/search", data={**form, "user_id": "u1"}, headers=OURS)).text
         assert own.count("<mark>flight</mark>") == 1
     async with serving(OneKey("k", tenant_id=None, scopes=frozenset({"read"}))) as served:
-        headers = OURS | {"cookie": f"{COOKIE}={served.app.state.seal.sealed('k')}"}
+        headers = OURS | {"cookie": f"{COOKIE}={served.app.state.seal.begun('k')}"}
         answer = await served.client.post("/search", data={**form, "tenant_id": ""}, headers=headers)
         assert answer.status_code == 422
         assert 'list="users"' not in (await served.client.get("/search", headers=headers)).text

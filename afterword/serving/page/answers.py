@@ -1,0 +1,143 @@
+"""The chat's answers without an LLM: what was said, who said it and when, or that nothing is known. Pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple, Self
+
+from afterword.reading.about_user import GENERAL, asked_of_user
+from afterword.reading.profile import Profile
+from afterword.reading.search import QUESTION_MARKS
+from afterword.schemas import MessageCreated
+from afterword.schemas.messages import Role
+from afterword.serving.page.rendering import brief
+from afterword.streams.stores.index import Recalled
+from afterword.streams.text.language import VOCABULARY
+from afterword.streams.text.search_words import query_words
+
+NOTHING = "I know nothing about that yet."
+NOTHING_CHANGED = "I know of nothing that has changed."
+UNSURE, UNSURE_BELOW = "I am not sure. The nearest that I know:\n\n", 0.3
+"""Is put before hits of which the best has a lower score than this."""
+NOTED = "Noted. Ask me about it, here or in another conversation."
+MOST, MOST_OF_A_TIME = 3, 8
+"""Maximum number of messages in an answer, and in one about a time or about everything."""
+NEARLY = 0.75
+"""Hits with a lower share of the best score are left out."""
+SHOWN_CHARACTERS = 300
+
+_CHANGED, _WHO, _QUESTION = (
+    re.compile(rf"\W*(?:{pattern})(?!\w)".replace("\n", ""), re.IGNORECASE)
+    for pattern in (*VOCABULARY["chat"].values(), VOCABULARY["first_person"]["pieces"]["question"])
+)
+
+
+class Said(NamedTuple):
+    """A message that may answer a question."""
+
+    message_id: str
+    role: Role
+    author: str
+    """Id of the user who wrote it."""
+    name: str
+    content: str
+    sent_at: datetime
+    title: str = ""
+    """The title of the episode; empty in the current conversation."""
+
+    @classmethod
+    def of(cls, message: MessageCreated, now: datetime) -> Self:
+        name = message.author or message.user_id
+        return cls(message.id, message.role, message.user_id, name, message.content, message.sent_at or now)
+
+
+def is_question(text: str) -> bool:
+    return text.rstrip().endswith(QUESTION_MARKS) or bool(_QUESTION.match(text)) or asked_of_user(text) is not None
+
+
+def asks_what_changed(text: str) -> bool:
+    return bool(_CHANGED.match(text))
+
+
+def asks_who(text: str) -> bool:
+    """Return whether a question only asks who said what answered the question before it."""
+    return bool(_WHO.match(text))
+
+
+def previous_question(messages: Sequence[MessageCreated]) -> str:
+    """Return the last question of a user, other than who said something; "" without one."""
+    asked = (one.content for one in reversed(messages) if one.role == "user" and is_question(one.content))
+    return next((text for text in asked if not asks_who(text)), "")
+
+
+def said_here(question: str, messages: Sequence[MessageCreated], now: datetime) -> list[Said]:
+    """Return the last message that has most of the question's words, at least half of them; for a question about the
+    user as such, the last messages.
+    """
+    said = [Said.of(one, now) for one in messages if one.role == "user" and not is_question(one.content)]
+    if asked_of_user(question) == GENERAL:
+        return said[-MOST_OF_A_TIME:]
+    wanted = [set(word.forms) for word in query_words(question) if not word.is_common]
+    shares = []
+    for one in said:
+        forms = {form for word in query_words(one.content) for form in word.forms}
+        shares.append(sum(not forms.isdisjoint(word) for word in wanted))
+    best = max(shares, default=0)
+    return (
+        [said[max(at for at, share in enumerate(shares) if share == best)]] if 2 * best >= max(len(wanted), 1) else []
+    )
+
+
+def said_in(question: str, hits: Sequence[Recalled]) -> list[Said]:
+    """Return the messages of a recall that answer the question, the best ones first."""
+    found: list[Said] = []
+    names_one_thing = asked_of_user(question) not in (None, GENERAL)
+    for hit in hits[: 1 if names_one_thing else None]:
+        told = [one for one in hit.matches if one.role == "user" and not is_question(one.content)]
+        told = told or [one for one in hit.matches if one.role == "assistant"]
+        if not told or told[0].score < hit.scores.message:
+            continue  # what matches is somebody else's, and not shown
+        is_of_time = not names_one_thing and not any(share for _, share in hit.scores)
+        if not is_of_time:  # what corrects the best message has its score
+            told = [one for one in told if hit.score >= NEARLY * hits[0].score and one.score == told[0].score][:2]
+        found += [
+            Said(one.message_id, one.role, author, one.name or author, one.content, one.sent_at, hit.title)
+            for one in told
+            for author in [one.author or ""]
+        ]
+        if len(found) >= (MOST_OF_A_TIME if is_of_time else MOST):
+            break
+    return found
+
+
+def answer_of(said: Iterable[Said], asker: str, now: datetime, *, names_speaker: bool = False) -> str:
+    """Quote messages, each once and in the order of their times. Days are those of the zone of `now`."""
+    lines = {}
+    for one in sorted(said, key=lambda one: one.sent_at):
+        text = brief(one.content, SHOWN_CHARACTERS)
+        at = one.sent_at.astimezone(now.tzinfo)
+        is_own = one.role == "user" and one.author == asker
+        who = "You" if is_own else "I" if one.role == "assistant" else one.name
+        if names_speaker:
+            place = f"in “{one.title}”" if one.title else "in this conversation"
+            lines[one.message_id] = f"{who} did, {day_of(at, now)} at {at:%H:%M}, {place}: {text}"
+        else:
+            lines[one.message_id] = f"{who} {'told me' if is_own else 'said'} {day_of(at, now)}: {text}"
+    return "\n\n".join(lines.values()) or NOTHING
+
+
+def changes_in(profile: Profile, now: datetime) -> str:
+    """List what the user said anew, and what they had said before."""
+    lines = [
+        f"You told me {day_of(one.superseded_at.astimezone(now.tzinfo), now)}: {one.superseded_by} "
+        f"Before that, {day_of(one.sources[0].ended_at.astimezone(now.tzinfo), now)}: {one.statement}"
+        for one in profile.superseded[:MOST_OF_A_TIME]
+        if one.superseded_at
+    ]
+    return "\n\n".join(lines) or NOTHING_CHANGED
+
+
+def day_of(at: datetime, now: datetime) -> str:
+    if at.date() == now.date():
+        return "today"
+    return f"on {at.day} {at:%B}" + (f" {at.year}" if at.year != now.year else "")
