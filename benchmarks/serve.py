@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -43,7 +44,8 @@ FILLED = {"episode_count": 2, "pending_count": 6}
 REQUESTS_A_SECOND = 50
 READ_SECONDS, WRITE_SECONDS, SHORT_SECONDS = 15.0, 10.0, 3.0
 WRITERS, BATCH = 4, 100
-CLIENTS = 1000
+CLIENTS, AT_ONCE = 500, 100
+"""As many streams as a key may have, and fewer than an address may have connections without a key."""
 READY_SECONDS, ANSWER_SECONDS, STOP_SECONDS = 180.0, 30.0, 20.0
 TIMER_SECONDS = 0.0015
 """Timers may be this late, because epoll counts milliseconds. Half of this would otherwise be in every figure."""
@@ -192,15 +194,20 @@ async def written(client: httpx.AsyncClient, seconds: float) -> float:
     return total / (time.monotonic() - began)
 
 
+def _counts(open_clients: int, metrics: httpx.Response) -> bool:
+    return f"afterword_event_clients {open_clients}.0" in metrics.text
+
+
 async def bytes_of_clients(client: httpx.AsyncClient, server: Running) -> int:
     before = memory_bytes(server.pid)
     writers = []
     try:
-        for _ in range(CLIENTS):
-            _, writer = await asyncio.open_connection(HOST, server.port)
-            writer.write(f"GET /v1/events HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
-            writers.append(writer)
-        await until(client, "/metrics", lambda answer: f"afterword_event_clients {CLIENTS}.0" in answer.text)
+        for open_clients in range(AT_ONCE, CLIENTS + 1, AT_ONCE):
+            for _ in range(AT_ONCE):
+                _, writer = await asyncio.open_connection(HOST, server.port)
+                writer.write(f"GET /v1/events HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+                writers.append(writer)
+            await until(client, "/metrics", partial(_counts, open_clients))
         return memory_bytes(server.pid) - before
     finally:
         for writer in writers:
