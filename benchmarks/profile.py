@@ -1,6 +1,6 @@
-"""Measures what is known about a user without an LLM: python -m benchmarks.profile [--part PART] [--show KIND …]
+"""Measures what is known about a user without an LLM: python -m benchmarks.profile [--set SET] [--part PART]
 
-Each row of `benchmarks/data/profile_second.jsonl` goes the whole way: its messages are summarized as with the default
+Each row of `benchmarks/data/profile_SET.jsonl` goes the whole way: its messages are summarized as with the default
 settings, stored and indexed, and the profile and the answer of `recall` are judged.
 
 - trap: messages that only sound like facts about their user. A trap counts if it leaves a fact that is not one, or
@@ -33,8 +33,8 @@ Said = Sequence[Mapping[str, str]]
 """Messages with their roles and texts."""
 
 
-def rows_of(part: str) -> list[dict[str, Any]]:
-    lines = (DATA / "profile_second.jsonl").read_text(encoding="utf-8").splitlines()
+def rows_of(name: str, part: str) -> list[dict[str, Any]]:
+    lines = (DATA / f"profile_{name}.jsonl").read_text(encoding="utf-8").splitlines()
     return [row for row in map(json.loads, lines) if part in (row["part"], "all")]
 
 
@@ -110,18 +110,19 @@ JUDGES = {"trap": judge_trap, "true": judge_true, "change": judge_change, "about
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description="Facts about people: a table.")
+    parser.add_argument("--set", choices=("second", "third"), default="third", help="labelled set (default: third)")
     parser.add_argument("--part", choices=("dev", "test", "all"), default="test")
     parser.add_argument("--show", nargs="*", choices=JUDGES, default=[], help="print what went wrong in these")
     given = parser.parse_args()
     counts: defaultdict[str, list[bool]] = defaultdict(list)
     for kind in JUDGES:
-        rows = [row for row in rows_of(given.part) if row["kind"] == kind]
+        rows = [row for row in rows_of(given.set, given.part) if row["kind"] == kind]
         for figure, is_right, found in asyncio.run(judged(rows)):
             counts[figure].append(is_right)
             if kind in given.show and not is_right:
                 print(f"{figure}: {found[:300]}")
     show(
-        f"Facts about people without an LLM, {given.part}",
+        f"Facts about people without an LLM, {given.set} set, {given.part}",
         [
             {"": figure, "right": str(sum(each)), "of": str(len(each)), "share": f"{sum(each) / len(each):.3f}"}
             for figure, each in counts.items()

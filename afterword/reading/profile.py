@@ -206,8 +206,8 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     for one in (outcome for outcome in OUTCOMES if outcome.ends.search(end.statement)):
         if one.was.search(fact.statement) and (shared or not one.shares_words):
             return one.names_others or not is_of_others
-        is_outcome = True  # it ends nothing else
-    if is_of_others or is_outcome or (fact.attribute in LASTING and fact.attribute != end.attribute):
+        is_outcome = True  # it ends nothing else, unless it names it
+    if is_of_others or (fact.attribute in LASTING and fact.attribute != end.attribute):
         return False
     plain = [word for word, weight in about.words.items() if weight < NAME_WEIGHT]
     if fact.attribute and fact.attribute == end.attribute:
@@ -216,6 +216,8 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     fits = not about.topics or not topics or bool(about.topics & topics)
     is_covered = 0 < shared >= COVERED * sum(about.words.values())
     covers = bool(ended.words) and ended.words.keys() <= about.words.keys()
+    if is_outcome:
+        return fits and is_covered
     return fits and (is_covered or covers or (bool(plain) and all(word in meant for word in plain)))
 
 

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from zlib import crc32
 
 import numpy as np
 import regex
+from numpy.typing import NDArray
 
 from afterword.schemas import EpisodeMessage, Fact, FactKind, FactStatus
 from afterword.streams.summarizer.extractive.ranking import is_question
@@ -32,15 +33,25 @@ STATEMENT_CHARACTERS = 240
 SENTENCE_CHARACTERS = 1000
 GREETINGS = 2
 """People introduce themselves in one of this many sentences at the beginning of a message."""
-CERTAIN = 0.72
+CERTAIN = 0.6
 """Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
-VERY_CERTAIN = 0.9
+ENDED = 0.4
+"""Least probability that a clause ends an earlier statement."""
+VERY_CERTAIN = 0.8
 """The same for a clause that denies something, or has no word of the first person."""
-BUCKETS = 2**15
+BUCKET_BITS = 16
+MULTIPLIERS = 2654435769, 2246822519, 3266489917
+"""Odd numbers that spread others over 32 bits."""
 KINDS = get_args(FactKind)
+CLASSES = *KINDS, "ended", "-"
+"""What the model tells apart. The last two are what ends an earlier statement, and everything else."""
 MODEL = Path(__file__).parents[1] / "text" / "language_model" / "statements.npz"
+MOST_PARTS = 3
 SIMILAR = 0.6
 """A name is corrected by one that is spelled much alike."""
+
+
+Numbers = NDArray[np.uint32]
 
 
 class Statement(NamedTuple):
@@ -147,6 +158,9 @@ PERSISTENT_FRAMES = (
     (_Caseless(_pattern("task_frame")), _ACCEPTED),
 )
 """What begins a frame that goes on in later messages, and what ends it there."""
+_LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
+"""Where people end a sentence who write in small letters."""
+_PART_ENDS = _compiled("part_ends")
 _CORRECTED_NAME = _compiled("corrected_name")
 _NOT_PLACES = word_set("first_person", "not_places")
 _NOT_NAMES = word_set("first_person", "not_names")
@@ -246,7 +260,8 @@ def says_end(statement: str) -> bool:
 def statements(text: str) -> list[Statement]:
     """Return what a text in its author's own words says about the author, in order."""
     found: dict[tuple[str, str | None, str], Statement] = {}
-    for number, sentence in enumerate(sentences_of(text)):
+    sentences = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
+    for number, sentence in enumerate(sentences):
         if _is_said(sentence):
             for one in _statements(sentence, is_first=number < GREETINGS):
                 found.setdefault((one.text, one.attribute, one.status), one)
@@ -271,12 +286,15 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     clauses = [one for one in _clauses(sentence) if len(one) <= STATEMENT_CHARACTERS and re.search(r"\w", one)]
     clauses = [one for one in clauses if ELLIPSIS not in one]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
-    if _ALSO_ENDS.search(said) and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
-        yield Statement(said, "event", None, "ended")
     subject = next((one for word, one in _ELLIPTICAL if word.search(sentence)), "")
-    for clause in clauses:
-        if not _is_hypothetical(clause):
-            yield from _stated(clause, subject, is_first)
+    stated = [one for clause in clauses if not _is_hypothetical(clause) for one in _stated(clause, subject, is_first)]
+    is_end = _ALSO_ENDS.search(said) or (
+        all(one.status != "ended" for one in stated)
+        and any(probabilities_of(one)[len(KINDS)] >= ENDED for one in clauses)
+    )
+    if is_end and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
+        yield Statement(said, "event", None, "ended")
+    yield from stated
 
 
 def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
@@ -287,7 +305,7 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
         return
     main = _RELATIVE.split(clause, maxsplit=1)[0]
     ending = _ENDING.search(main)
-    if ending or _NEGATED.search(main):
+    if ending or _NEGATED.search(_beginnings(main)[0]):
         positive = " ".join(_NEGATED.sub(" ", _ENDING.exact.sub(" ", clause)).split())
         ruled = next(_ruled(positive, is_first=False), None)
         if ruled or ending or kind_of(positive):
@@ -307,7 +325,10 @@ def _clauses(sentence: str) -> Iterator[str]:
     """Split a sentence before each subject in the first person, without what it asks and the words that lead in."""
     starts = [0, *(found.end() for found in _CLAUSE.finditer(sentence)), len(sentence)]
     pieces = [sentence[start:end] for start, end in pairwise(starts)]
-    if is_question(sentence):  # from the first piece that begins as questions do, or from the last comma
+    if "¿" in sentence:
+        sentence = sentence.partition("¿")[0]
+        pieces = [sentence[start:end] for start, end in pairwise(starts)]
+    elif is_question(sentence):  # from the first piece that begins as questions do, or from the last comma
         asked = next((at for at, piece in enumerate(pieces) if _ASKS.match(piece.strip())), None)
         stated, comma, tag = sentence.rpartition(",")
         if asked is None and comma and not _TAG.fullmatch(tag):
@@ -363,53 +384,95 @@ def _is_corrected(name: str, other: str) -> bool:
 def is_place(text: str) -> bool:
     """Return whether a text begins with the name of a country, or of a town of at least 15,000 people."""
     words = text.split()
-    _, places = _model()
-    return any(_is_in(places, " ".join(words[:size]).strip(" ,.!").casefold()) for size in (4, 3, 2, 1))
+    names = [" ".join(words[:size]).strip(" ,.!").casefold() for size in (4, 3, 2, 1)]
+    return bool(_is_in(_model().places, _hashes(names))[1].any())
 
 
-def _is_in(places: "np.ndarray[tuple[int], np.dtype[np.uint32]]", name: str) -> bool:
-    key = np.uint32(crc32(name.encode()))
-    at = int(np.searchsorted(places, key))
-    return at < len(places) and places[at] == key
+def _hashes(words: Iterable[str]) -> Numbers:
+    return np.array([crc32(word.encode()) for word in words], np.uint32)
+
+
+def _is_in(known: Numbers, wanted: Numbers) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return the place of each number among ascending ones, and whether it is there."""
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return at, known[at] == wanted
 
 
 def kind_of(clause: str) -> FactKind | None:
     """Return the kind of what a clause says about its speaker; None if it says nothing that lasts."""
-    probabilities = probabilities_of(clause)
-    best = int(probabilities[:-1].argmax())
-    return KINDS[best] if 1 - probabilities[-1] >= CERTAIN else None
+    probabilities = max(map(probabilities_of, _beginnings(clause)), key=_lasting)
+    return KINDS[int(probabilities[: len(KINDS)].argmax())] if _lasting(probabilities) >= CERTAIN else None
 
 
 def _is_sure(clause: str) -> bool:
-    return bool(1 - probabilities_of(clause)[-1] >= VERY_CERTAIN)
+    return _lasting(probabilities_of(clause)) >= VERY_CERTAIN
 
 
-def probabilities_of(clause: str) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Return the probability of each kind, and of none at the end."""
-    weights, _ = _model()
+def _lasting(probabilities: NDArray[np.float64]) -> float:
+    return float(probabilities[: len(KINDS)].sum())
+
+
+def _beginnings(clause: str) -> list[str]:
+    """Return the parts of a clause from its beginning, the shortest first: the fact often stands before the rest."""
+    ends = [found.start() for found in _PART_ENDS.finditer(clause)]
+    return [clause[:end] for end in (*ends[:MOST_PARTS], len(clause)) if clause[:end].count(" ") > 1] or [clause]
+
+
+@lru_cache(maxsize=256)
+def probabilities_of(clause: str) -> NDArray[np.float64]:
+    """Return the probability of each class."""
     features = features_of(clause)
-    logits = weights[features].sum(axis=0) / len(features) ** 0.5
+    logits = _model().weights[features].sum(axis=0) / len(features) ** 0.5
     odds = np.exp(logits - logits.max())
-    return cast("np.ndarray[tuple[int], np.dtype[np.float64]]", odds / odds.sum())
+    return cast("NDArray[np.float64]", odds / odds.sum())
 
 
-def features_of(clause: str) -> list[int]:
-    """Return the buckets of a clause's words, their beginnings and ends, and its pairs and triples of words."""
+def features_of(clause: str) -> NDArray[np.intp]:
+    """Return the buckets of a clause's words, and of its pairs and triples of words.
+
+    Words are also replaced by groups of words of like meaning in any language, of four sizes: "nurse" teaches what
+    "Hebamme" means.
+    """
+    model = _model()
+    hashes = _hashes(words_of(clause))
+    at, is_known = _is_in(model.words, hashes)
+    keys = np.stack([hashes, *model.levels[:, np.where(is_known, model.groups[at], -1)]])
+    first, second, third = (keys * np.uint32(one) for one in MULTIPLIERS)
+    found = (
+        keys,
+        first[:, :-1] + second[:, 1:],
+        first[:, :-2] + second[:, 1:-1] + third[:, 2:],
+        second[:, :-2] + third[:, 2:],
+    )
+    mixed = np.concatenate([each.ravel() for each in found])
+    mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(MULTIPLIERS[1])
+    return np.unique(mixed >> np.uint32(32 - BUCKET_BITS)).astype(np.intp)
+
+
+def words_of(clause: str) -> list[str]:
+    """Return a clause's words in small letters between marks of its ends; figures are all the same."""
     folded = unicodedata.normalize("NFC", clause[:STATEMENT_CHARACTERS]).casefold()
     said = ("0" if word.isdigit() else _WHOLE.get(word, word) for word in re.findall(r"[^\W\d_]+|\d+", folded))
-    words = ["^", *" ".join(said).split(), "$"]
-    found = {f"1{word}" for word in words}
-    found.update(f"2{one} {other}" for one, other in pairwise(words))
-    found.update(f"3{' '.join(words[at : at + 3])}" for at in range(len(words) - 2))
-    found.update(f"4{words[at]} {words[at + 2]}" for at in range(len(words) - 2))
-    for word in words:
-        if len(word) > 3:
-            found.update((f"5{word[:4]}", f"6{word[:5]}", f"7{word[-3:]}"))
-    return sorted({crc32(one.encode()) % BUCKETS for one in found})
+    return ["^", *" ".join(said).split(), "$"]
+
+
+class _Model(NamedTuple):
+    """What `tools/statements.py` writes."""
+
+    weights: NDArray[np.float64]
+    """Of each bucket and kind."""
+    places: Numbers
+    """The hashed names of places, ascending."""
+    words: Numbers
+    """The hashed words whose groups are known, ascending."""
+    groups: NDArray[np.int16]
+    """The smallest group of each word."""
+    levels: Numbers
+    """For each size of groups, the key of the group that has a smallest one; the last is that of unknown words."""
 
 
 @cache
-def _model() -> "tuple[np.ndarray[tuple[int, int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.uint32]]]":
-    """Load the weights of each bucket and kind, and the hashed names of places."""
+def _model() -> _Model:
     with np.load(BytesIO(MODEL.read_bytes())) as arrays:
-        return arrays["weights"].astype(np.float64) * arrays["scale"], arrays["places"]
+        weights = arrays["weights"].astype(np.float64) * arrays["scale"]
+        return _Model(weights, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])

@@ -61,7 +61,8 @@ def subject_of(statement: str) -> Subject:
             topics.add(topic)
             frame[key] = 1
         elif not is_common_word:
-            words[key] = NAME_WEIGHT if word[0].isupper() and not statement.startswith(word) else 1
+            is_name = word[0].isupper() and not statement.startswith(word) and key not in known.no_heads
+            words[key] = NAME_WEIGHT if is_name else 1
     return Subject(words or frame, frozenset(topics), frozenset(others), frozenset(frame), heads)
 
 

@@ -59,6 +59,10 @@ from tests.samples import an_episode_message
         ("Minha filha é alérgica a ovos.", "relation", None),
         ("Je travaille chez Renault.", "identity", "employer"),
         ("Trabajo como enfermera.", "identity", "job"),
+        ("ik ben mandenvlechter", "identity", "job"),
+        ("Soy curtidor.", "identity", "job"),
+        ("Ich bin Böttcherin.", "identity", "job"),
+        ("Sono bottaio.", "identity", "job"),
     ],
 )
 def test_statements_of_people_about_themselves(sentence: str, kind: str, attribute: str | None) -> None:
@@ -157,6 +161,7 @@ def test_a_greeting_gives_name_job_and_city() -> None:
         ("I can't eat sesame, what could I use instead?", "I can't eat sesame"),
         ("Soy vegana desde hace diez años, ¿cómo hago una tortilla?", "Soy vegana desde hace diez años"),
         ("Je suis intolérante au lactose, par quoi remplacer la crème ?", "Je suis intolérante au lactose"),
+        ("Trabajo de soldadora ¿qué guantes uso?", "Trabajo de soldadora"),
         ("Would chess be good for my stepdaughter Amira?", "my stepdaughter Amira"),
     ],
 )
@@ -219,6 +224,8 @@ def test_a_frame_goes_on_until_somebody_ends_it() -> None:
         ("Ya no vivo en Lima.", "home_city"),
         ("I'm not allergic to peanuts.", None),
         ("The peanut test was negative.", None),
+        ("Hemos vendido la caravana.", None),
+        ("Ich habe das Rauchen an den Nagel gehängt.", None),
         ("Forget that I have two dogs.", "number_of_dogs"),
     ],
 )
