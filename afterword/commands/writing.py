@@ -154,6 +154,9 @@ User = Annotated[
 ]
 Tenant = Annotated[str | None, typer.Option(metavar="ID", help="Tenant of all messages.")]
 Prefix = Annotated[str, typer.Option(help="Prefix for the conversation ids.")]
+WithExcluded = Annotated[
+    bool, typer.Option("--with-excluded", help="Also import chats that their owner excluded from memory.")
+]
 
 
 def import_history(
@@ -162,6 +165,7 @@ def import_history(
     user: User = None,
     tenant: Tenant = None,
     prefix: Prefix = "",
+    with_excluded: WithExcluded = False,
     rate: Rate = None,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -189,7 +193,7 @@ def import_history(
                 show("messages", counts.read, None)
 
             opened = [(name, running.enter_context(_opened(name))) for name in files]
-            outcomes = read_history(format_, ImportOptions(user, tenant, prefix), opened)
+            outcomes = read_history(format_, ImportOptions(user, tenant, prefix, with_excluded), opened)
             sending = partial(run, settings, outcomes, progress, report, rate=rate, dry_run=dry_run)
             counts = asyncio.run(_traced("import", sending))
     except KeyboardInterrupt:

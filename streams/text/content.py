@@ -36,7 +36,9 @@ ANSWERS = ("content", "output", "outputs", "result", "results", "response", "tex
 """Fields that contain a tool's answer."""
 NAMES = ("name", "toolName", "tool_name")
 """Fields that name the called tool."""
-REASONING = frozenset({"reasoning", "thinking", "thought", "thoughts"})
+REASONING = frozenset({"reasoning", "think", "thinking", "thought", "thoughts"})
+SILENT = frozenset({"token_budget", "flag", "agent_update"})
+"""Types of parts in which nobody says anything."""
 RESULTS = frozenset({"output", "outputs", "response", "result", "results", "return", "returns"})
 CALLS = frozenset({"call", "calls", "invocation", "invocations", "use"})
 ASKED = frozenset({"action", "args", "arguments", "input", "parameters"})
@@ -58,13 +60,23 @@ MEDIA = {
 }
 ABOUT = frozenset(
     {"annotations", "at", "citations", "format", "id", "ids", "kwargs", "metadata", "name", "names"}
-    | {"role", "signature", "status", "time", "type", "uri", "url", "usage"}
+    | {"role", "signature", "status", "time", "timestamp", "type", "uri", "url", "usage"}
 )
 """Last words of fields that describe a message, or a part of it, without containing its text."""
 NAME = re.compile(r"[\w@][\w./:@+?=&%#~-]*\w|\w", re.ASCII)
 """A word as in names of models, states, times and addresses, which is not prose."""
 DATA = re.compile(r"data:[\w/+.-]*[;,].*|[\w+/=-]{257,}", re.ASCII | re.DOTALL)
 """Inline data and long runs in base64, which are not text."""
+_THINK = r"[^\s<>\[\]◁▷/]{0,20}(?:think|thought|reason)[^\s<>\[\]◁▷/]{0,20}"
+_UNSAID = re.compile(
+    rf"\A(?:\s*[<\[◁]{_THINK}[>\]▷](?:.*?[<\[◁](?:/|[|｜](?:/|end_)){_THINK}[>\]▷](?![ \t]+(?-i:[a-zß-ÿ]))|[ \t]*\n.*))+"
+    r"|\A[^`]{0,200000}?^[ \t]*</think(?:ing)?>[ \t]*$"  # the model's template wrote the beginning
+    r"|(?:^|(?<=</details>))[ \t]*<details\s+type=\"(?P<type>reasoning|tool_calls|code_interpreter)\".*?(?:</details>|\Z)",
+    re.IGNORECASE | re.DOTALL | re.MULTILINE,
+)
+"""Thinking and calls inside a stored answer, as models mark them, and as Open WebUI does. A sentence may begin with the
+name of a mark."""
+_CALLED = re.compile(r'\bname="([^"]{1,200})"')
 
 
 class Kind(StrEnum):
@@ -131,8 +143,11 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
 def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, Any]]:
     """Turn the pieces of a message into fields of messages. A tool's result becomes a message of its own.
 
-    A model's reasoning and system prompts were not said by anyone, so they are archived but not summarized.
+    A model's reasoning and system prompts were not said by anyone, so they are archived but not summarized. A model's
+    text may have its reasoning inside, in marks; what a user writes in such marks was said.
     """
+    if role == "assistant":
+        pieces = _joined([_without_thoughts(piece) if piece.kind is Kind.SAID else piece for piece in pieces])
     return [
         {
             "id": message_id if number == 1 else f"{message_id}.{number}",
@@ -143,6 +158,14 @@ def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, 
         }
         for number, piece in enumerate(pieces, start=1)
     ]
+
+
+def _without_thoughts(piece: Piece) -> Piece:
+    unsaid = list(_UNSAID.finditer(piece.text))
+    calls = [_CALLED.search(found[0]) for found in unsaid if found["type"] == "tool_calls"]
+    tools = dict.fromkeys((*piece.tools, *(call[1] for call in calls if call)))
+    said = _UNSAID.sub("", piece.text).strip() if unsaid else piece.text
+    return Piece(Kind.SAID, said, tuple(tools)) if said or tools or not unsaid else Piece(Kind.REASONING, piece.text)
 
 
 def _pieces(content: Any, depth: int) -> Iterator[Piece]:
@@ -161,6 +184,8 @@ def _pieces(content: Any, depth: int) -> Iterator[Piece]:
 
 
 def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
+    if _type(part) in SILENT:
+        return
     if kind := _kind_of(part):
         yield from _of_kind(kind, _type(part), part, depth)
         return

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple
 
@@ -192,6 +193,8 @@ class Found(NamedTuple):
     message: MessageCreated
     is_shared: bool = False
     """Whether its conversation may belong to several users."""
+    copied_from: tuple[str, ...] = ()
+    """Other conversations that may have the same message: a chat that was branched off repeats it."""
 
 
 ImportOutcome = Found | LeftOut | Rejected
@@ -206,6 +209,8 @@ class ImportOptions:
     tenant_id: str | None = None
     prefix: str = ""
     """A prefix for every conversation id."""
+    with_excluded: bool = False
+    """Whether to read conversations that their owner excluded from memory."""
 
 
 def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shared: bool = False) -> Found | Rejected:
@@ -401,6 +406,9 @@ def read_messages(
     except Refused as error:
         yield Rejected(where, str(error), len(messages))
         return
+    if source == "messages" and _is_newest_first(messages):
+        messages, users = messages[::-1], users[::-1]
+        numbers = range(len(messages), 0, -1)
     repeats: Counter[str] = Counter()
     metadata, is_shared = {"imported_from": source}, len(set(users)) > 1
     numbers = range(1, len(messages) + 1) if numbers is None else numbers
@@ -418,6 +426,15 @@ def read_messages(
             yield found(place, options, {**common, **one}, is_shared)
         if not each:
             yield LeftOut("empty")
+
+
+def _is_newest_first(messages: Sequence[Any]) -> bool:
+    """Return whether the times of messages only fall, as in the answers of many APIs."""
+    try:
+        times = [_time(mapping(one)) or "" for one in messages]
+    except Refused:
+        return False
+    return len(times) > 1 and all(times) and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
 
 
 def _listed(record: Any) -> Sequence[Any] | None:
@@ -513,6 +530,9 @@ def _digest(value: Any) -> str:
 
 
 NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")
+EXCLUDED = ("is_do_not_remember", "is_temporary_chat")
+NO_MEMORY = ("disabled", "global_disabled", "none", "off")
+RECORDINGS = ("audio_asset_pointer", "real_time_user_audio_video_asset_pointer", "video_container_asset_pointer")
 PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
 MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
 """A mark that ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
@@ -524,36 +544,103 @@ OTHER_MARKS = re.compile(
 """Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""
 
 
-def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    """Read the branch of a conversation that ends with its current message."""
-    known = mapping(record)
-    conversation_id = identifier(known.get("conversation_id")) or identifier(known.get("id"))
-    nodes, node = known.get("mapping"), known.get("current_node")
-    if conversation_id is None or not isinstance(nodes, dict):
-        yield Rejected(where, "not a conversation: it has no id or no mapping")
-        return
-    parents = {name: up for name, one in nodes.items() if isinstance(up := mapping(one).get("parent"), str)}
-    written = {name: one["message"] for name, one in nodes.items() if isinstance(mapping(one).get("message"), dict)}
+ROOT = ""
+"""Stands for the parent of first messages."""
+ROOTS = (ROOT, "00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
+"""What exports write for it."""
+Convert = Callable[[Mapping[str, Any], str], Sequence[Mapping[str, Any]]]
+
+
+def _tree(
+    where: str,
+    conversation: Mapping[str, Any],
+    written: Mapping[str, Mapping[str, Any]],
+    parents: Mapping[str, str],
+    convert: Convert,
+    options: ImportOptions,
+    source: str,
+    last: str | None = None,
+) -> Iterator[ImportOutcome]:
+    """Read the branch that ends with the message `last`, by default with the newest one that has no answer.
+
+    `written` has the messages by their ids, in the order of the file, and `parents` the ids of their parents.
+    `convert` makes messages as `read_messages` reads them; it may raise ContentUnreadable.
+    """
+    if last is None:
+        answered = {parents.get(name) for name in written}
+        leaves = [name for name in reversed(written) if name not in answered]
+        last = max(leaves, key=lambda name: _moment(written[name]), default=None)
     branch: list[str] = []
-    while isinstance(node, str) and node in nodes and len(branch) <= len(nodes):
-        branch.append(node)
-        node = parents.get(node)
-    if len(branch) > len(nodes) or (nodes and not branch):
-        problem = "its branch is circular" if branch else "current_node is not in its mapping"
-        yield Rejected(where, problem, max(1, len(written)))
+    while last is not None and len(branch) <= len(parents) + 1:
+        branch.append(last)
+        last = parents.get(last)
+    if last is not None or (written and not branch):
+        yield Rejected(where, "its branch is circular", max(1, len(written)))
         return
     yield from _elsewhere(where, written.keys() - branch, branch, parents)
-    branched, numbers = [], list[int]()
+    branched, numbers = list[Mapping[str, Any]](), list[int]()
     for number, name in enumerate((name for name in reversed(branch) if name in written), start=1):
         try:
-            each = _converted(written[name], name)
+            each = convert(written[name], name)
         except ContentUnreadable as error:
             yield Rejected(f"{where}: message {number}", str(error))
         else:
             branched += each
             numbers += [number] * len(each)
-    converted = {"id": conversation_id, "user_id": options.user_id, "created_at": known.get("create_time")}
-    yield from read_messages(where, {**converted, "messages": branched}, options, "chatgpt", numbers)
+    yield from read_messages(where, {**conversation, "messages": branched}, options, source, numbers)
+
+
+def _moment(message: Mapping[str, Any]) -> str:
+    """Return a message's time in a form that sorts. Only the messages after an export's last change have none."""
+    with suppress(Refused):
+        return _time(message) or "9"
+    return ""
+
+
+def _by_id(messages: Sequence[Any], name: str) -> dict[str, Mapping[str, Any]]:
+    """Return the messages of a list by the ids in the field `name`. Those without one of their own get a number."""
+    named: dict[str, Mapping[str, Any]] = {}
+    for number, message in enumerate(map(mapping, messages)):
+        key = message.get(name)
+        named[key if isinstance(key, str) and key not in named else f"\0{number}"] = message
+    return named
+
+
+def _parents(written: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
+    """Return the parents of messages, from the field `name`. If none has it, each follows the one before it."""
+    parents, before = dict[str, str](), ROOT
+    is_tree = any(isinstance(one.get(name), str) for one in written.values())
+    for own, message in written.items():
+        parent = (message[name] or ROOT) if is_tree and name in message else before
+        parent = ROOT if parent in ROOTS else parent
+        if isinstance(parent, str) and (parent == ROOT or parent in written):
+            parents[own] = parent
+        before = own
+    return parents
+
+
+def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read the branch of a conversation that ends with its current message, or else with its newest."""
+    known = mapping(record)
+    conversation_id = identifier(known.get("conversation_id")) or identifier(known.get("id"))
+    nodes, last = known.get("mapping"), known.get("current_node")
+    if conversation_id is None or not isinstance(nodes, dict):
+        yield Rejected(where, "not a conversation: it has no id or no mapping")
+        return
+    parents = {name: up for name, one in nodes.items() if isinstance(up := mapping(one).get("parent"), str)}
+    parents = {name: up for name, up in parents.items() if up in nodes}
+    written = {name: one["message"] for name, one in nodes.items() if isinstance(mapping(one).get("message"), dict)}
+    is_excluded = any(known.get(name) is True for name in EXCLUDED) or known.get("memory_scope") in NO_MEMORY
+    if is_excluded and not options.with_excluded:
+        yield LeftOut("of conversations that their owner excluded from memory (--with-excluded)", len(written))
+        return
+    about = (mapping(one.get("metadata")) for one in written.values())
+    originals = {identifier(one.get("branching_from_conversation_id")) for one in about} - {None, conversation_id}
+    copied_from = tuple(f"{options.prefix}{one}" for one in originals)
+    conversation = {"id": conversation_id, "user_id": options.user_id, "created_at": known.get("create_time")}
+    last = last if isinstance(last, str) and last in nodes else None
+    for one in _tree(where, conversation, written, parents, _converted, options, "chatgpt", last):
+        yield one._replace(copied_from=copied_from) if isinstance(one, Found) else one
 
 
 def _elsewhere(
@@ -580,6 +667,10 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     role = str(mapping(message.get("author")).get("role"))
     content, about = message.get("content"), message.get("metadata")
     kind, recipient = mapping(content).get("content_type"), message.get("recipient")
+    parts = mapping(content).get("parts")
+    kinds = [mapping(part).get("content_type") for part in parts] if isinstance(parts, list) else []
+    if "audio_transcription" in kinds:  # the recording stands beside it
+        content = [part for part, kind in zip(parts, kinds, strict=True) if kind not in RECORDINGS]
     is_hidden = mapping(about).get("is_visually_hidden_from_conversation") is True
     is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
     attachments = mapping(about).get("attachments")
@@ -588,7 +679,7 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         for one in (attachments if isinstance(attachments, list) else [])
         if not str(mapping(one).get("mime_type")).startswith("image/")
     ]
-    pieces = flatten([content, *_placeholders(files, "name")]) or [Piece(Kind.SAID, "")]
+    pieces = [] if is_call else flatten([content, *_placeholders(files, "name")])
     return [
         {
             "id": one["id"],
@@ -598,7 +689,7 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
             "created_at": message.get("create_time"),
             "skip_summarization": one["skip_summarization"] or is_hidden or kind in (*NOT_SAID, *PAGES),
         }
-        for one in said(role, pieces, identifier(message.get("id")) or name)
+        for one in said(role, pieces or [Piece(Kind.SAID, "")], identifier(message.get("id")) or name)
     ]
 
 
@@ -613,25 +704,57 @@ def _shown(mark: re.Match[str]) -> str:
     return f" {shown}" if shown and mark[0].startswith(" ") else shown
 
 
+UNSUPPORTED = re.compile(r"\s*(?:```\s*)?This block is not supported on your current device yet\.(?:\s*```)?\s*")
+"""What Claude's export writes in the text of a message for a block such as a tool's call."""
+MOST_PASTED_BYTES = 600_000
+
+
 def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read a conversation. Its user is the account that it names, unless the options name one."""
     known = mapping(record)
     listed, conversation_id = known.get("chat_messages"), identifier(known.get("uuid"))
+    if not isinstance(listed, list) and isinstance(known.get("messages"), list):
+        yield Rejected(where, "it is a design chat, which is not read", max(1, len(known["messages"])))
+        return
     if not isinstance(listed, list) or conversation_id is None:
         yield Rejected(where, "not a conversation: it has no uuid or no chat_messages")
         return
-    user_id = options.user_id or identifier(mapping(known.get("account")).get("uuid"))
-    converted = []
-    for one in map(mapping, listed):
-        files = [shown for name in ("attachments", "files") for shown in _placeholders(one.get(name), "file_name")]
-        content = one.get("content")
-        with suppress(ContentUnreadable):  # which `read_messages` rejects
-            if all(_is_unknown(piece) for piece in flatten(content)):
-                content = [one.get("text"), content]
-        fields = {"role": one.get("sender"), "content": [content, *files], "created_at": one.get("created_at")}
-        converted.append({"id": one.get("uuid"), **fields})
-    record = {"id": conversation_id, "user_id": user_id, "messages": converted}
-    yield from read_messages(where, record, options, "claude")
+    conversation = {
+        "id": conversation_id,
+        "user_id": options.user_id or identifier(mapping(known.get("account")).get("uuid")),
+        "created_at": known.get("created_at"),
+    }
+    written = _by_id(listed, "uuid")
+    parents = _parents(written, "parent_message_uuid")
+    yield from _tree(where, conversation, written, parents, _of_claude, options, "claude")
+
+
+def _of_claude(message: Mapping[str, Any], _name: str) -> list[dict[str, Any]]:
+    """Raises: ContentUnreadable."""
+    content, text = message.get("content"), message.get("text")
+    parts = [flatten(part) for part in (content if isinstance(content, list) else [content])]
+    pieces = [piece for part in parts for piece in part]
+    if isinstance(text, str) and all(_is_unknown(piece) for piece in pieces):
+        content = [UNSUPPORTED.sub("", text), content]
+    files = [*_pasted(message.get("attachments")), *_placeholders(message.get("files"), "file_name")]
+    named = {file.split("\n", 1)[0] for file in files if file.startswith("[file: ") and "\n" in file}
+    shown = dict.fromkeys(file for file in files if file not in named)
+    fields = {"role": message.get("sender"), "content": [content, *shown], "created_at": message.get("created_at")}
+    return [{"id": message.get("uuid"), **fields}]
+
+
+def _pasted(attachments: object) -> Iterator[str]:
+    """Yield the text of each attachment below its name, within a message's size. Long pastes have no name."""
+    left = MOST_PASTED_BYTES
+    for one in map(mapping, attachments if isinstance(attachments, list) else []):
+        [placeholder] = _placeholders([one], "file_name")
+        text = one.get("extracted_content")
+        size = len(orjson.dumps(text)) if isinstance(text, str) and text.strip() else left + 1
+        if size > left:
+            yield placeholder
+            continue
+        left -= size
+        yield str(text) if placeholder == "[file]" else f"{placeholder}\n{text}"
 
 
 def _is_unknown(piece: Piece) -> bool:

@@ -153,12 +153,17 @@ class Import:
                 self._reject(outcome)
             elif await self._is_of_its_conversation(outcome) and self._is_first(outcome):
                 first.append(outcome)
-        archived = await self.archive.states([_key(one.message) for one in first]) if self.archive and first else {}
+        keys = [key for one in first for key in (_key(one.message), *_originals(one))]
+        archived = await self.archive.states(keys) if self.archive and keys else {}
         new = []
-        for where, message, _ in first:
+        for found in first:
+            where, message = found.where, found.message
             known = archived.get(_key(message))
-            if known is None:
+            copies = [copy for key in _originals(found) if (copy := archived.get(key))]
+            if known is None and not any(self._is_same(message, copy) for copy in copies):
                 new.append(message)
+            elif known is None:
+                self.counts.duplicates += 1
             elif self._is_same(message, known):
                 self.counts.duplicates += 1
             else:
@@ -189,11 +194,17 @@ class Import:
         known = self._seen_as(key)
         if known is None:
             self._see(key, said)
-        elif known == _digest(said):
+            said = f"{message.tenant_id!r} {message.id} {said}"
+            is_copy = self._seen_as(f"{'any' if outcome.copied_from else 'copy'} {said}") is not None
+            for kind in ("any", "copy") if outcome.copied_from else ("any",):
+                self._see(f"{kind} {said}", said)
+            self.counts.duplicates += is_copy
+            return not is_copy
+        if known == _digest(said):
             self.counts.duplicates += 1
         else:
             self._reject(Rejected(outcome.where, "another message of its conversation has the same id"))
-        return known is None
+        return False
 
     def _is_same(self, message: MessageCreated, known: ArchivedMessage | DeletedMessage) -> bool:
         if isinstance(known, DeletedMessage):
@@ -212,12 +223,18 @@ class Import:
         return row[0] if row else None
 
     def _see(self, key: str, value: str) -> bytes:
-        self._seen.execute("INSERT INTO seen VALUES (?, ?)", (_digest(key), _digest(value)))
+        self._seen.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (_digest(key), _digest(value)))
         return _digest(value)
 
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _originals(found: Found) -> list[str]:
+    """Return the keys that a copied message has in the conversations it may come from."""
+    message = found.message
+    return [message_key(one, message.id, message.tenant_id) for one in found.copied_from]
 
 
 def _key(message: MessageCreated) -> str:

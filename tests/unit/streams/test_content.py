@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.text.content import ContentUnreadable, Kind, flatten, flatten_message, is_too_deep
+from afterword.streams.text.content import ContentUnreadable, Kind, flatten, flatten_message, is_too_deep, said
 
 SAID, RESULT, REASONING = Kind.SAID, Kind.RESULT, Kind.REASONING
 
@@ -203,3 +203,42 @@ def test_json_of_more_than_500_levels_is_too_deep(levels: int, too_deep: bool) -
     for level in range(levels):
         value = [2, value] if level % 2 else {"a": value}
     assert is_too_deep(value) is too_deep
+
+
+DETAILS = '<details type="{}" done="true" name="weather">\n<summary>Done</summary>\n&gt; lonely\n</details>\n'
+
+
+@pytest.mark.parametrize(
+    ("stored", "content", "tools"),
+    [
+        ("<think>\nlonely\n</think>\n\nYes.", "Yes.", ()),
+        ("<think>lonely</think>Yes.", "Yes.", ()),
+        ("<think>a</think>\n<think>lonely</think>\nYes.", "Yes.", ()),
+        ("lonely\n</think>\n\nYes.", "Yes.", ()),
+        ("[THINK]lonely[/THINK]Yes.", "Yes.", ()),
+        ("◁think▷lonely◁/think▷Yes.", "Yes.", ()),
+        ("<|begin_of_thought|>lonely<|end_of_thought|>\nYes.", "Yes.", ()),
+        (DETAILS.format("reasoning") + "Yes.", "Yes.", ()),
+        (DETAILS.format("tool_calls") + DETAILS.format("reasoning") + "Yes.", "Yes.", ("weather",)),
+        ("I look.\n" + DETAILS.format("tool_calls") + "Yes.", "I look.\n\nYes.", ("weather",)),
+        (DETAILS.format("tool_calls"), "", ("weather",)),
+        ([{"type": "think", "think": "lonely"}, {"type": "text", "text": {"value": "Yes."}}], "Yes.", ()),
+        ([{"type": "agent_update", "agent_update": {"agentId": "a"}}, {"type": "text", "text": "Yes."}], "Yes.", ()),
+        ("<think> and </think> are its tags.", "<think> and </think> are its tags.", ()),
+        ("It prints `<think>hm</think>` first.", "It prints `<think>hm</think>` first.", ()),
+        ("```\n<think>\nhm\n</think>\n```\nis its form.", "```\n<think>\nhm\n</think>\n```\nis its form.", ()),
+    ],
+)
+def test_thoughts_in_stored_answers_are_not_said(stored, content, tools):
+    [message] = said("assistant", flatten(stored), "m")
+    assert (message["content"], message["tools"], message["skip_summarization"]) == (content, tools, False)
+
+
+@pytest.mark.parametrize("stored", ["<think>\nlonely\n</think>", "<think>\nlonely", DETAILS.format("reasoning")])
+def test_answer_that_is_only_a_thought_is_skipped(stored):
+    assert [one["skip_summarization"] for one in said("assistant", flatten(stored), "m")] == [True]
+
+
+def test_user_may_write_marks_of_thoughts():
+    [message] = said("user", flatten("<think>hm</think> is what it prints."), "m")
+    assert message["content"] == "<think>hm</think> is what it prints."

@@ -100,7 +100,7 @@ def test_a_tool_that_is_called_is_named_and_its_output_is_kept():
     call, result = messages_of(
         read(chain(said("assistant", content=code, recipient="python"), said("tool", content=output)))
     )
-    assert (call.content, call.tools) == ("print(6 * 7)", ("python",))
+    assert (call.content, call.tools) == ("", ("python",))
     assert (result.role, result.content, result.tools) == ("tool", "42", ())
 
 
@@ -190,8 +190,6 @@ def test_citations_and_links_are_as_people_see_them(written, shown):
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (chain(said("user", "secret"), current_node="gone"), "current_node is not in its mapping"),
-        (chain(said("user", "secret"), current_node=None), "current_node is not in its mapping"),
         (chain(said("user", "secret"), mapping=[]), "not a conversation: it has no id or no mapping"),
         (chain(said("user", "secret"), id=[7]), "not a conversation: it has no id or no mapping"),
         (["secret"], "not a conversation: it has no id or no mapping"),
@@ -215,6 +213,41 @@ def test_a_branch_that_is_a_circle_is_rejected():
     conversation = chain(said("user", "a"), said("user", "b"))
     conversation["mapping"]["n0"]["parent"] = "n1"
     assert reasons(read(conversation)) == ["conversations.json:1: its branch is circular (2 messages)"]
+
+
+@pytest.mark.parametrize("current", [None, "gone", 7])
+def test_conversation_without_current_message_ends_at_its_newest_leaf(current):
+    conversation = chain(None, said("user", "Name a lake.", create_time=1_700_000_001), current_node=current)
+    for name, time in (("late", 1_700_000_009), ("early", 1_700_000_003)):
+        conversation["mapping"][name] = {"parent": "n1", "message": said("assistant", name, create_time=time)}
+    assert [m.content for m in messages_of(read(conversation))] == ["Name a lake.", "late"]
+
+
+@pytest.mark.parametrize(
+    "flag", [{"is_do_not_remember": True}, {"is_temporary_chat": True}, {"memory_scope": "disabled"}]
+)
+def test_conversation_excluded_from_memory_is_left_out(flag):
+    private = chain(said("user", "My hint is the pier."), said("assistant", "Right."), **flag)
+    assert [(o.reason.split(" (")[0], o.number) for o in read(private) if isinstance(o, LeftOut)] == [
+        ("of conversations that their owner excluded from memory", 2)
+    ]
+    assert messages_of(read(private)) == []
+    everything = read(private, options=ImportOptions("ann", with_excluded=True))
+    assert [m.content for m in messages_of(everything)] == ["My hint is the pier.", "Right."]
+
+
+def test_conversation_not_excluded_from_memory_is_read():
+    public = chain(said("user", "Hi"), is_do_not_remember=False, is_temporary_chat=None, memory_scope="global_enabled")
+    assert [m.content for m in messages_of(read(public))] == ["Hi"]
+
+
+def test_recording_leaves_no_placeholder_beside_its_transcript():
+    recording = {"content_type": "real_time_user_audio_video_asset_pointer", "audio_asset_pointer": {"duration": 2}}
+    spoken = {"content_type": "audio_transcription", "text": "Turn left.", "direction": "in"}
+    parts = {"content_type": "multimodal_text", "parts": [spoken, recording]}
+    alone = {"content_type": "multimodal_text", "parts": [{"content_type": "audio_asset_pointer", "size": 7}]}
+    found = messages_of(read(chain(said("user", content=parts), said("user", content=alone))))
+    assert [m.content for m in found] == ["Turn left.", "[audio]"]
 
 
 def test_messages_before_a_missing_parent_are_named_and_the_others_read():

@@ -58,8 +58,8 @@ def test_a_conversation_is_read_with_its_tools_and_files():
         ([], ["Hello"]),
         ([{"type": "widget", "data": {"color": "red"}}] * 2, ["Hello\n[attachment]\n[attachment]"]),
         (
-            [{"type": "thinking", "thinking": "Hm."}, {"type": "widget", "data": {"color": "red"}}],
-            ["Hello\n[attachment]"],
+            [{"type": "thinking", "thinking": "Hello"}, {"type": "widget", "data": {"color": "red"}}],
+            ["[attachment]"],
         ),
         ([text("Good morning")], ["Good morning"]),
         ([{"type": "tool_use", "name": "search", "input": {}}], [""]),
@@ -68,6 +68,81 @@ def test_a_conversation_is_read_with_its_tools_and_files():
 def test_the_text_stands_for_a_content_that_cannot_be_read(content, shown):
     found = messages_of(read(conversation(said("human", *content, text="Hello"))))
     assert [m.content for m in found] == shown
+
+
+START = "00000000-0000-4000-8000-000000000000"
+
+
+def turn(uuid: str, after: str, minute: int, words: str, **changes: Any) -> dict[str, Any]:
+    """A message in an export that has branches."""
+    sender, time = "human" if uuid.startswith("h") else "assistant", f"2026-03-02T09:{minute:02}:00.000000Z"
+    message = {"uuid": uuid, "sender": sender, "content": [text(words)], "created_at": time}
+    return message | {"parent_message_uuid": after} | changes
+
+
+@pytest.mark.parametrize(
+    ("turns", "said_last", "others"),
+    [
+        ([turn("h1", START, 0, "Oslo?"), turn("a1", "h1", 1, "Wool."), turn("a2", "h1", 2, "Silk.")], "Silk.", 1),
+        ([turn("h1", START, 0, "Oslo?"), turn("a2", "h1", 2, "Silk."), turn("a1", "h1", 1, "Wool.")], "Silk.", 1),
+        ([turn("h1", START, 0, "Oslo?"), turn("a1", "h1", 1, "Wool."), turn("h2", START, 2, "Rome?")], "Rome?", 2),
+        ([turn("h1", START, 0, "Oslo?"), turn("h2", None, 1, "Rome?")], "Rome?", 1),  # type: ignore[arg-type]
+        ([turn("h1", START, 0, "Oslo?"), turn("a1", "h1", 1, "Wool."), turn("a1", "h1", 1, "Wool.")], "Wool.", 1),
+        ([turn("h1", "", 0, "Oslo?"), turn("a1", "h1", 1, "Wool.")], "Wool.", 0),
+    ],
+)
+def test_branch_of_newest_leaf_is_read(turns, said_last, others):
+    outcomes = read(conversation(*turns))
+    assert messages_of(outcomes)[-1].content == said_last
+    assert sum(o.number for o in outcomes if isinstance(o, LeftOut)) == others
+    assert not any(isinstance(o, Rejected) for o in outcomes)
+
+
+def test_messages_cut_off_from_the_branch_are_rejected():
+    outcomes = read(conversation(turn("h1", START, 0, "Oslo?"), turn("a9", "gone", 3, "Wool.")))
+    assert [m.content for m in messages_of(outcomes)] == ["Wool."]
+    assert "no chain of parents" in reasons(outcomes)[0]
+
+
+def test_circular_branch_is_rejected():
+    assert "circular" in reasons(read(conversation(turn("h1", "a1", 0, "a"), turn("a1", "h1", 1, "b"))))[0]
+
+
+@pytest.mark.parametrize(
+    ("attachments", "files", "content"),
+    [
+        ([{"file_name": "", "extracted_content": "Key: under the mat."}], [], "Look.\nKey: under the mat."),
+        ([{"file_name": "a.md", "extracted_content": "Key."}], [{"file_name": "a.md"}], "Look.\n[file: a.md]\nKey."),
+        ([{"file_name": "", "extracted_content": " "}], [{"file_name": "b.png"}], "Look.\n[file]\n[file: b.png]"),
+        ([{"file_name": "", "extracted_content": "ü" * 400_000}], [], "Look.\n[file]"),
+        ([{"extracted_content": "One."}, {"extracted_content": "Two."}], [], "Look.\nOne.\nTwo."),
+        ([{"file_name": "c.txt"}], [{"file_name": "c.txt"}], "Look.\n[file: c.txt]"),
+    ],
+)
+def test_pasted_text_is_read_within_the_limit(attachments, files, content):
+    [message] = messages_of(read(conversation(said("human", text("Look."), attachments=attachments, files=files))))
+    assert message.content == content
+
+
+@pytest.mark.parametrize(
+    ("blocks", "content", "is_skipped"),
+    [
+        ([{"type": "thinking", "thinking": "Lonely?", "cut_off": True}, {"type": "token_budget"}], "Lonely?", True),
+        ([{"type": "token_budget", "start_timestamp": "2026"}, text("At 14:10."), {"type": "flag", "flag": "sea"}],
+         "At 14:10.", False),
+        ([{"type": "voice_note", "title": "Note", "text": "Buy rope."}], "Buy rope.", False),
+        ([{"type": "thinking", "thinking": "Hm.", "start_timestamp": "2026-03-02T09:00:00Z"}], "Hm.", True),
+    ],
+)  # fmt: skip
+def test_thinking_and_silent_blocks_are_not_said(blocks, content, is_skipped):
+    shown = "Lonely?\n```\nThis block is not supported on your current device yet.\n```\n"
+    [message] = messages_of(read(conversation(said("assistant", *blocks, text=shown))))
+    assert (message.content, message.skip_summarization) == (content, is_skipped)
+
+
+def test_design_chat_is_refused_by_name():
+    chat = {"uuid": "d", "title": "Logo", "messages": [{"role": "user", "content": {"content": "Blue"}}]}
+    assert reasons(read(chat)) == ["conversations.json:1: it is a design chat, which is not read"]
 
 
 def test_two_accounts_are_never_one_user():

@@ -13,6 +13,7 @@ from tests.unit.afterword.writing.importing.histories import lines, messages_of,
 
 ANN = ImportOptions("ann")
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]
+FALLING = [1720000300, 1720000200, 1720000200, 1720000000]
 WORDS = st.sampled_from(["yes", "no", "perhaps"])
 
 
@@ -308,3 +309,25 @@ def test_a_byte_order_mark_half_a_character_and_nan_cost_no_record():
     bom = b"\xef\xbb\xbf"
     for content in (b"[" + record % 1 + b"," + record % 2 + b"]", record % 1 + b"\n" + bom + record % 2):
         assert contents(read(bom + content)) == ["party \ufffd"] * 2
+
+
+@pytest.mark.parametrize(
+    ("times", "order"),
+    [
+        (FALLING, "3210"),
+        ([f"2026-03-0{day}T10:00:00Z" for day in (4, 3, 2, 1)], "3210"),
+        (FALLING[::-1], "0123"),
+        ([1720000300] * 4, "0123"),
+        ([1720000300, 1720000200, 1720000250, 1720000000], "0123"),
+        ([1720000300, None, 1720000200, 1720000000], "0123"),
+    ],
+)
+def test_list_with_its_newest_message_first_is_turned_round(times, order):
+    listed = [{"role": "user", "content": str(n), "created_at": time} for n, time in enumerate(times)]
+    assert "".join(contents(read({"id": "c", "messages": listed}))) == order
+    assert "".join(contents(read(lines(*listed), "history.jsonl"))) == order
+
+
+def test_rejected_message_of_turned_list_has_its_own_number():
+    listed = [{"role": role, "content": "x", "created_at": time} for role, time in zip(["boss", *["user"] * 3], FALLING)]
+    assert reasons(read({"id": "c", "messages": listed})) == ["history.json:1: message 1: it has no known role"]

@@ -130,6 +130,37 @@ def test_a_message_that_differs_from_the_archived_one_is_rejected():
     assert len(log.messages) == 2
 
 
+def copy(conversation: str, number: int, *originals: str) -> Found:
+    return message(conversation, number)._replace(copied_from=originals)
+
+
+@given(st.permutations([message("a", 0), message("a", 1), copy("b", 0, "a"), copy("c", 0, "b"), copy("c", 2, "b")]))
+def test_copied_message_is_sent_once_in_any_order(listed):
+    log = Log()
+    counts = whole(log, listed)
+    assert Counter(one.id for one in log.messages) == {"0": 1, "1": 1, "2": 1}
+    assert (counts.sent, counts.duplicates) == (3, 2)
+
+
+def test_copy_of_an_archived_message_is_a_duplicate():
+    async def run() -> None:
+        log, stored = Log(), MemoryMessages()
+        await sent(log, [message("a", 0)], stored, [])
+        await archive(log, stored)
+        changed = copy("b", 1, "a")
+        again = Log()
+        counts = await sent(again, [copy("b", 0, "a"), changed], stored, [])
+        assert ([one.id for one in again.messages], counts.duplicates) == (["1"], 1)
+
+    asyncio.run(run())
+
+
+def test_copy_with_another_text_is_sent():
+    log = Log()
+    other = message("b", 0, content="y")._replace(copied_from=("a",))
+    assert whole(log, [message("a", 0), other]).sent == 2
+
+
 def test_a_conversation_of_another_user_gets_nothing_from_a_record_of_its_id():
     def talk(user: str) -> list[ImportOutcome]:
         said = [{"role": "user", "content": "Hello, are you there?"}]
