@@ -206,7 +206,9 @@ def import_history(
         )
     else:
         _print_counts(counts, seconds, "would be " if dry_run else "")
-    if counts.rejected:
+    if not counts.read and not counts.left_out:
+        typer.echo("afterword: nothing to import was found; did the command before the pipe fail?", err=True)
+    if counts.rejected or not (counts.read or counts.left_out):
         raise typer.Exit(1)
 
 

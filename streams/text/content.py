@@ -68,10 +68,12 @@ NAME = re.compile(r"[\w@][\w./:@+?=&%#~-]*\w|\w", re.ASCII)
 DATA = re.compile(r"data:[\w/+.-]*[;,].*|[\w+/=-]{257,}", re.ASCII | re.DOTALL)
 """Inline data and long runs in base64, which are not text."""
 _THINK = r"[^\s<>\[\]◁▷/]{0,20}(?:think|thought|reason)[^\s<>\[\]◁▷/]{0,20}"
+_THINK_END = rf"[<\[◁](?:/|[|｜](?:/|end_)){_THINK}[>\]▷](?![ \t]+(?-i:[a-zß-ÿ]))"
 _UNSAID = re.compile(
-    rf"\A(?:\s*[<\[◁]{_THINK}[>\]▷](?:.*?[<\[◁](?:/|[|｜](?:/|end_)){_THINK}[>\]▷](?![ \t]+(?-i:[a-zß-ÿ]))|[ \t]*\n.*))+"
+    rf"\A(?:\s*[<\[◁]{_THINK}[>\]▷](?:.*?{_THINK_END}|[ \t]*\n.*))+"
     r"|\A[^`]{0,200000}?^[ \t]*</think(?:ing)?>[ \t]*$"  # the model's template wrote the beginning
-    r"|(?:^|(?<=</details>))[ \t]*<details\s+type=\"(?P<type>reasoning|tool_calls|code_interpreter)\".*?(?:</details>|\Z)",
+    r"|(?:^|(?<=</details>))[ \t]*<details\s+type=\"(?P<type>reasoning|tool_calls|code_interpreter)\".*?"
+    r"(?:</details>|\Z)",
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
 """Thinking and calls inside a stored answer, as models mark them, and as Open WebUI does. A sentence may begin with the

@@ -9,6 +9,8 @@ import hashlib
 import json
 import math
 import re
+import shutil
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -16,7 +18,9 @@ from dataclasses import dataclass
 from io import BufferedReader
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, BinaryIO, NamedTuple
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, NamedTuple, cast
+from zipfile import BadZipFile, ZipFile
 
 import orjson
 
@@ -434,7 +438,9 @@ def _is_newest_first(messages: Sequence[Any]) -> bool:
         times = [_time(mapping(one)) or "" for one in messages]
     except Refused:
         return False
-    return len(times) > 1 and all(times) and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
+    return (
+        len(times) > 1 and all(times) and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
+    )
 
 
 def _listed(record: Any) -> Sequence[Any] | None:
@@ -568,7 +574,7 @@ def _tree(
     """
     if last is None:
         answered = {parents.get(name) for name in written}
-        leaves = [name for name in reversed(written) if name not in answered]
+        leaves = [name for name in reversed([*written]) if name not in answered]
         last = max(leaves, key=lambda name: _moment(written[name]), default=None)
     branch: list[str] = []
     while last is not None and len(branch) <= len(parents) + 1:
@@ -667,10 +673,9 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     role = str(mapping(message.get("author")).get("role"))
     content, about = message.get("content"), message.get("metadata")
     kind, recipient = mapping(content).get("content_type"), message.get("recipient")
-    parts = mapping(content).get("parts")
-    kinds = [mapping(part).get("content_type") for part in parts] if isinstance(parts, list) else []
-    if "audio_transcription" in kinds:  # the recording stands beside it
-        content = [part for part, kind in zip(parts, kinds, strict=True) if kind not in RECORDINGS]
+    parts = [*parts] if isinstance(parts := mapping(content).get("parts"), list) else []
+    if any(mapping(part).get("content_type") == "audio_transcription" for part in parts):
+        content = [part for part in parts if mapping(part).get("content_type") not in RECORDINGS]
     is_hidden = mapping(about).get("is_visually_hidden_from_conversation") is True
     is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
     attachments = mapping(about).get("attachments")
@@ -768,13 +773,60 @@ def _placeholders(files: object, name: str) -> list[str]:
     return [f"[file: {one}]" if one and isinstance(one, str) else "[file]" for one in names]
 
 
+CONVERSATIONS_IN_ARCHIVES = {
+    "chatgpt": re.compile(r"(?:.*/)?conversations[^/]*\.json", re.DOTALL),
+    "claude": re.compile(r"(?:.*/)?(?:conversations|design_chats)[^/]*(?:/[^/]*)?\.(?:json|zip)", re.DOTALL),
+}
+"""Names of the files and archives in an archive that are read."""
+OTHER_PARTS = re.compile(r"(?:manifest|memories|projects|light_metadata|users)\b[^/]*\.(?:json|zip)")
+"""Names of Claude's files without conversations."""
+IN_ARCHIVE = b"PK\x03\x04"
+MOST_ARCHIVES = 3
+"""Archives in one another: an export has two levels."""
+
+
+def _unpacked(
+    form: str, name: str, file: BufferedReader, level: int = 1
+) -> Iterator[tuple[str, BufferedReader] | LeftOut | Rejected]:
+    """Yield a file, or those with conversations in an archive. Each is open until the next one is asked for."""
+    wanted = CONVERSATIONS_IN_ARCHIVES.get(form)
+    if form == "claude" and OTHER_PARTS.fullmatch(name.rsplit("/", 1)[-1]):
+        yield LeftOut("files without conversations")
+        return
+    if wanted is None or level > MOST_ARCHIVES or not file.peek(len(IN_ARCHIVE)).startswith(IN_ARCHIVE):
+        yield name, file
+        return
+    with TemporaryFile() as copy:  # a pipe, or a file in an archive, is not read from its end
+        shutil.copyfileobj(file, copy)
+        try:
+            with ZipFile(copy) as archive:
+                for member in archive.infolist():
+                    if not wanted.fullmatch(member.filename):
+                        yield LeftOut("files without conversations", int(not member.is_dir()))
+                    elif member.flag_bits & 1:
+                        yield Rejected(f"{name}/{member.filename}", "it is encrypted")
+                    else:
+                        with TemporaryFile() as whole:  # so that damage is noticed here
+                            with archive.open(member) as opened:
+                                shutil.copyfileobj(opened, whole)
+                            whole.seek(0)
+                            inner = cast("BufferedReader", whole)
+                            yield from _unpacked(form, f"{name}/{member.filename}", inner, level + 1)
+        except (BadZipFile, NotImplementedError, EOFError, zlib.error):
+            yield Rejected(name, "the archive is damaged")
+
+
 def read_history(
     form: str, options: ImportOptions, files: Iterable[tuple[str, BufferedReader]]
 ) -> Iterator[ImportOutcome]:
     """Read files in the format `form`, a key of `FORMATS`. The order is always the same. Raises: OSError."""
-    of_one_person = form in ("chatgpt", "claude") and options.user_id is not None
+    of_one_person = form in OF_ONE_PERSON and options.user_id is not None
     owner: dict[str, Any] = {}
-    for name, file in files:
+    for part in (part for name, file in files for part in _unpacked(form, name, file)):
+        if isinstance(part, LeftOut | Rejected):
+            yield part
+            continue
+        name, file = part
         read = records(file, is_lines=form == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
         for number, record in conversations(read) if form == "messages" else read:
             where = f"{name}:{number}"
@@ -806,4 +858,6 @@ def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[Impo
         yield found(where, options, {**record, **user}, is_shared=True)
 
 
+OF_ONE_PERSON = ("chatgpt", "claude")
+"""Formats of exports that belong to one user."""
 FORMATS = {"chatgpt": chatgpt, "claude": claude, "messages": read_messages, "jsonl": _read_line}

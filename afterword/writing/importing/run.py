@@ -159,13 +159,11 @@ class Import:
         for found in first:
             where, message = found.where, found.message
             known = archived.get(_key(message))
-            copies = [copy for key in _originals(found) if (copy := archived.get(key))]
-            if known is None and not any(self._is_same(message, copy) for copy in copies):
-                new.append(message)
+            others = (archived.get(key) for key in _originals(found))
+            if any(self._is_same(message, one) for one in (known, *others)):
+                self.counts.duplicates += 1
             elif known is None:
-                self.counts.duplicates += 1
-            elif self._is_same(message, known):
-                self.counts.duplicates += 1
+                new.append(message)
             else:
                 self._reject(Rejected(where, "the archive has another message with its id in this conversation"))
         return new
@@ -206,9 +204,9 @@ class Import:
             self._reject(Rejected(outcome.where, "another message of its conversation has the same id"))
         return False
 
-    def _is_same(self, message: MessageCreated, known: ArchivedMessage | DeletedMessage) -> bool:
-        if isinstance(known, DeletedMessage):
-            return True
+    def _is_same(self, message: MessageCreated, known: ArchivedMessage | DeletedMessage | None) -> bool:
+        if known is None or isinstance(known, DeletedMessage):
+            return known is not None
         is_comparable = self.is_as_sent and known.changed == NEVER
         return (known.message.user_id, known.message.role) == (message.user_id, message.role) and (
             not is_comparable or known.message.content == message.content

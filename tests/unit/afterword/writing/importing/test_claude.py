@@ -1,7 +1,9 @@
 """Claude's export → messages."""
 
+import io
 import json
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 from hypothesis import given
@@ -143,6 +145,37 @@ def test_thinking_and_silent_blocks_are_not_said(blocks, content, is_skipped):
 def test_design_chat_is_refused_by_name():
     chat = {"uuid": "d", "title": "Logo", "messages": [{"role": "user", "content": {"content": "Blue"}}]}
     assert reasons(read(chat)) == ["conversations.json:1: it is a design chat, which is not read"]
+
+
+def archive(**files: Any) -> bytes:
+    packed = io.BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            archive.writestr(name.replace("__", "/").replace("_json", ".json").replace("_zip", ".zip"), data)
+    return packed.getvalue()
+
+
+def test_archives_of_an_export_are_read_as_given():
+    chats = archive(conversations_json=[conversation(said("human", text("Hi")))])
+    parts = {"manifest-1.json": {"parts": 5}, "conversations-000.zip": chats, "memories-000.zip": archive(a_json={})}
+    for files in (parts, {"export.zip": archive(manifest_json={}, conversations_000_zip=chats, memories__a_json={})}):
+        outcomes = read_all("claude", files, ANN)
+        assert [m.content for m in messages_of(outcomes)] == ["Hi"]
+        assert reasons(outcomes) == ["files without conversations"] * 2
+    design = archive(conversations_json=[], design_chats__d_json={"uuid": "d", "messages": []})
+    assert reasons(read_all("claude", {"x.zip": design}, ANN)) == [
+        "x.zip/design_chats/d.json:1: it is a design chat, which is not read"
+    ]
+
+
+def test_damaged_archive_is_rejected_and_the_others_read():
+    whole = archive(conversations_json=[conversation(said("human", text("Hi")))])
+    flipped = bytearray(whole)
+    flipped[60] ^= 255
+    outcomes = read_all("claude", {"a.zip": whole[:-30], "b.zip": bytes(flipped), "c.zip": whole}, ANN)
+    assert [m.content for m in messages_of(outcomes)] == ["Hi"]
+    assert reasons(outcomes) == ["a.zip: the archive is damaged", "b.zip: the archive is damaged"]
 
 
 def test_two_accounts_are_never_one_user():

@@ -4,6 +4,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from afterword.writing.importing.formats import ImportOptions
 from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
@@ -47,15 +50,74 @@ SLACK = [
         ],
     },
 ]
+PEOPLE = [
+    {"id": "U1", "name": "rosa", "profile": {"display_name": "rosa", "real_name": "Rosa Quist"}},
+    {"id": "U2", "name": "tom", "profile": {"display_name": "", "real_name": "Tom Arp"}},
+]
+SHARED = {"is_share": True, "author_id": "U2", "text": "I moved to Bergen.\nCome &amp; see.", "fallback": "Tom: moved"}
 SHAREGPT = [{"id": 1, "conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Good morning"}]}]
 
 
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, str(CONVERTERS / name), *arguments], capture_output=True, timeout=300)
+
+
 def converted(name: str, *arguments: str) -> list[tuple[str, ...]]:
-    command = [sys.executable, str(CONVERTERS / name), *arguments]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=300)
+    done = run(name, *arguments)
+    assert done.returncode == 0, done.stderr
     outcomes = read_all("jsonl", {"-": done.stdout}, ImportOptions())
     assert reasons(outcomes) == []
     return [(m.conversation_id, m.user_id, m.role, m.content) for m in messages_of(outcomes)]
+
+
+def of_slack(folder: Path, *messages: dict[str, Any]) -> list[str]:
+    """The contents of messages in the channel `camp`, sent by rosa unless they say otherwise."""
+    written = [{"user": "U1", "ts": f"17724420{n:02}.000100"} | message for n, message in enumerate(messages)]
+    (folder / "camp").mkdir()
+    (folder / "camp" / "2026-03-02.json").write_text(json.dumps(written))
+    (folder / "users.json").write_text(json.dumps(PEOPLE))
+    return [content for *_, content in converted("slack.py", str(folder))]
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ({"text": "<@U2> can you bring it?"}, "@Tom Arp can you bring it?"),
+        ({"text": "Ask <@U1|old name> or <@U7|ina>."}, "Ask @rosa or @ina."),
+        ({"text": "salt &amp; pepper &lt;3"}, "salt & pepper <3"),
+        ({"text": "See <https://example.org/a|the list>."}, "See the list (https://example.org/a)."),
+        ({"text": "See <https://example.org/a>."}, "See https://example.org/a."),
+        ({"text": "<mailto:a@example.org|a@example.org> <!here> <#C1|camp>"}, "a@example.org @here #camp"),
+        ({"text": "at <!date^1772442000^{date}|2 March>"}, "at 2 March"),
+        ({"text": "", "attachments": [SHARED]}, "> Tom Arp: I moved to Bergen.\n> Come & see."),
+        ({"text": "Look!", "attachments": [SHARED]}, "Look!\n> Tom Arp: I moved to Bergen.\n> Come & see."),
+        (
+            {"text": "<https://example.org>", "attachments": [{"title": "Boats", "service_name": "Harbour"}]},
+            "https://example.org\n> Harbour: Boats",
+        ),
+        (
+            {"bot_id": "B1", "text": "Alert", "attachments": [{"title": "Full", "fields": [{"value": "birch"}]}]},
+            "Alert\nFull\nbirch",
+        ),
+        (
+            {"text": "", "blocks": [{"type": "rich_text_section", "elements": [{"type": "user", "user_id": "U2"}]}]},
+            "@Tom Arp",
+        ),
+        ({"text": "Here.", "files": [{"name": "map.png"}]}, "Here.\n[file: map.png]"),
+        ({"subtype": "me_message", "text": "waves"}, "waves"),
+    ],
+)
+def test_message_of_slack_is_converted_as_read(tmp_path: Path, message: dict[str, Any], content: str) -> None:
+    assert of_slack(tmp_path, message) == [content]
+
+
+SLACKS_OWN = "channel_topic channel_purpose channel_name channel_archive channel_join group_join pinned_item bot_add"
+
+
+@pytest.mark.parametrize("subtype", [*SLACKS_OWN.split(), "huddle_thread", "tombstone", "reminder_add", "new one"])
+def test_lines_slack_wrote_are_left_out(tmp_path: Path, subtype: str) -> None:
+    assert of_slack(tmp_path, {"text": "<@U1> did it", "subtype": subtype}, {"text": "Hi"}) == ["Hi"]
+    assert run("slack.py", str(tmp_path)).stderr.count(b"left out") == 1
 
 
 def test_an_export_of_slack_is_converted(tmp_path: Path) -> None:
@@ -75,3 +137,29 @@ def test_lists_of_sharegpt_are_converted(tmp_path: Path) -> None:
         ("1", "ann", "user", "Hello"),
         ("1", "ann", "assistant", "Good morning"),
     ]
+
+
+def test_calls_and_results_of_sharegpt_have_their_roles(tmp_path: Path) -> None:
+    said = [
+        {"from": "human", "value": "Is it raining?"},
+        {"from": "function_call", "value": '{"name": "weather", "arguments": {"city": "Bergen"}}'},
+        {"from": "observation", "value": "dry"},
+        {"from": "narrator", "value": "He waits."},
+        {"from": "GPT", "value": "No."},
+    ]
+    (tmp_path / "a.json").write_text(json.dumps([{"conversations": said}, *SHAREGPT]))
+    assert [(role, content) for _, _, role, content in converted("sharegpt.py", str(tmp_path / "a.json"), "ann")] == [
+        ("user", "Is it raining?"),
+        ("assistant", ""),
+        ("tool", "dry"),
+        ("assistant", "No."),
+        ("user", "Hello"),
+        ("assistant", "Good morning"),
+    ]
+    assert b"record 1, message 3: role 'narrator'" in run("sharegpt.py", str(tmp_path / "a.json"), "ann").stderr
+
+
+def test_failed_conversion_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([*SHAREGPT, 7]))
+    done = run("sharegpt.py", str(tmp_path / "a.json"), "ann")
+    assert (done.stdout, done.returncode) == (b"", 1)
