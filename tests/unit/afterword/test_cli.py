@@ -109,6 +109,12 @@ def test_a_dry_run_of_an_import_needs_no_server_and_only_says_what_would_be_sent
     assert out.endswith(" s: 1 would be sent, 1 duplicate, 0 rejected\n")
 
 
+def test_import_of_an_empty_input_fails(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").touch()
+    code, _, err = run("import", "jsonl", str(tmp_path / "m.jsonl"), "--dry-run", **ALL_AWAY)
+    assert (code, err) == (1, "afterword: nothing to import was found; did the command before the pipe fail?\n")
+
+
 def test_a_directory_that_cannot_be_made_ends_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     code, _, err = run("dev", "--data-dir", str(tmp_path / "taken" / "data"))
