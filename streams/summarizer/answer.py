@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, get_args
 from afterword.schemas import FactKind
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.prompt import FACTS, FIELDS
-from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
+from afterword.streams.summarizer.prompt import FACTS
+from afterword.streams.summarizer.summary import FIELDS, MAX_SUMMARY_LENGTH, SHORT_CHARACTERS, TITLE_CHARACTERS, Texts
 from afterword.streams.text.content import is_too_deep, walk
 from afterword.streams.text.language import pattern
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences

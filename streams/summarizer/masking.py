@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from afterword.schemas import EpisodeMessage
 from afterword.streams.redaction.redactor import Redactor, replaced
 from afterword.streams.summarizer.answer import Limits
-from afterword.streams.summarizer.prompt import FIELDS
-from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.summary import FIELDS, Summary, SummaryRequest
 
 Placeholder = tuple[str, int]
 """Name and number of a placeholder."""

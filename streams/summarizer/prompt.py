@@ -6,10 +6,11 @@ Pure functions: the same episode always gives the same prompt.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from afterword.schemas import EpisodeClosed, FactKind
 from afterword.streams.prompt_template import placeholders
+from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.fences import (
     FENCE_RULE,
     TIME_RULE,
@@ -20,9 +21,6 @@ from afterword.streams.text.fences import (
     language_of,
     problem_line,
 )
-
-if TYPE_CHECKING:  # because it imports this module
-    from afterword.streams.summarizer.summary import SummaryRequest
 
 TemplateName = Literal["episodic", "focus_points", "plain_3_5"]
 
@@ -108,7 +106,6 @@ TEMPLATES = {
 
 # All texts of a summary as one JSON object
 
-FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
 FACTS = "facts"
 """The answer's field with the facts, after the texts."""
 WORDS_PER_TOKEN = 0.6
@@ -159,7 +156,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def json_prompt(request: "SummaryRequest", problem: str | None = None, template: Template = EPISODIC) -> Messages:
+def json_prompt(request: SummaryRequest, problem: str | None = None, template: Template = EPISODIC) -> Messages:
     """Put the template between our description of the answer and our rule for the fences, which no template changes.
 
     `problem` says what was wrong with the previous answer. If the rolling summary is asked for, the previous one is

@@ -18,7 +18,6 @@ from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm import STAGE, Asking, ChatRequest, LlmClient, make_client
 from afterword.streams.summarizer.prompt import (
     EPISODIC,
-    FIELDS,
     JSON_FRAME,
     PLAIN_FRAME,
     TEMPLATES,
@@ -36,6 +35,7 @@ from afterword.streams.summarizer.statements import first_person
 from afterword.streams.summarizer.summary import (
     DECIMALS,
     EXTRACTIVE,
+    FIELDS,
     SHORT_SENTENCES,
     TITLE_CHARACTERS,
     Summary,

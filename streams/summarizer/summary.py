@@ -7,9 +7,10 @@ from datetime import UTC, tzinfo
 from typing import Any, Self, TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
-from afterword.streams.summarizer.prompt import FIELDS
 from afterword.streams.summarizer.retrying import Deadline
 
+FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
+"""The texts of a summary, by the names that an answer gives them."""
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400
 MAX_SUMMARY_LENGTH = 1000

@@ -29,12 +29,12 @@ from afterword.streams.summarizer.extractive import condense, summarize
 from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
 from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import plan_of
-from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, long_prompt, short_prompt
+from afterword.streams.summarizer.prompt import TEMPLATES, json_prompt, long_prompt, short_prompt
 from afterword.streams.summarizer.quality import Evidence, SourceTexts, assess
 from afterword.streams.summarizer.quality import plain as plain_text
 from afterword.streams.summarizer.quality.facts import facts, fold, names, source_facts
 from afterword.streams.summarizer.quality.quantities import readable
-from afterword.streams.summarizer.summary import SummaryRequest, Texts
+from afterword.streams.summarizer.summary import FIELDS, SummaryRequest, Texts
 from afterword.streams.text.corrections import likelihoods
 from afterword.streams.text.fences import problem_line
 from afterword.streams.text.language import detect, normalized, plausible, stem_words, words

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
-from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, Template, json_prompt, long_prompt
-from afterword.streams.summarizer.summary import SummaryRequest, in_zone
+from afterword.streams.summarizer.prompt import TEMPLATES, Template, json_prompt, long_prompt
+from afterword.streams.summarizer.summary import FIELDS, SummaryRequest, in_zone
 from afterword.streams.text.fences import Messages, code_for
 from afterword.streams.text.tokens import count_tokens
 from benchmarks.data import golden

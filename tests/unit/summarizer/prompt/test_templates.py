@@ -8,7 +8,6 @@ import pytest
 from afterword.streams.prompt_template import check_template
 from afterword.streams.settings import SummarizerSettings
 from afterword.streams.summarizer.prompt import (
-    FIELDS,
     PLAIN,
     TEMPLATES,
     Template,
@@ -16,7 +15,7 @@ from afterword.streams.summarizer.prompt import (
     long_prompt,
 )
 from afterword.streams.summarizer.providers import template_of
-from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.summarizer.summary import FIELDS, SummaryRequest
 from tests.unit.summarizer.conversations import Turn, an_episode_of
 
 ENGLISH: tuple[Turn, ...] = (
