@@ -13,7 +13,7 @@ the partition could store a revision that nobody announces.
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
 
@@ -87,22 +87,22 @@ E = TypeVar("E", bound=Episode)
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class Task:
-    """A record's request to look at some episodes, and the reason for it."""
+class Task(NamedTuple):
+    """A record, which asks to look at some episodes, and its position."""
 
+    record: Record
     cause: Cause
-    closed: EpisodeClosed | None = None
-    """The episode that closed."""
-    amended: EpisodeAmended | None = None
-    redo: EpisodeRedo | None = None
 
     @property
     def reason(self) -> Literal["edited", "deleted", "redone"] | None:
         """Return the reason for the revisions that it makes, as it is given in their events."""
-        if self.amended is not None:
-            return self.amended.change
-        return REDONE if self.redo is not None else None
+        match self.record:
+            case EpisodeClosed():
+                return None
+            case EpisodeAmended(change=change):
+                return change
+            case EpisodeRedo():
+                return REDONE
 
 
 class Step(Enum):
@@ -169,18 +169,16 @@ class Reconciler:
         Raises: InvalidRecord if the episode is stored with other messages, if the conversation has another tenant, or
         if a changed message is unknown or its episode's messages have expired.
         """
+        task = Task(record, cause)
         if isinstance(record, EpisodeClosed):
-            await self.reconcile(Scope.of(record), [record.ordinal], Task(cause, closed=record))
+            await self.reconcile(Scope.of(record), [record.ordinal], task)
             return
         held: dict[Scope, list[int]] = defaultdict(list)
         async for episode in self._concerned(record):
             held[Scope.of(episode.event)].append(episode.ordinal)
         if any(scope.tenant_id != record.tenant_id for scope in held):
             raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
-        if isinstance(record, EpisodeRedo):
-            task = Task(cause, redo=record)
-        else:
-            task = Task(cause, amended=record)
+        if isinstance(record, EpisodeAmended):
             await self._change(record, is_held=bool(held))
         for scope, ordinals in held.items():
             await self.reconcile(scope, sorted(ordinals), task)
@@ -223,7 +221,7 @@ class Reconciler:
 
         Raises: InvalidRecord.
         """
-        if task.amended is not None and task.amended.change == "deleted":
+        if task.reason == "deleted":
             await self._take_away(scope, ordinals, task)
         found = [await self._episode(scope, ordinal, task) for ordinal in ordinals]
         mine = [one for one in found if one is not None and one.episode.cause == task.cause]
@@ -259,7 +257,7 @@ class Reconciler:
         """
         while True:
             stored, read, history = await self._read(scope, ordinal, task)
-            if stored is None and task.closed is None:
+            if stored is None and not isinstance(task.record, EpisodeClosed):
                 return None
             made, written = stored, None
             match decide(stored, read, task):
@@ -281,18 +279,20 @@ class Reconciler:
     ) -> tuple[StoredEpisode, str | None]:
         """Return the episode with new texts, and what the LLM wrote for the row that a new episode is put into."""
         assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
+        record = task.record
         try:
-            if task.redo is not None and read.expired:
+            if isinstance(record, EpisodeRedo) and read.expired:
                 raise ProviderError(problem="the messages of the episode are not in the archive")
-            episode = of_event(task.closed, read) if task.closed else of_stored(existing(stored), read)
+            episode = of_event(record, read) if isinstance(record, EpisodeClosed) else of_stored(existing(stored), read)
             history = history or await self._conversations.history(scope, episode.ordinal)
-            request = history.request(episode, wants_rolling=task.closed is not None and not history.is_covered)
-            if task.redo is None:
-                answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
-            else:  # asks once, because a later record tries again
+            wants_rolling = isinstance(record, EpisodeClosed) and not history.is_covered
+            request = history.request(episode, wants_rolling=wants_rolling)
+            if isinstance(record, EpisodeRedo):  # asks once, because a later record tries again
                 answer = await self._summarizer.summarize_without_fallback(request)
                 if answer.quality.source != "llm":
                     raise ProviderError(problem="no LLM is configured")
+            else:
+                answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
         except ProviderError as error:  # any other request is repeated until it succeeds
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
             return self._postponed(existing(stored), error), None
@@ -322,7 +322,7 @@ class Reconciler:
             compression=compression(episode, count_tokens(answer.long_summary)),
             created_at=utc_milliseconds(made_at),
         )
-        core_ids, overlap_ids, last_offset = identity(before, task.closed)
+        core_ids, overlap_ids, last_offset = identity(before, task.record)
         return StoredEpisode(
             summary=summary,
             core_ids=core_ids,
@@ -356,14 +356,15 @@ class Reconciler:
 
     def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
         """Return the tombstone of an episode that has no messages left, or has expired."""
-        event = task.closed or existing(stored).event
+        event = task.record if isinstance(task.record, EpisodeClosed) else existing(stored).event
+        reason = task.record.change if isinstance(task.record, EpisodeAmended) else "deleted"
         deletion = SummaryDeleted(
             **revision_after(stored, event.episode_id),
-            reason="expired" if self._has_expired(event) else task.amended.change if task.amended else "deleted",
+            reason="expired" if self._has_expired(event) else reason,
             **{name: getattr(event, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
             deleted_at=utc_milliseconds(self._clock()),
         )
-        return DeletedEpisode(deletion, *identity(stored, task.closed), task.cause, read.inputs)
+        return DeletedEpisode(deletion, *identity(stored, task.record), task.cause, read.inputs)
 
     def _postponed(self, stored: StoredEpisode, error: ProviderError) -> StoredEpisode:
         """Return the episode after a failed attempt.
@@ -384,12 +385,12 @@ class Reconciler:
         """Update rows, conversation, index and archive after these episodes; return the rows and the conversation."""
         first, conversations, cause = mine[0], self._conversations, task.cause
         following: list[Coroutine[Any, Any, Any]]
-        if task.closed and first.history and isinstance(first.episode, StoredEpisode):
+        if isinstance(task.record, EpisodeClosed) and first.history and isinstance(first.episode, StoredEpisode):
             summary, history = first.episode.summary, first.history
             following = [
                 conversations.grow(scope, summary, first.written, history, cause),
                 conversations.count(scope, summary, cause, history),
-                self._archive(task.closed, first.now),
+                self._archive(task.record, first.now),
             ]
         else:
             ordinals = [one.episode.ordinal for one in mine]
@@ -421,13 +422,13 @@ class Reconciler:
         """Return an episode as it is stored, its messages as they are now, and for a newly closed one the history
         before it.
         """
-        name = scope.episode_id(ordinal)
-        if task.closed is not None:  # most closed episodes are new, so everything is read at once
+        name, record = scope.episode_id(ordinal), task.record
+        if isinstance(record, EpisodeClosed):  # most closed episodes are new, so everything is read at once
             return await asyncio.gather(
-                self._lookup(name), self._closed(scope, task.closed), self._conversations.history(scope, ordinal)
+                self._lookup(name), self._closed(scope, record), self._conversations.history(scope, ordinal)
             )
         stored = await self._lookup(name)
-        return stored, await self._current(scope, stored, task) if stored else Current(), None
+        return stored, await self._current(scope, stored, record) if stored else Current(), None
 
     async def _closed(self, scope: Scope, closed: EpisodeClosed) -> Current:
         """Return the messages of a newly closed episode as they are now; none if it has expired."""
@@ -441,20 +442,19 @@ class Reconciler:
         kept = (one for one, state in states.items() if state.changed >= changed_at(known[one]))
         return replace(read, archived=frozenset(kept))
 
-    async def _current(self, scope: Scope, stored: Episode, task: Task) -> Current:
+    async def _current(self, scope: Scope, stored: Episode, record: EpisodeAmended | EpisodeRedo) -> Current:
         """Return a stored episode's messages as they are now; none if it has expired.
 
         Raises: InvalidRecord for an edit if some have expired.
         """
         if isinstance(stored, DeletedEpisode) or self._has_expired(stored.summary):
             return Current()
-        amended = task.amended
-        if amended is not None and amended.message_id is None:  # the whole conversation was deleted
-            return nothing_left(stored.core_ids, amended.offset)
+        if isinstance(record, EpisodeAmended) and record.message_id is None:  # the whole conversation was deleted
+            return nothing_left(stored.core_ids, record.offset)
         states = await self._states(scope, (*stored.core_ids, *stored.overlap_ids))
         read = current(stored.core_ids, stored.overlap_ids, {}, states)
-        if amended is not None and read.expired:
-            return without_expired(stored, read, states, amended)
+        if isinstance(record, EpisodeAmended) and read.expired:
+            return without_expired(stored, read, states, record)
         return read
 
     async def _states(self, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
@@ -485,20 +485,22 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
     """
     if stored is None:
         return Step.MAKE
-    is_before = stored.cause.is_before(task.cause)
-    offset = task.amended.offset if task.amended is not None else None
-    if isinstance(stored, DeletedEpisode):
-        concerns = task.closed is not None or offset in dict(stored.inputs).values()
-        return Step.RENEW if concerns and is_before else Step.KEEP
-    if task.closed is not None and task.closed.fingerprint != stored.fingerprint:
-        raise InvalidRecord("episode_conflict", "the episode is already stored with a different fingerprint")
-    if task.redo is not None:
-        is_kept_here = task.redo.expired and bool(read.core or read.expired)
-        is_current = stored.version == (task.redo.revision, task.redo.attempt)
-        return Step.MAKE if is_current and not is_kept_here else Step.KEEP
-    if read.inputs != stored.inputs:
+    is_gone = isinstance(stored, DeletedEpisode)
+    changes = dict(stored.inputs).values() if is_gone else read.changes
+    match task.record:
+        case EpisodeRedo() as redo:
+            is_kept_here = redo.expired and bool(read.core or read.expired)
+            is_current = stored.version == (redo.revision, redo.attempt)
+            return Step.MAKE if is_current and not is_kept_here and not is_gone else Step.KEEP
+        case EpisodeClosed() as closed:
+            if isinstance(stored, StoredEpisode) and closed.fingerprint != stored.fingerprint:
+                raise InvalidRecord("episode_conflict", "the episode is already stored with a different fingerprint")
+            concerns = True
+        case EpisodeAmended(offset=offset):
+            concerns = offset in changes
+    if not is_gone and read.inputs != stored.inputs:
         return Step.MAKE
-    return Step.RENEW if is_before and (task.closed is not None or offset in read.changes) else Step.KEEP
+    return Step.RENEW if concerns and stored.cause.is_before(task.cause) else Step.KEEP
 
 
 def change_of(amended: EpisodeAmended) -> ArchiveChange:
@@ -523,12 +525,12 @@ def has_texts(episode: Episode | None) -> TypeGuard[StoredEpisode]:
     return isinstance(episode, StoredEpisode) and bool(episode.inputs)
 
 
-def identity(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+def identity(stored: Episode | None, record: Record | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:
     """Return the parts of an episode that never change: the ids of its core and overlap, and its last log offset."""
-    if closed is None:
-        return (one := existing(stored)).core_ids, one.overlap_ids, one.last_offset
-    core, overlap = (tuple(message.id for message in some) for some in (closed.messages, closed.overlap))
-    return core, overlap, closed.source.last_offset
+    if isinstance(record, EpisodeClosed):
+        core, overlap = (tuple(message.id for message in some) for some in (record.messages, record.overlap))
+        return core, overlap, record.source.last_offset
+    return (one := existing(stored)).core_ids, one.overlap_ids, one.last_offset
 
 
 def revision_after(before: Episode | None, episode_id: str) -> dict[str, Any]:
