@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
@@ -60,6 +61,8 @@ EVENTS_PER_STEP = 10
 """After filtering this many events for a client, others may use the event loop."""
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
+COMPARED_TOGETHER = 50
+"""Events that are compared with the store in one step of the event loop."""
 LATE_SECONDS = 2.0
 """Events that were read from Kafka longer ago than this are compared with the store again before they are sent."""
 KNOWN_CONVERSATIONS = 10_000
@@ -316,10 +319,12 @@ class Feed:
 
     async def still_there(self, events: Sequence[Published]) -> list[Published]:
         """Leave out events whose texts were deleted or replaced. Raises: StoreUnavailable."""
-        if not events:
-            return []
-        stored = await self._lookup(list({one.event.episode_id for one in events}))
-        return [one for one in events if one.is_still_there(stored.get(one.event.episode_id))]
+        found: list[Published] = []
+        left = iter(events)
+        while some := list(islice(left, COMPARED_TOGETHER)):
+            stored = await self._lookup(list({one.event.episode_id for one in some}))
+            found += [one for one in some if one.is_still_there(stored.get(one.event.episode_id))]
+        return found
 
     def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
         if header(record.headers, FOR_ENDPOINT) is not None:

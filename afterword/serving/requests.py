@@ -167,15 +167,18 @@ async def read_json(request: Request, parse: Callable[[bytes], T], most: int = M
             raise RequestInvalid(problems=[("body", problem)])
         return parse(content)
 
-    return await parsed(request, await read_body(request, most), parse_checked)
+    return await parsed_body(request, most, parse_checked)
 
 
-async def parsed(request: Request, content: bytes, parse: Callable[[bytes], T]) -> T:
-    """Parse a body of an admitted request: a large one in a thread, and only one of each key at a time."""
-    if len(content) <= SMALL_BYTES:  # also from visitors who are signing in
-        return parse(content)
+async def parsed_body(request: Request, most: int, parse: Callable[[bytes], T]) -> T:
+    """Read and parse a body of at most `most` bytes. Only one large body of each key is read or parsed at a time.
+
+    Raises: as `read_body` and `parse`.
+    """
+    if min(most, int(request.headers.get("content-length", most))) <= SMALL_BYTES:  # also before signing in
+        return parse(await read_body(request, most))
     async with services_of(request).turns.of(request.state.key_id):
-        return await asyncio.to_thread(parse, content)
+        return await asyncio.to_thread(parse, await read_body(request, most))
 
 
 def json_problem(content: bytes) -> str | None:

@@ -28,7 +28,7 @@ from afterword.serving.page.rendering import (
 )
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
-from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed, read_body, services_of
+from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed_body, services_of
 from afterword.streams.stores.bookkeeping import EndedSessions
 
 SESSION_SECONDS = 15 * 60
@@ -162,7 +162,7 @@ def form(most: int) -> Any:
             raise NotPermitted(problem="the form was sent by another site")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
             raise RequestInvalid(problems=[("body", "must be a form")])
-        return await parsed(request, await read_body(request, most), form_fields)
+        return await parsed_body(request, most, form_fields)
 
     return Depends(read)
 

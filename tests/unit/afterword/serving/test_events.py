@@ -27,6 +27,7 @@ from afterword.serving.events import (
     ALL,
     CATCHING_UP,
     CHECK_SECONDS,
+    COMPARED_TOGETHER,
     LATE_SECONDS,
     MOST_UNREAD,
     STREAMS_PER_KEY,
@@ -644,3 +645,18 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 def test_an_id_of_24_partitions_is_short() -> None:
     every = {TopicPartition(topic, n): 10_000_000 for topic in TOPICS for n in range(8)}
     assert len(position_id(TOPICS, every)) <= 220
+
+
+async def test_events_are_compared_with_the_store_a_few_at_a_time() -> None:
+    feeding, asked = Feeding(), list[int]()
+
+    async def lookup(episode_ids: Sequence[str]) -> Mapping[str, Episode]:
+        asked.append(len(episode_ids))
+        return await feeding.lookup(episode_ids)
+
+    feed = Feed(Kafka(), feeding.metrics, lookup)
+    source = TopicPartition("summary.created", 0)
+    summaries = [a_summary(n, "c1") for n in range(1, 2 * COMPARED_TOGETHER + 2)]
+    missed = [Published("", "summary.created", one, "", source, n, 0.0) for n, one in enumerate(summaries)]
+    assert await feed.still_there(missed) == missed
+    assert asked == [COMPARED_TOGETHER, COMPARED_TOGETHER, 1]

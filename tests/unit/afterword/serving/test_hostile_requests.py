@@ -22,7 +22,7 @@ from afterword.serving.requests import (
     MOST_VALUES,
     SMALL_BYTES,
     json_problem,
-    parsed,
+    parsed_body,
     read_body,
 )
 from afterword.serving.server import make_app, routes_only
@@ -198,7 +198,8 @@ async def test_metadata_is_bounded(size: int, status: int) -> None:
         assert (sent.status_code, edited.status_code) == (status, status)
 
 
-async def test_large_bodies_of_one_key_are_parsed_in_turn_and_others_meanwhile() -> None:
+async def test_large_bodies_of_one_key_are_read_and_parsed_in_turn_and_others_meanwhile() -> None:
+    being_read: list[str] = []
     goes_on, parsing, loop = threading.Event(), asyncio.Queue[bytes](), asyncio.get_running_loop()
 
     def parse(content: bytes) -> None:
@@ -208,13 +209,19 @@ async def test_large_bodies_of_one_key_are_parsed_in_turn_and_others_meanwhile()
     async with serving() as served:
 
         def request(key_id: str) -> Request:
-            return Request({"type": "http", "app": served.app, "state": {"key_id": key_id}})
+            async def receive() -> dict[str, object]:
+                being_read.append(key_id)
+                return {"type": "http.request", "body": key_id.encode() * (SMALL_BYTES + 1)}
+
+            scope = {"type": "http", "headers": [], "app": served.app, "state": {"key_id": key_id}}
+            return Request(scope, receive)
 
         async with asyncio.TaskGroup() as group:
             for key_id in ("a", "a", "a", "b"):
-                group.create_task(parsed(request(key_id), key_id.encode() * (SMALL_BYTES + 1), parse))
+                group.create_task(parsed_body(request(key_id), MOST_BYTES, parse))
             assert {await parsing.get(), await parsing.get()} == {b"a", b"b"}
             assert parsing.empty()
+            assert sorted(being_read) == ["a", "b"]
             goes_on.set()
         assert [parsing.get_nowait() for _ in range(parsing.qsize())] == [b"a", b"a"]
 
