@@ -67,6 +67,8 @@ CHATGPT = [
     }
 ]
 
+EXPORTED = {"type": "message", "id": "e-1", "conversation_id": "e", "user_id": "ada", "role": "user", "content": "Hi"}
+
 
 @asynccontextmanager
 async def development(directory: Path) -> AsyncIterator[Process]:
@@ -133,6 +135,7 @@ def files_of_the_pages(directory: Path) -> None:
     (directory / "afterword").mkdir()
     (directory / "afterword" / "samples").symlink_to(ROOT / "afterword" / "samples")
     (directory / "conversations.json").write_text(json.dumps(CHATGPT))
+    (directory / "exported.jsonl").write_text(json.dumps(EXPORTED) + "\n")
     (directory / "export" / "general").mkdir(parents=True)
     (directory / "export" / "general" / "2024-05-01.json").write_text(json.dumps(SLACK))
 
