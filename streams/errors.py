@@ -10,7 +10,7 @@ class AfterwordError(Exception):
     """Something went wrong."""
 
     def __init__(self, **values: Any) -> None:
-        super().__init__((type(self).__doc__ or "").format(**values))
+        super().__init__(" ".join((type(self).__doc__ or "").split()).format(**values))
         self.__dict__.update(values)
 
     @property
@@ -46,6 +46,11 @@ class RequestRefused(BrokerUnavailable):
 
 class WorkerFailed(AfterwordError):
     """the worker cannot continue: {problem}"""
+
+
+class OtherLoop(AfterwordError, RuntimeError):
+    """this {client} belongs to the event loop that used it first: open another one on this loop, or run all on one,
+    for example with `await Runner.run(…)` instead of `Runner.run_sync(…)` in a thread"""
 
 
 class OwnerMissing(AfterwordError, ValueError):

@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from typing import Any, NoReturn
 
+import structlog
+
 from afterword.installed import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, hits_as_text
@@ -15,10 +17,12 @@ from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, Recalled
 with extra_required("langgraph", __name__):
     from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, convert_to_messages
     from langchain_core.runnables import RunnableConfig
+    from langgraph.runtime import Runtime
     from langgraph.store.base import (
         BaseStore,
         GetOp,
         Item,
+        ListNamespacesOp,
         Op,
         PutOp,
         Result,
@@ -29,7 +33,9 @@ with extra_required("langgraph", __name__):
 CONTEXT = "context"
 """The key of the loaded messages in the state."""
 Namespace = tuple[str, ...]
-LoadContext = Callable[[Mapping[str, Any], RunnableConfig], Awaitable[dict[str, list[AnyMessage]]]]
+LoadContext = Callable[[Mapping[str, Any], RunnableConfig, Runtime[Any]], Awaitable[dict[str, list[AnyMessage]]]]
+
+log = structlog.get_logger(__name__)
 
 
 class StoreReadOnly(AfterwordError, NotImplementedError):
@@ -38,15 +44,16 @@ class StoreReadOnly(AfterwordError, NotImplementedError):
 
 
 class NamespaceUnknown(AfterwordError, ValueError):
-    """a namespace must be (user_id,) or (user_id, conversation_id), and namespaces cannot be listed"""
+    """a namespace must be (user_id,) or (user_id, conversation_id), also the prefix of those to list"""
 
 
 class FilterUnknown(AfterwordError, ValueError):
-    """a filter must be agent_id with the string that it must equal; the namespace names the conversation"""
+    """a filter must be agent_id with the string that it must equal, or {{"$eq": string}}; the namespace names the
+    conversation"""
 
 
 class ThreadUnnamed(AfterwordError, ValueError):
-    """the graph's config has no configurable.{field}"""
+    """neither the runtime's context nor the config's configurable has a {field}"""
 
 
 def context_node(
@@ -64,18 +71,19 @@ def context_node(
 
         graph.add_node("memory", context_node(memory))
 
-    In the config's `configurable`, `thread_id` names the conversation, and `user_id` and optionally `tenant_id` its
-    owner; the application sets them, not the model. With `profile`, what is known about the user comes first, in at
-    most a quarter of `max_tokens`. The conversation's summary and last messages come next, in the remaining tokens. If
-    k > 0, a human message follows with the `k` episodes of the user's other conversations that best match the last
-    human message in `messages`. So the part that changes with each turn is last, and a server can cache the rest of the
-    prompt. The node raises the errors of `Memory.context`, `Memory.profile` and `Memory.recall`, and ThreadUnnamed.
+    In the runtime's context or else in the config's `configurable`, `thread_id` names the conversation, and `user_id`
+    and optionally `tenant_id` its owner; the application sets them, not the model. With `profile`, what is known about
+    the user comes first, in at most a quarter of `max_tokens`. The conversation's summary and last messages come next,
+    in the remaining tokens. If k > 0, a human message follows with the `k` episodes of the user's other conversations
+    that best match the last human message in `messages`. So the part that changes with each turn is last, and a server
+    can cache the rest of the prompt. The node raises the errors of `Memory.context`, `Memory.profile` and
+    `Memory.recall`, and ThreadUnnamed.
     """
 
-    async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:
-        conversation_id, user_id = _configured(config, "thread_id"), _configured(config, "user_id")
-        tenant = config.get("configurable", {}).get("tenant_id")
-        tenant_id = None if tenant is None else str(tenant)
+    async def load_context(
+        state: Mapping[str, Any], config: RunnableConfig, runtime: Runtime[Any]
+    ) -> dict[str, list[AnyMessage]]:
+        conversation_id, user_id, tenant_id = named_by(runtime, config)
         said = [message for message in convert_to_messages(state["messages"]) if isinstance(message, HumanMessage)]
         question = said[-1].text if said else ""
         found: list[Recalled] = []
@@ -101,11 +109,21 @@ def context_node(
     return load_context
 
 
-def _configured(config: RunnableConfig, field: str) -> str:
-    value = config.get("configurable", {}).get(field)
-    if value in (None, ""):
+def named_by(runtime: Runtime[Any], config: RunnableConfig) -> tuple[str, str, str | None]:
+    """Return conversation, user and tenant, from the runtime's context or the config. Raises: ThreadUnnamed."""
+    context, configurable = runtime.context, config.get("configurable", {})
+
+    def named(field: str) -> str | None:  # it may be a number or a UUID
+        value = context.get(field) if isinstance(context, Mapping) else getattr(context, field, None)
+        value = configurable.get(field) if value is None else value
+        return None if value is None else str(value)
+
+    def required(field: str) -> str:
+        if value := named(field):
+            return value
         raise ThreadUnnamed(field=field)
-    return str(value)  # it may be a number or a UUID
+
+    return required("thread_id"), required("user_id"), named("tenant_id")
 
 
 class AfterwordStore(BaseStore):
@@ -116,8 +134,8 @@ class AfterwordStore(BaseStore):
 
     A search with a query ranks like `Memory.recall`, within its first 100 hits, and each value includes the `matches`.
     Without a query it lists episodes, starting with the most recently summarized conversation. `aget` also returns the
-    long summary. The store is asynchronous only. Calls raise the errors of `Memory`, StoreReadOnly, NamespaceUnknown
-    and FilterUnknown.
+    long summary. An item's times are those of the episode's last message. `alist_namespaces` lists one user's. The
+    store is asynchronous only. Calls raise the errors of `Memory`, StoreReadOnly, NamespaceUnknown and FilterUnknown.
     """
 
     def __init__(self, memory: Memory, *, tenant_id: str | None, min_coverage: float = MIN_COVERAGE) -> None:
@@ -137,10 +155,11 @@ class AfterwordStore(BaseStore):
                 return await self.asearch(
                     op.namespace_prefix, query=op.query, filter=op.filter, limit=op.limit, offset=op.offset
                 )
+            case ListNamespacesOp():
+                wanted = {condition.match_type: condition.path for condition in op.match_conditions or ()}
+                return await self.alist_namespaces(**wanted, max_depth=op.max_depth, limit=op.limit, offset=op.offset)
             case PutOp():
                 raise StoreReadOnly
-            case _:
-                raise NamespaceUnknown
 
     def batch(self, ops: Iterable[Op]) -> NoReturn:  # noqa: ARG002 – the framework's signature
         raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget or asearch")
@@ -152,8 +171,7 @@ class AfterwordStore(BaseStore):
         found = await self._memory.episode(key, user_id=user_id, tenant_id=self._tenant_id)
         if found is None or conversation_id not in (None, found.summary.conversation_id):
             return None
-        value, made = found.summary.model_dump(mode="json", include={*SHOWN, "long_summary"}), found.summary.created_at
-        return Item(value=value, key=key, namespace=namespace, created_at=made, updated_at=made)
+        return Item(**_fields(user_id, found.summary, {*SHOWN, "long_summary"}))
 
     async def asearch(
         self,
@@ -167,11 +185,11 @@ class AfterwordStore(BaseStore):
         refresh_ttl: bool | None = None,  # noqa: ARG002 – as above
     ) -> list[SearchItem]:
         user_id, conversation_id = _place(namespace_prefix)
-        wanted = filter or {}
-        if wanted.keys() - {"agent_id"} or not all(isinstance(one, str) for one in wanted.values()):
-            raise FilterUnknown
-        agent_id = wanted.get("agent_id")
-        if limit < 1:
+        agent_id = _agent_in(filter or {})
+        if limit < 1 or offset < 0:
+            return []
+        if conversation_id is not None and await self._memory.owner(conversation_id) is None:
+            log.warning("conversation_unknown", namespace=namespace_prefix, problem=str(NamespaceUnknown()))
             return []
         if query:
             hits = await self._memory.recall(
@@ -183,14 +201,31 @@ class AfterwordStore(BaseStore):
                 conversation_id=conversation_id,
                 min_coverage=self._min_coverage,
             )
-            return [_item(user_id, hit, {*SHOWN, "matches"}, hit.score) for hit in hits[offset : offset + limit]]
+            page = hits[offset : offset + limit]
+            return [SearchItem(**_fields(user_id, hit, {*SHOWN, "matches"}), score=hit.score) for hit in page]
         found: list[SearchItem] = []
         async with aclosing(self._episodes(user_id, conversation_id, agent_id)) as episodes:
             async for episode in episodes:
-                found.append(_item(user_id, episode.summary, SHOWN))
+                found.append(SearchItem(**_fields(user_id, episode.summary, SHOWN)))
                 if len(found) == offset + limit:
                     break
         return found[offset:]
+
+    async def alist_namespaces(
+        self,
+        *,
+        prefix: Namespace | None = None,
+        suffix: Namespace | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        user_id, _ = _place(prefix or ())
+        names = [(user_id, conversation) async for conversation, _ in self._scopes(user_id, None, None)]
+        ends = [(prefix or (), 1), ((suffix or ())[::-1], -1)]
+        matching = [name for name in names if all(_begins(name[::step], path) for path, step in ends)]
+        cut = sorted({name[:max_depth] for name in matching})
+        return cut[offset : offset + limit] if offset >= 0 else []
 
     async def _episodes(
         self, user_id: str, conversation_id: str | None, agent_id: str | None
@@ -239,12 +274,26 @@ SHOWN = {"conversation_id", "agent_id", "ordinal", "title", "short_summary", "me
 """Fields copied into an item's value, from hits and episodes alike."""
 
 
-def _item(user_id: str, found: Recalled | SummaryCreated, fields: set[str], score: float | None = None) -> SearchItem:
-    return SearchItem(
-        namespace=(user_id, found.conversation_id),
-        key=found.episode_id,
-        value=found.model_dump(mode="json", include=fields),
-        created_at=found.ended_at,
-        updated_at=found.ended_at,
-        score=score,
-    )
+def _fields(user_id: str, found: Recalled | SummaryCreated, shown: set[str]) -> dict[str, Any]:
+    """Return the arguments of an item."""
+    return {
+        "namespace": (user_id, found.conversation_id),
+        "key": found.episode_id,
+        "value": found.model_dump(mode="json", include=shown),
+        "created_at": found.ended_at,
+        "updated_at": found.ended_at,
+    }
+
+
+def _agent_in(filter: Mapping[str, Any]) -> str | None:  # noqa: A002 – the framework's name
+    """Return the agent that a filter names, as a value or as `{"$eq": value}`. Raises: FilterUnknown."""
+    agent_id = filter.get("agent_id")
+    if isinstance(agent_id, dict) and agent_id.keys() == {"$eq"}:
+        agent_id = agent_id["$eq"]
+    if filter and (filter.keys() != {"agent_id"} or not isinstance(agent_id, str)):
+        raise FilterUnknown
+    return agent_id
+
+
+def _begins(name: Namespace, path: Namespace) -> bool:
+    return len(path) <= len(name) and all(label in ("*", own) for own, label in zip(name, path, strict=False))

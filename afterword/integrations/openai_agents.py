@@ -1,9 +1,10 @@
 """OpenAI Agents SDK adapters: a session whose items are messages, and a tool that recalls other conversations."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import uuid4
@@ -24,9 +25,17 @@ with extra_required("openai-agents", __name__):
 
 ITEM = "openai_item"
 """Metadata key of a message's item, without its text if the message's content has that."""
+CLEARED = "openai_session_cleared"
+"""Metadata key of the message that hides those before it from sessions."""
 TEXTS = {"message": "content", "function_call": "arguments", "function_call_output": "output"}
 """The field with the text, by an item's type. Items of other types have no text."""
-ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+ROLES: dict[object, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+}
 ARCHIVED_SECONDS = 10.0
 POLL_SECONDS = 0.05
 
@@ -86,11 +95,15 @@ class AfterwordSession:
     metadata. An item without a text, such as reasoning, is archived but never summarized. Items come back as they were
     added, with later edits and deletions applied. Messages from elsewhere come back as plain items.
 
+    Clearing a session hides its items and leaves the memory as it is, because the SDK also clears a session to compact
+    it. `erase_conversation` deletes what was said.
+
     A message reaches the archive a moment after it was sent. Until then, this object adds what it has sent itself and
     leaves out what it has deleted; other writers' changes appear once they are archived. Create one session per run or
     request. If another process may handle the next request immediately, end the request with `archived()`.
 
-    Calls raise StoreUnavailable and BrokerUnavailable. After BrokerUnavailable, some of the items may have been sent.
+    Calls raise StoreUnavailable, BrokerUnavailable and OtherLoop. After BrokerUnavailable, some of the items may have
+    been sent.
     """
 
     session_id: str
@@ -100,10 +113,12 @@ class AfterwordSession:
     user_id: str
     tenant_id: str | None
     agent_id: str | None = None
-    session_settings: SessionSettings | None = field(default=None, init=False)
+    session_settings: SessionSettings | None = None
 
     def __post_init__(self) -> None:
         self._is_ours = False
+        self._hidden: Counter[tuple[Role, str]] = Counter()
+        """Texts that were just hidden: if they are added again, the memory has them already."""
         self._unseen: dict[str, MessageCreated] = {}
         """Messages that were sent but not yet seen in the archive, oldest first."""
         self._deleted: set[str] = set()
@@ -136,7 +151,10 @@ class AfterwordSession:
             if owner not in (None, (self.user_id, self.tenant_id)):
                 raise SessionTaken(conversation_id=self.session_id)
             self._is_ours = True
-        messages = [self._message(cast("Fields", item)) for item in items]
+        messages, self._hidden = [self._message(cast("Fields", item)) for item in items], Counter()
+        await self._send(messages)
+
+    async def _send(self, messages: Sequence[MessageCreated]) -> None:
         records = [to_record(message, datetime.now(UTC)) for message in messages]
         for number, record in enumerate(records, 1):
             if len(record.value) > MAX_INPUT_BYTES:
@@ -155,8 +173,19 @@ class AfterwordSession:
         return None
 
     async def clear_session(self) -> None:
-        """Delete all messages of the conversation everywhere, including those of other agents."""
+        """Hide all items so far from this agent's sessions. Episodes, recall and the archive keep what was said.
+
+        Texts that the next `add_items` adds again are not summarized twice.
+        """
         async with aclosing(self._newest()) as newest:
+            hidden = Counter([(message.role, message.content) async for message in newest])
+        if hidden:
+            await self._send([self._message({}).model_copy(update={"metadata": {CLEARED: True}})])
+            self._hidden = hidden
+
+    async def erase_conversation(self) -> None:
+        """Delete all messages of the conversation from everywhere, including those of other agents."""
+        async with aclosing(self._newest(hides=False)) as newest:
             ids = {message.id async for message in newest}
         if ids:
             await self.producer.delete_conversation(self.session_id, tenant_id=self.tenant_id)
@@ -172,6 +201,9 @@ class AfterwordSession:
 
     def _message(self, item: Fields) -> MessageCreated:
         role, content, rest = taken_apart(item)
+        is_copy = self._hidden[role, content] > 0
+        self._hidden[role, content] -= 1
+        name = item.get("name") if item.get("type") == "function_call" else None
         return MessageCreated(
             id=str(uuid4()),  # not the item's id, because some models give the same id to all their items
             conversation_id=self.session_id,
@@ -181,29 +213,31 @@ class AfterwordSession:
             role=role,
             content=content,
             sent_at=datetime.now(UTC),
-            tools=(item["name"],) if item.get("type") == "function_call" else (),
-            skip_summarization=not content,
+            tools=(name,) if isinstance(name, str) else (),
+            skip_summarization=is_copy or not content,
             metadata={ITEM: rest},
         )
 
-    async def _newest(self) -> AsyncGenerator[MessageCreated, None]:
-        """Yield messages, newest first: those not yet archived, then the archived ones."""
+    async def _newest(self, *, hides: bool = True) -> AsyncGenerator[MessageCreated, None]:
+        """Yield messages, newest first: those not yet archived, then the archived ones, down to the last clearing."""
         page = await self._page(None)
         # once a message is archived, any earlier one that is missing must have been deleted
         archived, sent = {message.id for message in page[0]}, list(self._unseen)
         last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
         for name in sent[: last + 1]:
             del self._unseen[name]
-        for message in [*reversed(self._unseen.values())]:
-            yield message
+        messages: Sequence[MessageCreated] = [*reversed(self._unseen.values()), *page[0]]
         while True:
-            messages, before = page
+            before = page[1]
             for message in messages:
+                if hides and message.metadata.get(CLEARED):
+                    return
                 if message.id not in self._deleted:
                     yield message
             if before is None:
                 return
             page = await self._page(before)
+            messages = page[0]
 
     async def _page(self, before: int | None) -> tuple[Sequence[MessageCreated], int | None]:
         page = await self.memory.messages(
@@ -213,19 +247,24 @@ class AfterwordSession:
 
 
 def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
-    """Return an item's role and text, and the item without the text, or unchanged if the text is in several places."""
-    kind = item.get("type", "message")
-    role: Role = "tool" if kind == "function_call_output" else ROLES.get(item.get("role", ""), "assistant")
-    field = TEXTS.get(kind, "")
+    """Return an item's role and text, and the item without the text, or unchanged if the text is in several places.
+
+    Only messages, calls and outputs have one.
+    """
+    kind, named = item.get("type", "message"), item.get("role")
+    role: Role = "tool" if kind == "function_call_output" else "assistant"
+    if kind == "message":
+        if not isinstance(named, str) or named not in ROLES:
+            return role, "", item
+        role = ROLES[named]
+    field = TEXTS.get(kind, "") if isinstance(kind, str) else ""
     match item.get(field):
-        case str(text):
+        case str(text) if text:
             return role, text, {**item, field: None}
-        case [{"text": str(text)} as part]:
+        case [{"text": str(text)} as part] if text:
             return role, text, {**item, field: [{**part, "text": None}]}
         case [*parts]:
             return role, _texts(parts), item
-        case None if field:
-            return role, "", {**item, field: None}
     return role, "", item
 
 
@@ -248,14 +287,18 @@ def to_item(message: MessageCreated) -> TResponseInputItem:
     """Return a message's item with the message's current content, or a plain item if it has none."""
     rest = message.metadata.get(ITEM)
     item = _put_together(rest, message) if isinstance(rest, dict) else None
-    if item is None and message.role == "tool":
-        item = {"role": "user", "content": f"Result: {message.content}"}  # the id of its call is unknown
-    return cast("TResponseInputItem", item or {"role": message.role, "content": message.content})
+    if item is None:
+        item = {"role": message.role, "content": message.content}
+        if message.role == "tool":  # the id of its call is unknown
+            item = {"role": "user", "content": f"Result: {message.content}"}
+    return cast("TResponseInputItem", item)
 
 
 def _put_together(rest: Fields, message: MessageCreated) -> Fields | None:
     """Rebuild an item; None if `taken_apart` did not make it, or if its text was edited and cannot be put back."""
     kind, text = str(rest.get("type", "message")), message.content
+    if message.skip_summarization and not text:
+        return rest  # it never had a text
     field = TEXTS.get(kind, "")
     if kind == "message" and ROLES.get(str(rest.get("role"))) != message.role:
         return None

@@ -27,6 +27,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model, Time, milliseconds, moment_at
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.streams.errors import AfterwordError, OwnerMissing, StoreUnavailable
+from afterword.streams.loops import OwnLoop
 from afterword.streams.settings import Settings, load_settings, zone_of
 from afterword.streams.stores.episodes import (
     Conversation,
@@ -173,7 +174,7 @@ class Memory:
     determines what words such as "yesterday" in a query mean, and `time_zone`, an IANA name, is the default for the
     zone in which days are counted and shown. `messages_before` returns the time such that messages sent before it have
     expired. `tracer` makes a span for each `recall`. All methods raise
-    StoreUnavailable, and ValueError for a number out of bounds or an unknown time zone.
+    StoreUnavailable, OtherLoop, and ValueError for a number out of bounds or an unknown time zone.
     """
 
     def __init__(
@@ -191,8 +192,8 @@ class Memory:
         tracer: "Tracer | None" = None,
         closing: tuple[Close, ...] = (),
     ) -> None:
-        self._episodes = episodes
-        self._messages = messages
+        self._stores = episodes, messages
+        self._loop = OwnLoop("Memory")
         self._searched_with = search, embed, reranking, now, messages_before
         self._embed = embed
         self._time_zone = time_zone
@@ -233,6 +234,16 @@ class Memory:
     def by_words(self) -> bool:
         """Whether searches compare words alone for now, because the embedder did not answer in time."""
         return isinstance(self._embed, QueryEmbedder) and self._embed.is_paused
+
+    @property
+    def _episodes(self) -> EpisodeQueries:
+        self._loop.require()
+        return self._stores[0]
+
+    @property
+    def _messages(self) -> MessageArchive:
+        self._loop.require()
+        return self._stores[1]
 
     @cached_property
     def _search(self) -> "EpisodeSearch":
@@ -568,6 +579,7 @@ class Memory:
             SEARCH, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
             try:
+                self._loop.require()
                 hits = await self._search.hits(wanted)
             except AfterwordError as error:
                 span.set_attribute("error.type", error.error_type)

@@ -27,6 +27,7 @@ from afterword.streams.kafka.clients import (
     require_topics,
     running_producer,
 )
+from afterword.streams.loops import OwnLoop
 from afterword.streams.settings import Kafka, Settings, load_settings
 
 Acknowledgement = asyncio.Future[Any]
@@ -82,6 +83,7 @@ class Producer:
         self._options = options
         self._running = AsyncExitStack()
         self._finds_settings = False
+        self._loop = OwnLoop("Producer")
         self._client: IdempotentProducer
         self._failure: BaseException | None = None
         """Why a record that was enqueued could not be delivered, until it is raised."""
@@ -100,6 +102,8 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         """Connect. Raises: BrokerUnavailable, TopicMissing."""
+        self._loop = OwnLoop("Producer")
+        self._loop.require()
         with noting_address(self._finds_settings):
             await require_topics(self._kafka, self._topic, **connection_of(self._options))
         self._client = await self._running.enter_async_context(running_producer(self._kafka, **self._options))
@@ -113,7 +117,7 @@ class Producer:
                 await self.drain()
 
     async def send(self, event: InputEvent) -> None:
-        """Send an event, and return once the broker has acknowledged it. Raises: BrokerUnavailable."""
+        """Send an event, and return once the broker has acknowledged it. Raises: BrokerUnavailable, OtherLoop."""
         await self.send_all([event])
 
     async def send_all(self, events: Sequence[InputEvent | ProducerRecord]) -> list[WrittenAt]:
@@ -195,7 +199,8 @@ class Producer:
             self._failure = self._failure or delivery.exception()
 
     async def drain(self) -> None:
-        """Wait until the broker has acknowledged everything that was enqueued. Raises: BrokerUnavailable."""
+        """Wait until the broker has acknowledged everything that was enqueued. Raises: BrokerUnavailable, OtherLoop."""
+        self._loop.require()
         with broker_errors(self._kafka.bootstrap_servers):
             await self._client.flush()
             failure, self._failure = self._failure, None
@@ -204,6 +209,7 @@ class Producer:
 
     async def _deliver(self, event: InputEvent | ProducerRecord) -> Acknowledgement:
         """Send an event, waiting only while the client's buffer is full. Its span ends with its acknowledgement."""
+        self._loop.require()
         record = event if isinstance(event, ProducerRecord) else to_record(event, datetime.now(UTC), self._source)
         attributes = {
             "messaging.system": "kafka",

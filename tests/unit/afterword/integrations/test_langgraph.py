@@ -1,5 +1,6 @@
 """The node in a LangGraph graph, and the store in a graph and on its own."""
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -7,6 +8,8 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.store.base import ListNamespacesOp, MatchCondition
+from structlog.testing import capture_logs
 
 from afterword.integrations import AsyncOnly
 from afterword.integrations.langgraph import (
@@ -162,7 +165,7 @@ async def test_what_it_cannot_do_is_refused_by_name() -> None:
         with pytest.raises(NamespaceUnknown):
             await kept.asearch(namespace, query="peanuts")
     with pytest.raises(NamespaceUnknown):
-        await kept.alist_namespaces(prefix=("ada",))
+        await kept.alist_namespaces()
     for wanted in ({"conversation_id": "c1"}, {"agent_id": {"$ne": "x"}}):
         with pytest.raises(FilterUnknown):
             await kept.asearch(("ada",), query="peanuts", filter=wanted)
@@ -177,3 +180,84 @@ async def test_what_changes_with_the_question_comes_last() -> None:
     assert [message.text for message in own] == ["I am allergic to peanuts.", "Noted: no peanuts for you."]
     assert "Two lamps" in recalled.text
     assert question.text == "how many lamps?"
+
+
+async def test_search_and_get_return_one_item() -> None:
+    kept = store(await remembered())
+    for query in (None, "peanuts"):
+        [found] = await kept.asearch(("ada", "c1"), query=query)
+        for namespace in (found.namespace, ("ada",)):
+            got = await kept.aget(namespace, found.key)
+            assert got is not None
+            times = (got.namespace, got.created_at, got.updated_at)
+            assert times == (("ada", "c1"), found.created_at, found.updated_at)
+
+
+async def test_filter_with_eq_is_equality() -> None:
+    world = Remembered()
+    await world.summarise(await world.say("Peanuts.", user_id="ada", agent_id="x"), agent_id="x")
+    kept = store(world)
+    for query in (None, "peanuts"):
+        for wanted in ("x", "y"):
+            plain = await kept.asearch(("ada",), query=query, filter={"agent_id": wanted})
+            assert plain == await kept.asearch(("ada",), query=query, filter={"agent_id": {"$eq": wanted}})
+            assert bool(plain) is (wanted == "x")
+    for bad in ({"agent_id": {"$eq": 5}}, {"agent_id": None}, {"agent_id": {"$eq": "x", "$ne": "y"}}):
+        with pytest.raises(FilterUnknown):
+            await kept.asearch(("ada",), filter=bad)
+
+
+async def test_namespace_of_an_unknown_conversation_is_logged() -> None:
+    kept = store(await remembered())
+    for query in (None, "peanuts"):
+        with capture_logs() as logged:
+            assert await kept.asearch(("memories", "ada"), query=query) == []
+        assert "(user_id, conversation_id)" in logged[0]["problem"]
+    with capture_logs() as logged:
+        assert await kept.asearch(("ada", "c1"), query="zebra") == []
+    assert logged == []
+
+
+async def test_negative_offset_finds_nothing() -> None:
+    kept = store(await remembered())
+    assert await kept.asearch(("ada",), offset=-1) == []
+    assert await kept.asearch(("ada",), query="peanuts", offset=-1) == []
+    assert await kept.alist_namespaces(prefix=("ada",), offset=-1) == []
+
+
+async def test_namespaces_below_a_user_are_listed() -> None:
+    kept = store(await remembered())
+    every = [("ada", "c1"), ("ada", "c2")]
+    assert await kept.alist_namespaces(prefix=("ada",), max_depth=2) == every
+    assert await kept.alist_namespaces(prefix=("ada",), max_depth=1) == [("ada",)]
+    assert await kept.alist_namespaces(prefix=("ada",), limit=1, offset=1) == every[1:]
+    assert await kept.alist_namespaces(prefix=("ada", "c2")) == every[1:]
+    assert await kept.alist_namespaces(prefix=("ada", "*"), suffix=("c1",)) == every[:1]
+    assert await kept.alist_namespaces(prefix=("ada",), suffix=("*", "bob", "c1")) == []
+    assert await kept.abatch([ListNamespacesOp((MatchCondition("prefix", ("ada",)),), max_depth=2)]) == [every]
+    assert await kept.alist_namespaces(prefix=("ann@harbor.example",)) == []
+
+
+def test_errors_are_one_line() -> None:
+    assert "\n" not in str(StoreReadOnly())
+    assert "  " not in str(StoreReadOnly())
+
+
+@dataclass
+class Ctx:
+    user_id: str
+    tenant_id: str | None = "t1"
+
+
+@pytest.mark.parametrize("context", [Ctx("ada"), {"user_id": "ada", "tenant_id": "t1"}])
+async def test_owner_comes_from_the_runtimes_context(context: Any) -> None:
+    world = await remembered()
+    given: list[AnyMessage] = []
+    graph = StateGraph(State, context_schema=type(context))
+    graph.add_node("memory", context_node(world.memory))
+    graph.add_node("answer", lambda state: given.extend(state["context"]))
+    graph.add_edge(START, "memory")
+    graph.add_edge("memory", "answer")
+    asked: Any = {"messages": [("user", "may I eat peanuts?")]}
+    await graph.compile().ainvoke(asked, {"configurable": {"thread_id": "new", "user_id": "bob"}}, context=context)
+    assert "I am allergic to peanuts." in given[-1].text

@@ -1,9 +1,11 @@
 """Items of the OpenAI Agents SDK as messages and back, and the tool; tests/e2e has the session."""
 
+import asyncio
 from typing import Any
 
 import pytest
-from agents import Agent, RunContextWrapper
+from agents import Agent, RunContextWrapper, SessionSettings
+from agents.extensions.memory import EncryptedSession
 from agents.tool_context import ToolContext
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,10 @@ from afterword.integrations.openai_agents import (
     with_profile,
 )
 from afterword.reading.memory import NOTHING_KNOWN
-from afterword.streams.errors import BrokerUnavailable
+from afterword.schemas import MessageCreated
+from afterword.schemas.decoding import decode_input
+from afterword.streams.errors import BrokerUnavailable, OtherLoop
+from afterword.streams.stores.messages import ArchivedMessage
 from tests.samples import a_fact, a_message, a_stored_episode
 from tests.unit.afterword.reading.remembered import Remembered
 
@@ -158,37 +163,142 @@ async def test_instructions_end_with_what_is_known_of_the_user() -> None:
     assert prompts[1] == "Be short."
 
 
-class LosingBroker(Producer):
-    """Loses deletions until there were as many as `loses`."""
+class ArchivingProducer(Producer):
+    """Writes messages into the archive at once; its first calls fail `fails` times."""
 
-    loses = 1
+    def __init__(self, world: Remembered, fails: int = 0) -> None:
+        super().__init__(bootstrap_servers="127.0.0.1:9")
+        self.world = world
+        self.fails = fails
+        self.sent: list[MessageCreated] = []
+        self.erased: list[str] = []
 
-    deletions = 0
-
-    async def delete_conversation(self, *_: Any, **__: Any) -> None:
-        self.deletions += 1
-        if self.deletions <= self.loses:
+    async def send_all(self, events: Any) -> Any:
+        if self.fails:
+            self.fails -= 1
             raise BrokerUnavailable(servers="127.0.0.1:9", problem="gone")
+        made = [event_in(record) for record in events]
+        self.sent += made
+        start = self.world._offset + 1000
+        self.world._offset += len(made)
+        archived = [ArchivedMessage(message, 0, start + n) for n, message in enumerate(made)]
+        await self.world.messages.put_many(archived)
+
+    async def delete(self, conversation_id: str, message_id: str, **_: Any) -> None:
+        """Nothing: the archive learns it later."""
+
+    async def delete_conversation(self, conversation_id: str, **_: Any) -> None:
+        self.erased.append(conversation_id)
 
 
-async def test_a_session_that_could_not_be_cleared_still_has_its_items_and_can_be_cleared_again() -> None:
-    world, producer = Remembered(), LosingBroker(bootstrap_servers="127.0.0.1:9")
+def event_in(record: Any) -> MessageCreated:
+    event = decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
+    assert isinstance(event, MessageCreated)
+    return event
+
+
+def a_session(world: Remembered, producer: Producer | None = None, **fields: Any) -> AfterwordSession:
+    owner: Any = {"user_id": "ada", "tenant_id": "t1", **fields}
+    return AfterwordSession("c1", memory=world.memory, producer=producer or ArchivingProducer(world), **owner)
+
+
+json_items = st.dictionaries(
+    st.sampled_from(["type", "role", "content", "arguments", "output", "name", "__enc__"]),
+    json | st.sampled_from(["message", "function_call", "user", "assistant", "tool", "developer", "compaction"]),
+)
+
+
+@given(items=st.lists(json_items, max_size=3))
+async def test_any_json_item_comes_back_equal(items: list[Any]) -> None:
+    session = a_session(Remembered())
+    await session.add_items(items)
+    found = [await session.pop_item() for _ in items]
+    assert found[::-1] == items
+
+
+async def test_encrypted_session_gets_back_what_it_stored() -> None:
+    world = Remembered()
+    producer = ArchivingProducer(world)
+    outer = EncryptedSession("c1", a_session(world, producer), encryption_key="k")
+    items: list[Any] = [{"role": "user", "content": "secret"}, CALL, REASONING]
+    await outer.add_items(items)
+    assert await outer.get_items() == items
+    assert all(message.skip_summarization and not message.content for message in producer.sent)
+
+
+async def test_compaction_keeps_the_memory_and_shortens_the_session() -> None:
+    world = Remembered()
+    await world.summarise(await world.say("I am allergic to peanuts.", "Noted: no peanuts for you.", user_id="ada"))
+    producer = ArchivingProducer(world)
+    session = a_session(world, producer)
+    compacted: list[Any] = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "I am allergic to peanuts."}]},
+        {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"},
+    ]
+    await session.clear_session()
+    await session.add_items(compacted)
+    assert await session.get_items() == compacted
+    assert await a_session(world).get_items() == compacted
+    assert await world.memory.recall("peanuts", user_id="ada", tenant_id="t1")
+    assert producer.erased == []
+    assert all(message.skip_summarization for message in producer.sent)
+    await session.add_items([{"role": "user", "content": "I am allergic to peanuts."}])
+    assert not producer.sent[-1].skip_summarization
+
+
+async def test_session_that_could_not_be_cleared_keeps_its_items() -> None:
+    world = Remembered()
     await world.say("one", "two", user_id="ada")
-    session = AfterwordSession("c1", memory=world.memory, producer=producer, user_id="ada", tenant_id="t1")
+    session = a_session(world, ArchivingProducer(world, fails=1))
     with pytest.raises(BrokerUnavailable):
         await session.clear_session()
     assert len(await session.get_items()) == 2
     await session.clear_session()
-    assert producer.deletions == 2
+    assert await session.get_items() == []
+    assert await session.pop_item() is None
+
+
+async def test_cleared_session_whose_last_item_lacks_its_call_is_empty() -> None:
+    world = Remembered()
+    await world.say("22", user_id="ada", metadata={ITEM: {**RESULT, "output": None}}, role="tool")
+    session = a_session(world)
+    await session.clear_session()
     assert await session.get_items() == []
 
 
-async def test_a_session_whose_last_item_lacks_its_call_is_cleared_and_then_shows_items_of_an_earlier_time() -> None:
-    world, producer = Remembered(), LosingBroker(bootstrap_servers="127.0.0.1:9")
-    producer.loses = 0
-    await world.say("22", user_id="ada", metadata={ITEM: {**RESULT, "output": None}}, role="tool")
-    session = AfterwordSession("c1", memory=world.memory, producer=producer, user_id="ada", tenant_id="t1")
+async def test_erasing_a_conversation_reaches_hidden_items_too() -> None:
+    world = Remembered()
+    await world.say("one", user_id="ada")
+    producer = ArchivingProducer(world)
+    session = a_session(world, producer)
     await session.clear_session()
-    assert producer.deletions == 1
-    await world.say("again", user_id="ada")  # in the past
-    assert await session.get_items() == [{"role": "assistant", "content": "again"}]
+    await session.erase_conversation()
+    assert producer.erased == ["c1"]
+    assert await session.get_items() == []
+
+
+async def test_session_settings_bound_its_items() -> None:
+    world = Remembered()
+    await world.say("one", "two", "three", user_id="ada")
+    session = a_session(world, session_settings=SessionSettings(limit=2))
+    assert [item["content"] for item in await session.get_items()] == ["two", "three"]  # type: ignore[typeddict-item]
+    assert len(await session.get_items(3)) == 3
+
+
+async def test_session_on_another_loop_raises_at_once() -> None:
+    world = Remembered()
+    await world.say("one", user_id="ada")
+    session = a_session(world)
+    assert await session.get_items()
+    for call in (session.get_items(), session.add_items([{"role": "user", "content": "x"}]), session.clear_session()):
+        with pytest.raises(OtherLoop, match=r"Runner\.run"):
+            await asyncio.to_thread(asyncio.run, call)
+
+
+async def test_producer_on_another_loop_raises_at_once() -> None:
+    producer = Producer(bootstrap_servers="127.0.0.1:9")
+    calls = (producer.send(a_message("m1", "c1")), producer.drain())
+    producer._loop.require()
+    for call in calls:
+        with pytest.raises(OtherLoop):
+            await asyncio.to_thread(asyncio.run, call)
