@@ -99,7 +99,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         dead_letters = DeadLetters(STAGE, dead_letters_topic, metrics=metrics)
         attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(reconciler, dead_letters, attempts, tracer, kafka.summarizer_id)
-        episodes = kafka.episodes_topic, AtLeastOnce(order=summarizer.lane_of)
+        episodes = kafka.episodes_topic, AtLeastOnce(order=summarizer.lane_of, reject=handler.dead_letter)
         lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handler.handle)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.cancel)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced, UnknownError
+from aiokafka.errors import BrokerResponseError, IllegalOperation, KafkaError, ProducerFenced
 
 from afterword.operating.topics import LARGE_RECORD_BYTES
 from afterword.schemas.base import rfc3339
@@ -35,6 +35,8 @@ from afterword.streams.settings import Kafka, Settings
 RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."
 BATCH = 200
 """Number of dead letters per transaction."""
+OVERTAKEN = (-1, 48, 90)
+"""Kafka's codes for a transaction that another producer ended: unknown error, invalid state, fenced producer."""
 
 Action = Literal["replayed", "discarded"]
 
@@ -253,6 +255,6 @@ def is_overtaken(error: Exception) -> bool:
     of an unexpected error. The last happens if the coordinator has changed its state or is about to: a commit that
     arrives between the fence and the abort is an illegal state there, answered as an unknown server error.
     """
-    return isinstance(error, ProducerFenced | IllegalOperation) or isinstance(
-        error.__cause__, InvalidTxnState | UnknownError
+    return isinstance(error, ProducerFenced | IllegalOperation) or (
+        isinstance(error.__cause__, BrokerResponseError) and error.__cause__.errno in OVERTAKEN
     )

@@ -121,6 +121,10 @@ class RecordHandler:
                 self._reject(record, UNFORESEEN, place_of(error), self._attempts.most)
         event.ack()
 
+    def dead_letter(self, record: KafkaRecord, error: Exception) -> Output:
+        """Make the dead letter of a record that leads to what Kafka refuses."""
+        return self._dead_letters.of(record, UNFORESEEN, place_of(error), self._clock_ms())
+
     async def _take(self, record: KafkaRecord) -> None:
         try:
             event = decode_closed(record.key, record.value, record.headers)

@@ -8,7 +8,7 @@ sent without its record being marked as finished, and no record is handled again
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -16,8 +16,9 @@ import structlog
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from faust_eos.batch import NOT_DONE, Batch, EngineMessage, RawSchema, bound
-from faust_eos.errors import FATAL, TRANSIENT, restart_seconds
+from faust_eos.batch import NOT_DONE, Batch, EngineMessage, RawSchema, Reject, bound
+from faust_eos.errors import FATAL, TRANSIENT, AgentFailed, OutputRefused, restart_seconds
+from faust_eos.failures import Breaker
 from faust_eos.health import Mark
 from faust_eos.kafka import check_order, readable, report_expired
 from faust_eos.metrics import Work
@@ -50,18 +51,20 @@ class AtLeastOnce(RawSchema):
 
     The agent reads `stream.noack()` and calls `event.ack()` when a record is done; an event's value is the raw aiokafka
     record. Records with the same `order` key are handed over one after the other and do not block those with other
-    keys. By default, records are unordered.
+    keys. By default, records are unordered. `reject` makes the dead letter of a record for which the agent sent what
+    Kafka refuses; without it, such a record stops the worker.
     """
 
-    def __init__(self, *args: Any, order: Order = lambda _: None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, order: Order = lambda _: None, reject: Reject | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.order = order
+        self.reject = reject
 
 
 class ConcurrentMessage(EngineMessage):
     """A Faust message of one of many concurrent records; the agent calls `event.ack()` when it is done with it."""
 
-    __slots__ = ("on_done", "on_rest", "rests")
+    __slots__ = ("on_done", "on_rest", "rejected", "rests")
 
     def __init__(
         self,
@@ -73,6 +76,8 @@ class ConcurrentMessage(EngineMessage):
         self.on_rest = on_rest
         self.rests = False
         """True while nobody is working on the record: see `mark_idle`."""
+        self.rejected = False
+        """True once its output is its dead letter, because Kafka refuses what the agent sent."""
         super().__init__(*args)
 
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
@@ -98,7 +103,8 @@ class AtLeastOncePartition:
         self._app = consumer.app
         self._options = consumer.app.engine
         self._clients = consumer.clients()
-        self._order = schema.order
+        self._order, self._reject = schema.order, schema.reject
+        self._breaker = Breaker()
         self._source = source
         self._where = f"{source.topic}-{source.partition}"
         most = self._options.max_in_flight
@@ -305,6 +311,8 @@ class AtLeastOncePartition:
                         failures = 0
             except FATAL:
                 raise
+            except OutputRefused:  # its slice is halved, or its record rejected
+                continue
             except TRANSIENT as error:
                 self._failed("commit_failed", "commit", error)
             failures += 1
@@ -366,13 +374,36 @@ class AtLeastOncePartition:
         timing = in_time(self._options, self._slices, self._where, number, written, written)
         async with timing if number else asyncio.timeout(self._options.commit_timeout_seconds):
             offset = OffsetAndMetadata(progress.offset, progress.metadata())
-            await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)
+            try:
+                await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)
+            except OutputRefused as error:
+                self._refused(error, self._finished[:number])
+                raise
+        if not all(message.rejected for message in self._finished[:number]):
+            self._breaker.succeeded()
         del self._finished[:number]
         self._window.committed(progress)
         self._committed, self.last_error = progress, ""
         self._changed.set()
         if rest:
             self._something_sent.set()
+
+    def _refused(self, error: OutputRefused, messages: Sequence[ConcurrentMessage]) -> None:
+        """Halve the slice whose output Kafka refuses, or replace the output of its only record with its dead letter.
+
+        Raises: EverythingFails; AgentFailed if there is no dead letter, or if Kafka refuses it, too.
+        """
+        log.error("output_refused", partition=self._where, stage="commit", problem=str(error), records=len(messages))
+        self._slices.agent_failed(len(messages))
+        if len(messages) > 1:
+            return
+        message = messages[0]
+        if self._reject is None or message.rejected:
+            raise AgentFailed(where=self._where, cause=error) from error
+        self._breaker.failed(message.value.key)
+        self._breaker.check(self._where, error)
+        message.batch.outputs[:] = [self._reject(message.value, error)]
+        message.rejected = True
 
 
 async def run_in_batch(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:

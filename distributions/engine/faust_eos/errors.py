@@ -11,8 +11,6 @@ FATAL = (
     kafka_errors.ClusterAuthorizationFailedError,
     kafka_errors.GroupAuthorizationFailedError,
     kafka_errors.InvalidTopicError,
-    kafka_errors.MessageSizeTooLargeError,
-    kafka_errors.RecordListTooLargeError,
     kafka_errors.RecordTooLargeError,
     kafka_errors.SaslAuthenticationFailed,
     kafka_errors.TopicAuthorizationFailedError,
@@ -23,6 +21,23 @@ FATAL = (
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
 """Errors that are answered by starting over, unless they are also in `FATAL`. A producer that is fenced in the middle
 of a commit raises IllegalOperation, which is not a KafkaError."""
+RETRIABLE = frozenset(
+    {2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78}
+    | {80, 83, 84, 88, 89, 100, 103, 106, 122, 123, 133}
+)
+"""The error codes that Kafka 4.4 calls retriable."""
+NOT_OF_A_RECORD = RETRIABLE | {-1, 1, 8, 21, 45, 46, 47, 48, 49, 50, 52, 55, 57, 59, 60, 77, 90, 105, 109, 120}
+"""Codes that are no judgment of a record: of a transaction, a producer, a broker, or of nothing at all (-1). Kafka's
+answer to a produce request refuses a record with any other code that is not in `FATAL`."""
+NEWEST_CODE = 136
+NAMES = {87: "InvalidRecord", 88: "UnstableOffsetCommit", 90: "ProducerIsFenced", 120: "TransactionAbortable"}
+"""Names of those codes that aiokafka 0.14 lacks and that a producer meets."""
+for _code in {*range(NEWEST_CODE + 1)} - kafka_errors.kafka_errors.keys():
+    # otherwise aiokafka makes an UnknownError of it, which does not have the number, and never retries
+    _fields = {"errno": _code, "retriable": _code in RETRIABLE}
+    kafka_errors.kafka_errors[_code] = type(
+        NAMES.get(_code, f"KafkaError{_code}"), (kafka_errors.BrokerResponseError,), _fields
+    )
 ENGINE = __name__.partition(".")[0]
 AROUND_AGENTS = sys.stdlib_module_names | {ENGINE, "faust", "mode"}
 """Packages whose frames surround an agent's in a traceback."""
@@ -47,6 +62,8 @@ def place_of(error: BaseException) -> str:
     the outermost line outside the engine, Faust and the standard library. The error's own text is left out, because it
     may quote a message.
     """
+    if isinstance(error, OutputRefused):  # the engine's own words
+        return str(error)
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_globals.get("__name__", ""), line) for frame, line in frames]
     packages = [name.partition(".")[0] for name, _ in lines]
@@ -58,6 +75,23 @@ def place_of(error: BaseException) -> str:
 def described(error: BaseException) -> str:
     """Return the error's message and its notes."""
     return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+class OutputRefused(kafka_errors.KafkaError):
+    """Kafka refuses a record that the agent sent to `topic`, and would refuse it again."""
+
+    def __init__(self, topic: str, error: kafka_errors.BrokerResponseError) -> None:
+        super().__init__(f"topic {topic} refuses a record with {type(error).__name__} ({error.errno})")
+        self.topic = topic
+
+    __str__ = Exception.__str__
+
+
+def refuses_record(error: BaseException) -> bool:
+    """Return whether this answer to a produce request refuses a record, however often it is sent."""
+    if not isinstance(error, kafka_errors.BrokerResponseError) or isinstance(error, FATAL):
+        return False
+    return error.errno not in NOT_OF_A_RECORD
 
 
 class EngineError(Exception):

@@ -6,8 +6,8 @@ polls, runs the agent and commits, and ticks when nothing is unread.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from typing import Any
@@ -24,6 +24,7 @@ from faust_eos.errors import (
     AgentFailed,
     ChangelogLost,
     NoAgent,
+    OutputRefused,
     StateLost,
     place_of,
     restart_seconds,
@@ -127,6 +128,8 @@ class ExactlyOncePartition:
                     await session.run()
             except FATAL:
                 raise
+            except OutputRefused:  # nobody else owns the partition, which would be a reason to wait
+                continue
             except TRANSIENT as error:
                 self.last_error = name = type(error).__name__
                 log.warning("partition_restarted", partition=self._where, stage="engine", error_type=name)
@@ -312,7 +315,9 @@ class Session:
                 self.isolation.skip(due[0], batch)
             return True
         taken = batch.taken or number
-        await self._commit(batch, offset, slices, taken)
+        with self._blaming(slices, number, due[0]):
+            await self._commit(batch, offset, slices, taken)
+        self.isolation.breaker.succeeded()
         return taken < len(due) or len(due) == most
 
     async def process(self, records: Sequence[Any]) -> None:
@@ -325,13 +330,18 @@ class Session:
         while at < len(records) and not self.stopping:
             at += await self._process_slice(records, at)
             if len(self._rejected) == MOST_REJECTED or (at == len(records) and self._rejected):
-                await self._commit(Batch(self._where, None), records[at - 1].offset + 1, self.isolation.slices, 1)
+                slices, last = self.isolation.slices, records[at - 1]
+                with self._blaming(slices, 1, last):
+                    await self._commit(Batch(self._where, None), last.offset + 1, slices, 1)
 
     async def _process_slice(self, records: Sequence[Any], at: int) -> int:
         """Process the next slice of records, from index `at` on; return how many of them are done."""
         slices = self.isolation.slices
         number = slices.take(map(size_of, islice(records, at, None)))
         part = records[at : at + number]
+        if refused := self.isolation.refusal(part[0].offset):
+            self._rejected.append(self.isolation.dead_letter(part[0], refused))
+            return 1
         self._in_hand_ms, self._last_ms = part[0].timestamp, part[-1].timestamp
         batch = await self._run_agent(part, part[-1].offset + 1, slices, number)
         if isinstance(batch, AgentFailed):
@@ -345,8 +355,24 @@ class Session:
             self._message = self._in_hand_ms = None
             return 0
         offset = part[taken - 1].offset + 1 if taken else part[0].offset
-        await self._commit(batch, offset, slices, taken, sum(map(size_of, part)))
+        with self._blaming(slices, number, part[0]):
+            await self._commit(batch, offset, slices, taken, sum(map(size_of, part)))
+        self.isolation.breaker.succeeded()
         return taken
+
+    @contextmanager
+    def _blaming(self, slices: Slices, number: int, first: Any) -> Iterator[None]:
+        """Note it if Kafka refuses the output of this slice, after which the partition has to be opened again.
+
+        Raises: AgentFailed if Kafka refuses the dead letters that go with it.
+        """
+        try:
+            yield
+        except OutputRefused as error:
+            if error.topic in {output.topic for output in self._rejected}:
+                raise AgentFailed(where=self._where, cause=error) from error
+            self.isolation.refuse(error, slices, number, first)
+            raise
 
     # -- the agent
 
@@ -364,9 +390,7 @@ class Session:
         while True:
             attempt += 1
             try:
-                batch = await self._deliver(work, next_offset - 1, slices.most_written)
-                isolation.breaker.succeeded()
-                return batch
+                return await self._deliver(work, next_offset - 1, slices.most_written)
             except AgentFailed as failure:
                 if self.stopping:
                     raise

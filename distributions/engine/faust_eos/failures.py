@@ -10,7 +10,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from faust_eos.batch import Batches, Reject, current_batch
-from faust_eos.errors import AgentFailed, EngineError, EverythingFails, place_of
+from faust_eos.errors import AgentFailed, EngineError, EverythingFails, OutputRefused, place_of
 from faust_eos.options import Options
 from faust_eos.output import Output
 from faust_eos.transaction import Slices
@@ -88,6 +88,8 @@ class Isolation:
         self._stops: tuple[type[Exception], ...] = (EngineError, *schema.stops)
         self._skipped: dict[TableKey, float] = {}
         """Until when each row is skipped, in seconds of the monotonic clock."""
+        self._refused: dict[int, AgentFailed] = {}
+        """Offsets of records that are not committed yet, and for which the agent wrote what Kafka refuses."""
 
     def must_stop(self, failure: AgentFailed) -> bool:
         """Return whether the agent failed on purpose, which stops the worker whatever the record."""
@@ -107,6 +109,27 @@ class Isolation:
         self.breaker.failed(key)
         self.breaker.check(self._where, failure.cause)
         return self._reject, failure.cause
+
+    def refuse(self, error: OutputRefused, slices: Slices, number: int, first: Any) -> None:
+        """Note that Kafka refuses the output of a slice: it is halved, or its only record, or row, is to blame.
+
+        Raises: EverythingFails; AgentFailed if the schema makes no dead letters.
+        """
+        log.error("output_refused", partition=self._where, stage="commit", problem=str(error), records=number)
+        slices.agent_failed(number)
+        failure = AgentFailed(where=self._where, cause=error)
+        if number > 1:
+            return
+        if isinstance(first, tuple):
+            self.skip(first, failure)
+        else:
+            self._blame(first.key, failure)
+            self._refused[first.offset] = failure
+
+    def refusal(self, offset: int) -> AgentFailed | None:
+        """Return why the output of the record at this offset, which is the next one, was refused before."""
+        self._refused = {one: failure for one, failure in self._refused.items() if one >= offset}
+        return self._refused.get(offset)
 
     def skip(self, row: TableKey, failure: AgentFailed) -> None:
         """Skip a key for a while.

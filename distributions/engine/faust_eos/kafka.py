@@ -57,7 +57,6 @@ CommittedOffsets = dict[TopicPartition, OffsetAndMetadata]
 OFFSET_FETCH, VERSION = 9, 7
 STRING, TAGS = CompactString("utf-8"), ("tags", TaggedFields)
 NO_TAGS: dict[int, bytes] = {}
-UNSTABLE_OFFSET_COMMIT = 88
 MOVED = (CoordinatorNotAvailableError.errno, NotCoordinatorError.errno)
 RETRY_SECONDS = 0.02
 """Wait before the group is asked again; it doubles each time."""
@@ -119,11 +118,9 @@ class OffsetFetch(Request[_Question]):
         return request_struct_class(*self._asked)
 
 
-class OffsetsUnstable(KafkaError):
-    """A transaction that may change the offsets is not complete."""
-
-
-TEMPORARY = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError, OffsetsUnstable)
+UNSTABLE_OFFSET_COMMIT = for_code(88)
+"""A transaction that may change the offsets is not complete."""
+TEMPORARY = (CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError, UNSTABLE_OFFSET_COMMIT)
 
 
 async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> CommittedOffsets:
@@ -148,7 +145,7 @@ async def _answer(ask: Callable[[], Awaitable[Any]], group: str, within_seconds:
             code, found = _read(await ask())
             if not code:
                 return found
-            raise (OffsetsUnstable if code == UNSTABLE_OFFSET_COMMIT else for_code(code))(f"group {group}")
+            raise for_code(code)(f"group {group}")
         except TEMPORARY:
             if time.monotonic() > deadline:
                 raise

@@ -10,13 +10,20 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import InvalidTxnState, KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
+from aiokafka.errors import (
+    BrokerResponseError,
+    InvalidTxnState,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    RequestTimedOutError,
+)
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import OffsetAndMetadata
 
 from faust_eos.changelog import BOOKMARK_KEY, Bookmark, changelog_key
 from faust_eos.database import RowChange
-from faust_eos.errors import TRANSIENT, OutputMissing
+from faust_eos.errors import TRANSIENT, OutputMissing, OutputRefused, refuses_record
 from faust_eos.kafka import Clients, encode_partitions, started
 from faust_eos.options import Options
 from faust_eos.output import Output
@@ -283,10 +290,15 @@ class Sent:
     topic: str
 
     async def arrived(self) -> None:
-        """Wait for the broker's answer. Raises: KafkaError with a note of the topic, which the answer does not name."""
+        """Wait for the broker's answer.
+
+        Raises: OutputRefused; KafkaError with a note of the topic, which the answer does not name.
+        """
         try:
             await self.delivered
         except KafkaError as error:
+            if isinstance(error, BrokerResponseError) and refuses_record(error):
+                raise OutputRefused(self.topic, error) from error
             error.add_note(f"topic {self.topic}")
             raise
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
-from aiokafka.errors import IllegalOperation, ProducerFenced
+from aiokafka.errors import IllegalOperation, InvalidTimestampError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from distributions.engine.tests.simulation.clients import Builder
@@ -45,6 +45,8 @@ class Broker:
         """Time after which a transaction is aborted, and its producer fenced."""
         self.before_commit: Callable[[], None] = lambda: None
         """Raises the error that a commit should fail with."""
+        self.refuses: Callable[[bytes], bool] = lambda _: False
+        """Returns whether an output of this value is an invalid record."""
 
     @property
     def outputs(self) -> list[int]:
@@ -112,7 +114,10 @@ class Producer:
     async def send_batch(self, batch: Builder, *_: Any, **__: Any) -> asyncio.Future[Any]:
         self._values += [row[1] for row in batch.rows]
         acknowledged: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        acknowledged.set_result(SimpleNamespace(offset=0))
+        if any(self._broker.refuses(row[1]) for row in batch.rows):
+            acknowledged.set_exception(InvalidTimestampError())
+        else:
+            acknowledged.set_result(SimpleNamespace(offset=0))
         return acknowledged
 
     async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, OffsetAndMetadata], _: str) -> None:

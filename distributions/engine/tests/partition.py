@@ -9,11 +9,12 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.errors import for_code
 
 from distributions.engine.tests.simulation.database import MemoryDatabase
 from faust_eos.batch import Batch, Batches, BatchMessage, Tick, _current
 from faust_eos.database import DeadlineOf
-from faust_eos.errors import place_of
+from faust_eos.errors import OutputRefused, place_of
 from faust_eos.exactly_once import Session, written_bytes
 from faust_eos.failures import Breaker, Isolation
 from faust_eos.options import Options
@@ -21,6 +22,8 @@ from faust_eos.output import Output
 
 SOURCE = TopicPartition("in", 0)
 TABLE = "due"
+INVALID_RECORD = 87
+"""Kafka's code for a record without a key on a compacted topic."""
 
 Agent = Callable[[Any, Batch], Awaitable[None]]
 
@@ -51,9 +54,11 @@ def table(name: str, data: Any) -> Any:
 
 @dataclass
 class Producer:
-    """Remembers transactions. A transaction of more than `most_bytes` times out."""
+    """Remembers transactions. A transaction of more than `most_bytes` times out, and one with an output that
+    `refuses` is refused."""
 
     most_bytes: int | None = None
+    refuses: Callable[[Output], bool] = lambda _: False
     transactions: list[tuple[int, list[Output]]] = field(default_factory=list)
     """Source offset and outputs."""
     tried: list[int] = field(default_factory=list)
@@ -65,6 +70,8 @@ class Producer:
         self.tried.append(written_bytes(outputs, rows))
         if self.most_bytes is not None and self.tried[-1] > self.most_bytes:
             raise TimeoutError
+        for output in filter(self.refuses, outputs):
+            raise OutputRefused(output.topic, for_code(INVALID_RECORD)())
         self.transactions.append((bookmark.source, list(outputs)))
         self._end += max(map(len, rows.values())) + 2
         return dict.fromkeys(rows, self._end)
@@ -115,11 +122,12 @@ class Partition:
         )
 
     async def process(self, records: Sequence[Any]) -> None:
-        """Process records until all are committed. After a timeout, open the session again, as the partition does."""
+        """Process records until all are committed. After a timeout or a refusal, open the session again, as the
+        partition does."""
         while left := [one for one in records if one.offset >= self.committed]:
             try:
                 await self.session.process(left)
-            except TimeoutError:
+            except (TimeoutError, OutputRefused):
                 self.open()
 
     @property

@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError, ProducerFenced
+from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from structlog.testing import capture_logs
 
 from distributions.engine.tests.concurrent import Broker, Worker
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
-from faust_eos.at_least_once import ConcurrentMessage, mark_idle, mark_working
+from faust_eos.at_least_once import AtLeastOnce, ConcurrentMessage, mark_idle, mark_working
+from faust_eos.errors import EverythingFails
 from faust_eos.health import Watch
+from faust_eos.output import Output
 from faust_eos.window import Progress, reach
 
 LIMIT, LOOK = 120.0, 5.0
@@ -48,16 +51,48 @@ def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_bet
     assert found[0] <= LIMIT + 2 * takes_seconds + 3 * LOOK  # halving a transaction counts as progress
 
 
-def test_an_output_that_the_broker_will_never_accept_stops_the_worker() -> None:
-    async def story() -> list[BaseException]:
-        broker = Broker(1)
-        broker.before_commit = always(MessageSizeTooLargeError())
-        worker = Worker(broker)
+def refusing(schema: AtLeastOnce, refuses: Callable[[bytes], bool]) -> tuple[Broker, list[BaseException]]:
+    """Handle 40 records of which the broker refuses some outputs; return the broker and the worker's errors."""
+
+    async def story() -> tuple[Broker, list[BaseException]]:
+        broker = Broker(40)
+        broker.refuses = refuses
+        worker = Worker(broker, schema=schema)
         await asyncio.sleep(5)
         await worker.partition.stop(0)
-        return worker.errors
+        return broker, worker.errors
 
-    assert [type(error) for error in run_in_virtual_time(story())] == [MessageSizeTooLargeError]
+    return run_in_virtual_time(story())
+
+
+def rejected(record: Any, _: Exception) -> Output:
+    return Output("in.dlq", record.key, b"%d" % (1000 + record.offset))
+
+
+def test_every_record_whose_output_kafka_refuses_is_a_dead_letter() -> None:
+    broker, errors = refusing(AtLeastOnce(reject=rejected), lambda value: int(value) in (3, 4, 31))
+    assert sorted(broker.outputs) == sorted([*({*range(40)} - {3, 4, 31}), 1003, 1004, 1031])
+    assert broker.progress.offset == 40
+    assert not errors
+
+
+def test_a_refused_output_stops_the_worker_without_a_dead_letter() -> None:
+    broker, errors = refusing(AtLeastOnce(), lambda value: int(value) == 3)
+    assert [str(error) for error in errors] == [
+        "the agent failed on in-0: OutputRefused('topic out refuses a record with InvalidTimestampError (32)')"
+    ]
+    assert 3 not in broker.outputs
+
+
+def test_a_refused_dead_letter_stops_the_worker() -> None:
+    broker, errors = refusing(AtLeastOnce(reject=rejected), lambda value: int(value) in (3, 1003))
+    assert "topic in.dlq refuses a record" in str(errors)
+    assert not broker.progress.covers(3)
+
+
+def test_a_topic_that_refuses_every_output_stops_the_worker() -> None:
+    _, errors = refusing(AtLeastOnce(reject=rejected), lambda value: int(value) < 1000)
+    assert [type(error) for error in errors] == [EverythingFails]
 
 
 def test_a_broker_that_is_down_is_asked_less_and_less_often_up_to_every_two_seconds() -> None:

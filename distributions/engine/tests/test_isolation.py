@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distributions.engine.tests.partition import TABLE, Partition, echo, record
+from distributions.engine.tests.partition import TABLE, Partition, Producer, echo, record
 from faust_eos.batch import Batch, Tick
 from faust_eos.database import DatabasePosition
-from faust_eos.errors import AgentFailed, BatchClosed, EverythingFails
+from faust_eos.errors import AgentFailed, BatchClosed, EverythingFails, OutputRefused
 from faust_eos.failures import Breaker
+from faust_eos.output import Output
 
 SECRET = "the contents of a message"
+
+
+async def echoing(work: Any, batch: Batch) -> None:
+    for one in work:
+        batch.send(echo(one))
 
 
 def failing_on(is_bad: Callable[[Any], bool]) -> Any:
@@ -125,6 +131,57 @@ async def test_without_a_dead_letter_queue_the_record_stops_the_worker_and_those
         await partition.process([record(offset) for offset in range(10)])
     assert partition.events.count([5]) == 3
     assert partition.committed == 5
+
+
+async def test_every_record_whose_output_kafka_refuses_is_a_dead_letter() -> None:
+    producer = Producer(refuses=lambda output: output.topic == "out" and output.value in (b"3", b"4", b"40"))
+    partition = Partition(echoing, producer=producer, max_batch=16)
+    await partition.process([record(offset) for offset in range(50)])
+    assert partition.values("out") == [b"%d" % n for n in range(50) if n not in (3, 4, 40)]
+    reason = b"topic out refuses a record with InvalidRecord (87)"
+    assert partition.values("in.dlq") == [b"%d %s" % (n, reason) for n in (3, 4, 40)]
+    assert partition.committed == 50
+
+
+async def test_a_refused_output_stops_the_worker_without_a_dead_letter_queue() -> None:
+    partition = Partition(echoing, reject=False, producer=Producer(refuses=lambda output: output.value == b"5"))
+    with pytest.raises(AgentFailed, match=r"topic out refuses a record with InvalidRecord \(87\)"):
+        await partition.process([record(offset) for offset in range(10)])
+    assert partition.committed == 5
+
+
+async def test_a_refused_dead_letter_stops_the_worker() -> None:
+    partition = Partition(echoing, producer=Producer(refuses=lambda output: output.key == b"5"))
+    with pytest.raises(AgentFailed, match=r"topic in.dlq refuses a record"):
+        await partition.process([record(offset) for offset in range(10)])
+    assert partition.committed == 5
+
+
+async def test_a_topic_that_refuses_every_output_stops_the_worker() -> None:
+    partition = Partition(
+        echoing, producer=Producer(refuses=lambda output: output.topic == "out"), breaker=Breaker(failures=5)
+    )
+    with pytest.raises(EverythingFails, match="topic out refuses a record"):
+        await partition.process([record(offset) for offset in range(20)])
+    assert not partition.producer.transactions
+
+
+async def test_a_deadline_with_a_refused_output_is_passed_over() -> None:
+    async def agent(work: Tick, batch: Batch) -> None:
+        for _, key in work.due:
+            batch.send(Output("out", key, key))
+            batch.tables[TABLE][key] = b"0"
+
+    partition = Partition(agent, producer=Producer(refuses=lambda output: output.value == b"3"))
+    rows = [(b"%d" % n, b"%d" % (n + 1)) for n in range(8)]
+    partition.database.write({TABLE: rows}, DatabasePosition(source=5))
+    more = True
+    while more:
+        try:
+            more = await partition.session.tick(100)
+        except OutputRefused:
+            partition.open()
+    assert sorted(output.value for output in partition.outputs) == [b"%d" % n for n in range(8) if n != 3]
 
 
 async def test_a_deadline_on_which_the_agent_fails_is_passed_over_and_the_others_are_met() -> None:

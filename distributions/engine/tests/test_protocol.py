@@ -29,7 +29,7 @@ class Coordinator:
     async def _send_req(self, _: Any) -> Any:
         self.asked += 1
         unstable = asyncio.get_running_loop().time() < self._stable_at
-        found = (0, -1, -1, None, UNSTABLE_OFFSET_COMMIT, {}) if unstable else (0, 7, -1, "m", 0, {})
+        found = (0, -1, -1, None, UNSTABLE_OFFSET_COMMIT.errno, {}) if unstable else (0, 7, -1, "m", 0, {})
         return SimpleNamespace(error_code=0, topics=[("in", [found], {})])
 
 

@@ -18,7 +18,7 @@ from afterword.streams import logs
 from afterword.streams.settings import Logs
 from faust_eos.app import App, run
 from faust_eos.at_least_once import AtLeastOnce
-from faust_eos.batch import Batches, Tick, failing_batch
+from faust_eos.batch import Batches, Reject, Tick, failing_batch
 from faust_eos.options import Options
 from faust_eos.output import Output
 
@@ -81,14 +81,23 @@ def due_of(value: bytes) -> int | None:
     return due
 
 
-def add_counter(app: App, told: Told) -> None:
-    counter = Counter(app, told)
-
+def rejection(told: Told) -> Reject | None:
     def reject(record: Any, error: Exception) -> Output:
         value = orjson.dumps({"rejected": orjson.loads(record.value)["i"], "problem": type(error).__name__})
         return Output(told.output, record.key, value, partition=record.partition)
 
-    @app.agent(app.topic(told.source, schema=Batches(reject=reject if told.rejects else None)))
+    return reject if told.rejects else None
+
+
+def refused_by_kafka(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with which an output is sent, so that Kafka refuses it if the record asks for that."""
+    return {"timestamp": time.time() + asked.get("ahead_seconds", 0)} | ({"key": None} if "keyless" in asked else {})
+
+
+def add_counter(app: App, told: Told) -> None:
+    counter = Counter(app, told)
+
+    @app.agent(app.topic(told.source, schema=Batches(reject=rejection(told))))
     async def agent(stream: AsyncIterable[Any]) -> None:
         async for work in stream:
             with failing_batch() if told.rejects else contextlib.nullcontext():
@@ -115,14 +124,18 @@ class Counter:
         asked = orjson.loads(record.value)
         n = self._read(record.key) + 1
         self._write(record.key, n, self._clock() + asked["due_ms"] if "due_ms" in asked else None)
-        await self._emit(record.key, record.partition, i=asked["i"], n=n, pid=os.getpid())
+        value = orjson.dumps({"i": asked["i"], "n": n, "pid": os.getpid()})
+        sent = {"key": record.key, "value": value, "partition": record.partition} | refused_by_kafka(asked)
+        await self._output.send(**sent)
         await self._misbehave(asked)
 
     async def tick(self, work: Tick) -> None:
         for _, key in work.due:
             n = self._read(key)
             self._write(key, n, None)
-            await self._emit(key, work.partition, tick=key.decode(), n=n)
+            await self._output.send(
+                key=key, value=orjson.dumps({"tick": key.decode(), "n": n}), partition=work.partition
+            )
 
     async def _misbehave(self, asked: dict[str, Any]) -> None:
         if "only_if" not in asked or self._fails(asked["only_if"]):
@@ -145,9 +158,6 @@ class Counter:
     def _write(self, key: bytes, n: int, due: int | None) -> None:
         self._counts[key] = orjson.dumps({"n": n, "due": due})
 
-    async def _emit(self, key: bytes, partition: int, **value: Any) -> None:
-        await self._output.send(key=key, value=orjson.dumps(value), partition=partition)
-
 
 async def cling() -> None:
     """Ignore cancellation."""
@@ -162,7 +172,7 @@ def add_slow_agent(app: App, told: Told) -> None:
     slowness = Slowness(told, app.topic(told.output, **RAW))
     order = (lambda record: record.key) if told.ordered else (lambda _: None)
 
-    @app.agent(app.topic(told.source, schema=AtLeastOnce(order=order)))
+    @app.agent(app.topic(told.source, schema=AtLeastOnce(order=order, reject=rejection(told))))
     async def agent(stream: Any) -> None:
         async for event in stream.noack().events():
             if orjson.loads(event.value.value).get("agent_fails"):
@@ -187,7 +197,8 @@ class Slowness:
         if "until" in asked:
             await self._until(asked["until"])
         value = orjson.dumps({"i": asked["i"], "pid": os.getpid()})
-        await self._output.send(key=record.key, value=value, partition=record.partition)
+        sent = {"key": record.key, "value": value, "partition": record.partition} | refused_by_kafka(asked)
+        await self._output.send(**sent)
         self._note("done", record)
         event.ack()
 

@@ -8,11 +8,32 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from faust_eos.app import App
 from faust_eos.options import Options
-from tests.integration.engine.lab import Lab, until
-
-pytestmark = pytest.mark.nightly
+from tests.integration.engine.lab import Lab, said, until
 
 
+@pytest.mark.parametrize("at_least_once", [False, pytest.param(True, marks=pytest.mark.nightly)])
+async def test_a_record_whose_output_kafka_refuses_is_a_dead_letter(lab: Lab, at_least_once: bool) -> None:
+    await lab.configure(lab.output, **{"cleanup.policy": "compact"})
+    refused = {50: {"ahead_seconds": 2 * 3600}, 120: {"keyless": True}}
+    await lab.produce([(2 * (n % 5), refused.get(n, {})) for n in range(200)])
+    worker = lab.worker(at_least_once=at_least_once, rejects=True, ordered=True)
+    await until(lambda: len(lab.outputs) == 200, watching=lab)
+    assert sorted(seen.value["i"] for seen in lab.counted()) == [n for n in range(200) if n not in refused]
+    assert [seen.value for seen in lab.outputs if "rejected" in seen.value] == [
+        {"rejected": n, "problem": "OutputRefused"} for n in refused
+    ]
+    assert sum(line["records"] == 1 for line in said(worker, "output_refused")) == 2
+    await lab.stop(worker)
+
+
+async def test_a_refused_output_without_a_dead_letter_stops_the_worker(lab: Lab) -> None:
+    await lab.produce([(0, {}), (0, {"ahead_seconds": 2 * 3600})])
+    worker = lab.worker()
+    assert await lab.exit_code(worker) != 0
+    assert f"topic {lab.output} refuses a record with InvalidTimestampError (32)" in worker.tail()
+
+
+@pytest.mark.nightly
 async def test_a_send_after_one_that_the_broker_refused_is_delivered(lab: Lab, tmp_path: Path) -> None:
     """Outside of transactions, where aiokafka's idempotent producer would keep a gap in its sequence numbers."""
     app = App(lab.app_id, brokers=lab.brokers, engine=Options(), datadir=tmp_path)
