@@ -77,7 +77,8 @@ def archiver_app(
     kafka = settings.kafka
     app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver")
     redaction = settings.redaction.of_records()
-    archiver = Archiver(archive, steps, metrics, tracer, redaction)
+    repeats_edit = settings.episodes.on_changed_repeat == "edit"
+    archiver = Archiver(archive, steps, metrics, tracer, redaction, repeats_edit)
     dead_letters = DeadLetters(STAGE, kafka.dead_letters(kafka.messages_topic), redaction, metrics)
 
     def reject(record: Any, error: Exception) -> Output:
@@ -114,6 +115,8 @@ class Archiver:
     tracer: Tracer
     redaction: "RecordRedaction | None" = None
     """Removes personal data and secrets from archived messages."""
+    repeats_edit: bool = True
+    """Whether a message with a known id and another text edits the earlier one."""
     clock: Callable[[], float] = time.monotonic
 
     async def handle(self, records: Sequence[KafkaRecord], group: str) -> int:
@@ -145,7 +148,9 @@ class Archiver:
     async def _write(self, entries: list[Entry]) -> None:
         if not entries:
             return
-        await self.steps.retry_until_success(STAGE, lambda: write(self.archive, entries))
+        await self.steps.retry_until_success(
+            STAGE, lambda: write(self.archive, entries, repeats_edit=self.repeats_edit)
+        )
         messages = sum(isinstance(entry, ArchivedMessage) for entry in entries)
         self.count(ARCHIVED, messages)
         self.count(AMENDED, len(entries) - messages)
@@ -185,7 +190,7 @@ class Archiver:
         return ArchiveChange(event, record.partition, record.offset)
 
 
-async def write(archive: MessageArchive, entries: Sequence[Entry]) -> None:
+async def write(archive: MessageArchive, entries: Sequence[Entry], *, repeats_edit: bool = True) -> None:
     """Write in log order, batching consecutive messages. Repeating a write is harmless.
 
     Raises: StoreUnavailable.
@@ -197,8 +202,8 @@ async def write(archive: MessageArchive, entries: Sequence[Entry]) -> None:
             messages.append(entry)
             continue
         if messages:
-            await archive.put_many(messages)
+            await archive.put_many(messages, repeats_edit=repeats_edit)
         await archive.change(entry)
         messages = []
     if messages:
-        await archive.put_many(messages)
+        await archive.put_many(messages, repeats_edit=repeats_edit)

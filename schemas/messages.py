@@ -42,10 +42,11 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 class MessageCreated(Model):
-    """A chat message, unique by `id` within its conversation. Only `message.edited` and `message.deleted` change it."""
+    """A chat message, unique by `id` within its conversation. An edit, a deletion or another text changes it."""
 
     id: Id
-    """Message id, unique within the conversation. A repeated id is dropped as a duplicate."""
+    """Message id, unique within the conversation. A repeat with the same text is dropped as a duplicate; one with
+    another text edits the message."""
     conversation_id: Id
     """Equal to the record's key; unique across tenants."""
     user_id: PartyId
@@ -78,6 +79,12 @@ class MessageCreated(Model):
     def edited(self, edit: "MessageEdited") -> "MessageCreated":
         """Return the message with the edit applied."""
         return self.model_copy(update=edit.changes)
+
+    @property
+    def as_edit(self) -> "MessageEdited":
+        """The edit that this record stands for if an earlier one has its id."""
+        ids = {name: getattr(self, name) for name in ("id", "conversation_id", "tenant_id")}
+        return MessageEdited(**ids, **{name: getattr(self, name) for name in EDITABLE})
 
 
 class ConversationFlush(Model):

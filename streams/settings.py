@@ -81,6 +81,7 @@ SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 EpisodeScope = Literal["conversation", "agent"]
 TopicShift = Literal["flags", "off"]
+OnChangedRepeat = Literal["edit", "reject"]
 
 
 def _parsed_trigger(written: object) -> Any:
@@ -394,6 +395,10 @@ class Episodes(Section):
         ge=1,
         le=100_000,  # when a conversation is forgotten, all of them go in one transaction
         description="number of a conversation's last messages whose ids are kept to recognize duplicates",
+    )
+    on_changed_repeat: OnChangedRepeat = Field(
+        "edit",
+        description="a message with a known id and another text: edit: edits the earlier one; reject: is a dead letter",
     )
     forget_after_days: float = Field(
         30.0,

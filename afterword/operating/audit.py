@@ -80,33 +80,6 @@ CREATE INDEX standing_message ON standing (message);
 CREATE INDEX standing_conversation ON standing (conversation);
 CREATE INDEX standing_id ON standing (id);
 
--- Changes that count for a message: those after it, up to the one that deletes it. A dead letter has no effect.
-CREATE TABLE changed AS
-SELECT * FROM (
-    SELECT
-        s.id, s.message, c.conversation, c.partition, c.offset, c.content, c.deletes, c.excludes,
-        COALESCE(SUM(c.deletes) OVER (
-            PARTITION BY s.id ORDER BY c.partition, c.offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), 0) AS deletions_before
-    FROM change AS c CROSS JOIN standing AS s
-    ON s.message = c.message OR c.message IS NULL AND s.conversation = c.conversation AND s.tenant IS c.tenant
-    WHERE (c.partition, c.offset) > (s.partition, s.offset)
-    AND (c.partition, c.offset) NOT IN dead_message
-)
-WHERE deletions_before = 0;
-
-CREATE INDEX changed_id ON changed (id);
-
--- Messages that must not be in any episode, including those whose own record has expired.
-CREATE TABLE excluded AS
-SELECT message FROM changed WHERE excludes
-UNION
-SELECT message FROM change
-WHERE excludes AND message NOT IN (SELECT message FROM standing)
-AND (partition, offset) NOT IN dead_message;
-
-CREATE INDEX excluded_message ON excluded (message);
-
 -- For each episode, the first record of its highest revision, and how far the summarizer is with it.
 CREATE TABLE latest AS
 SELECT
@@ -145,6 +118,38 @@ SELECT
 FROM latest CROSS JOIN core ON core.episode = latest.number;
 
 CREATE INDEX placed_message ON placed (message, scope, n);
+"""
+AS_EDIT = """
+INSERT INTO change
+SELECT partition, offset, conversation, tenant, message, content, FALSE, FALSE FROM standing WHERE id = :id
+"""
+CHANGED = """
+-- Changes that count for a message: those after it, up to the one that deletes it. A dead letter has no effect.
+CREATE TABLE changed AS
+SELECT * FROM (
+    SELECT
+        s.id, s.message, c.conversation, c.partition, c.offset, c.content, c.deletes, c.excludes,
+        COALESCE(SUM(c.deletes) OVER (
+            PARTITION BY s.id ORDER BY c.partition, c.offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS deletions_before
+    FROM change AS c CROSS JOIN standing AS s
+    ON s.message = c.message OR c.message IS NULL AND s.conversation = c.conversation AND s.tenant IS c.tenant
+    WHERE (c.partition, c.offset) > (s.partition, s.offset)
+    AND (c.partition, c.offset) NOT IN dead_message
+)
+WHERE deletions_before = 0;
+
+CREATE INDEX changed_id ON changed (id);
+
+-- Messages that must not be in any episode, including those whose own record has expired.
+CREATE TABLE excluded AS
+SELECT message FROM changed WHERE excludes
+UNION
+SELECT message FROM change
+WHERE excludes AND message NOT IN (SELECT message FROM standing)
+AND (partition, offset) NOT IN dead_message;
+
+CREATE INDEX excluded_message ON excluded (message);
 """
 COPIES = """
 -- Messages that were deleted while they were pending in a scope, and were sent again. The scope's episodes can only
@@ -431,7 +436,8 @@ SELECT * FROM (
 COUNTS: Final = {
     "messages": {
         "flushes": "SELECT COUNT(*) FROM flush",
-        "changes": "SELECT COUNT(*) FROM change",
+        "changes": "SELECT COUNT(*) FROM change WHERE (partition, offset) NOT IN repeat",
+        "changed_repeats": "SELECT COUNT(*) FROM repeat",
         "expired": """
             SELECT COUNT(*) FROM standing
             WHERE offset < archived_to AND may_have_expired AND message NOT IN (SELECT message FROM document)
@@ -556,7 +562,7 @@ def judge(evidence: Evidence) -> Report:
     """Run the queries of every finding. Work in progress is counted, but is not a finding."""
     evidence.run_all(INDEXES + STANDING)
     derive_expected(evidence)
-    evidence.run_all(COPIES + PROGRESS)
+    evidence.run_all(CHANGED + COPIES + PROGRESS)
     counts = {kind: {name: evidence.value(sql) for name, sql in named.items()} for kind, named in COUNTS.items()}
     fates = Counter(dict(evidence.rows(FATE_COUNTS, fates=" ".join(FATES))))
     counts["messages"] = {"total": fates.total(), **{fate: fates[fate] for fate in FATES}, **counts["messages"]}
@@ -580,6 +586,7 @@ class Event(NamedTuple):
     offset: int
     record_ms: int
     agent: str | None
+    content: int | None
 
 
 def derive_expected(evidence: Evidence) -> None:
@@ -598,13 +605,13 @@ def derive_expected(evidence: Evidence) -> None:
     """)
     circumstances = evidence.circumstances
     rows = evidence.rows("""
-        SELECT 'message', id, conversation, message, partition, offset, record_ms, agent FROM standing
+        SELECT 'message', id, conversation, message, partition, offset, record_ms, agent, content FROM standing
         WHERE NOT is_dead AND NOT skipped AND conversation IN (SELECT conversation FROM in_order)
         UNION ALL
-        SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent FROM flush
+        SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent, NULL FROM flush
         WHERE :max_agents IS NOT NULL AND agent IS NOT NULL AND (partition, offset) NOT IN dead_message
         UNION ALL
-        SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL FROM change
+        SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL, NULL FROM change
         WHERE :max_agents IS NOT NULL AND message IS NULL AND (partition, offset) NOT IN dead_message
         ORDER BY 3, 5, 6
     """)
@@ -625,6 +632,7 @@ def derive_expected(evidence: Evidence) -> None:
 def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Event, bool]]:
     """Yield a conversation's events, leaving out messages that repeat one within the segmenter's dedupe window.
 
+    A repeat with another text than the last one is an edit, unless it is a dead letter, of which there are none here.
     The flag says whether, by the records' timestamps, the conversation was silent for so long before the event that the
     segmenter may have forgotten it. Clocks may be an hour apart, and repeats do not end a silence. A repeat stays if
     its original may have been forgotten and the repeat is pending or in an episode that begins after the original.
@@ -636,6 +644,7 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
     forget_ms = circumstances.forget_after_ms
     long_ms, last_ms = max(forget_ms - CLOCKS_APART_MS, forget_ms // 2), 0
     accepted: dict[bytes, tuple[int, int]] = {}  # each message's number and offset
+    told: dict[bytes, int | None] = {}  # the hash of each message's last text
     number = forgotten = 0  # messages with a number below `forgotten` may have been forgotten
     for sent in events:
         if sent.kind != "message":
@@ -648,9 +657,12 @@ def _accepted(evidence: Evidence, events: Iterable[Event]) -> Iterator[tuple[Eve
         if earlier >= max(0, number - circumstances.dedupe_window) and (
             earlier >= forgotten or not evidence.value(found_again, id=sent.id, after=after)
         ):
+            if circumstances.repeats_edit and told[sent.message] != sent.content:
+                told[sent.message] = sent.content
+                evidence.rows(AS_EDIT, id=sent.id)
             continue
         last_ms = max(last_ms, sent.record_ms)
-        accepted[sent.message] = number, sent.offset
+        accepted[sent.message], told[sent.message] = (number, sent.offset), sent.content
         number += 1
         yield sent, is_after_silence
 

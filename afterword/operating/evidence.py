@@ -83,6 +83,10 @@ CREATE TABLE flush (partition, offset, conversation, agent);
 -- Edits and deletions. message: null for the whole conversation; content: the new one, if it is an edit that changed
 -- it; excludes: the message must not be in an episode any longer
 CREATE TABLE change (partition, offset, conversation, tenant, message, content, deletes, excludes);
+-- Those among them that are messages with the id of an earlier one and another text (see audit.py)
+CREATE VIEW repeat AS
+SELECT c.partition, c.offset FROM change AS c JOIN message AS m
+ON m.message = c.message AND m.partition = c.partition AND m.offset = c.offset;
 
 -- Original positions of dead letters of messages (kind: message) and of episode.closed (episode). Those of the archiver
 -- are not here, because their messages are in episodes anyway. quarantined: rejected because its conversation's state
@@ -164,6 +168,8 @@ class Circumstances:
     """Other facts that the verdict depends on. The queries refer to the fields by their names."""
 
     dedupe_window: int = 10_000
+    repeats_edit: bool = True
+    """Whether a message with a known id and another text edits the earlier one."""
     forget_after_ms: int = 0
     """Silence after which the segmenter forgets a conversation; 0 means never."""
     max_agents: int | None = None
@@ -305,6 +311,7 @@ async def read_deployment(
     truncated = [topic for topic in judged if topic in extent.truncated]
     evidence.circumstances = Circumstances(
         dedupe_window=episodes.dedupe_window,
+        repeats_edit=episodes.on_changed_repeat == "edit",
         forget_after_ms=episodes.forget_after_ms,
         max_agents=episodes.max_agents if episodes.scope == "agent" else None,
         messages_before_ms=milliseconds(oldest_message) if oldest_message else 0,

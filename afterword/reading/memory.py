@@ -48,7 +48,7 @@ from afterword.streams.stores.index import (
     QueryVector,
     Recalled,
 )
-from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
+from afterword.streams.stores.messages import NEVER, ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
 from afterword.streams.text.language import normalized
@@ -356,6 +356,17 @@ class Memory:
             before=tuple(one.message for one in reversed(before)),
             after=tuple(one.message for one in after),
         )
+
+    async def changed_repeats(self, messages: Sequence[MessageCreated]) -> list[int]:
+        """Return the positions of messages whose id an earlier one has, here or in the archive, in another role or with
+        a text that no edit has replaced.
+        """
+        keys = [message_key(one.conversation_id, one.id, one.tenant_id) for one in messages]
+        archived = await self._messages.get_many(keys)
+        unedited = {key: found.message for key, found in archived.items() if found.changed == NEVER}
+        known = {key: (message.role, message.content) for key, message in unedited.items()}
+        said = [(key, (one.role, one.content)) for key, one in zip(keys, messages, strict=True)]
+        return [at for at, (key, text) in enumerate(said) if known.setdefault(key, text) != text]
 
     async def _following(self, selection: Selection, offset: int, count: int) -> list[ArchivedMessage]:
         """Read the messages after an offset, oldest first.

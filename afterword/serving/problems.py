@@ -55,6 +55,10 @@ class RequestInvalid(AfterwordError):
     """Pairs of a field and what is wrong with it."""
 
 
+class ChangedRepeat(RequestInvalid):
+    """an earlier message has the same id and another text or role: see `problems`"""
+
+
 class PositionInvalid(AfterwordError, ValueError):
     """Last-Event-ID is not an id of one of this server's events"""
 
@@ -94,13 +98,14 @@ class ProblemDocument(BaseModel):
     status: int = Field(description="HTTP status.")
     detail: str = Field(description="Explanation for people.")
     error_type: str = Field(description="Stable name of the error.")
-    problems: list[FieldProblem] = Field([], description="Faults of the request, of a status 422.")
+    problems: list[FieldProblem] = Field([], description="Faults of the request, of a status 409 or 422.")
 
 
 KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (Unauthenticated, 401, ""),
     (NotPermitted, 403, ""),
     (NotFound, 404, ""),
+    (ChangedRepeat, 409, ""),
     (RequestInvalid, 422, ""),
     (RequestValidationError, 422, ""),
     (CursorInvalid, 422, ""),
@@ -124,14 +129,15 @@ TITLES = {
 }
 """Names of statuses in RFC 9110. In Python's library, those of two differ by version."""
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": TITLES[status],
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},
-    }
-    for status in (401, 403, 404, 413, 422, 429, 503)
-}
-"""Problems that any route may return, for the OpenAPI document."""
+
+def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Describe problems for the OpenAPI document."""
+    schema = {"$ref": "#/components/schemas/ProblemDocument"}
+    return {one: {"description": TITLES[one], "content": {MEDIA_TYPE: {"schema": schema}}} for one in statuses}
+
+
+RESPONSES = responses(401, 403, 404, 413, 422, 429, 503)
+"""Problems that any route may return."""
 
 
 def problem_response(

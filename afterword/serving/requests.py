@@ -5,7 +5,7 @@ Bodies are validated as strictly as records of the topics.
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from afterword.streams.telemetry import Metrics
 if TYPE_CHECKING:
     from afterword.serving.events import Feed
     from afterword.serving.principal import Authenticator, Rates
-    from afterword.serving.writing import Outbox
+    from afterword.serving.writing import Outbox, WrittenAnswer
 
 PING_SECONDS = 3.0
 READ_SECONDS = 10.0
@@ -79,6 +79,8 @@ class Services:
     """Numbers of open event streams by key."""
     turns: FairTurns = field(default_factory=FairTurns)
     """Turns by key, for what takes a request long."""
+    pace: "Pace[tuple[str, str | None, str], WrittenAnswer]" = field(default_factory=lambda: Pace(1.0))
+    """For messages that are sent again and again, by conversation, tenant and id."""
 
     async def database_answers(self) -> bool:
         try:
@@ -128,6 +130,37 @@ class SharedRead(Generic[K, T]):
     async def _read_in_time(self, key: K) -> T:
         async with in_time(self._kafka, READ_SECONDS):
             return await self._read(key)
+
+
+class Pace(Generic[K, T]):
+    """Lets a write of each key begin every so many seconds. Of those that wait meanwhile, only the last is made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._begun: OrderedDict[K, float] = OrderedDict()
+        self._last: dict[K, Callable[[], Awaitable[T]]] = {}
+        self._waiting: dict[K, asyncio.Task[T]] = {}
+
+    async def write(self, key: K, write: Callable[[], Awaitable[T]]) -> T:
+        """Write now, or when the key's last write is long enough ago. All who wait get the result of the last `write`.
+
+        Raises: what `write` raises.
+        """
+        now = time.monotonic()
+        while self._begun and next(iter(self._begun.values())) <= now - self._seconds:
+            self._begun.popitem(last=False)
+        self._last[key] = write
+        if key not in self._waiting:
+            self._waiting[key] = asyncio.create_task(self._write(key, self._begun.get(key)))
+        return await asyncio.shield(self._waiting[key])
+
+    async def _write(self, key: K, before: float | None) -> T:
+        if before is not None:
+            await asyncio.sleep(before + self._seconds - time.monotonic())
+        del self._waiting[key]
+        self._begun[key] = time.monotonic()
+        self._begun.move_to_end(key)
+        return await self._last.pop(key)()
 
 
 def body_of(model: type[B], most: int = MOST_BYTES) -> Any:

@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Literal
 
 import orjson
@@ -33,7 +34,7 @@ from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.headers import ProducerRecord, owner_header, to_record
 from afterword.schemas.messages import MessageChanges
 from afterword.serving.principal import MayErase, MayWrite, Principal
-from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid
+from afterword.serving.problems import MAX_PROBLEMS_NAMED, ChangedRepeat, NotFound, RequestInvalid, responses
 from afterword.serving.reading import Parameters
 from afterword.serving.requests import (
     SMALL_BYTES,
@@ -127,14 +128,18 @@ class WrittenAnswer(Model):
     """One position for each event."""
 
 
-@router.post("/messages", status_code=202, openapi_extra=described_body(MessagesBody))
+@router.post("/messages", status_code=202, openapi_extra=described_body(MessagesBody), responses=responses(409))
 async def send_messages(
     request: Request, principal: MayWrite, given: Annotated[MessagesBody, body_of(MessagesBody)]
 ) -> WrittenAnswer:
     """Send messages, and answer once Kafka has all of them.
 
-    After any answer other than 202, some of them may have been written. Send all of them again: a message with a known
-    id is dropped as a duplicate.
+    After 429, 5xx or no answer, some of them may have been written. Send all of them again: a message with a known id
+    and the same text is dropped as a duplicate. One with another text edits the earlier message or, with
+    `AFTERWORD_EPISODES__ON_CHANGED_REPEAT=reject`, is refused with 409.
+
+    To stream an answer, send its text so far under the same id, in a request of its own, as often as you like. At most
+    one text a second is passed on, and the last one always.
     """
     services = services_of(request)
     if principal.user_id is ANYONE:
@@ -150,7 +155,13 @@ async def send_messages(
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
         raise RequestInvalid(problems=[("body.messages", problem)])
     unknown = await require_own(services.memory, principal.owner, conversations, new=True)
-    return await write_events(services.outbox, messages, principal.owner, unknown)
+    write, first = partial(write_events, services.outbox, messages, principal.owner, unknown), messages[0]
+    if services.settings.episodes.on_changed_repeat == "reject":
+        if services.settings.redaction.where != "everywhere":  # the archive has other texts, so the segmenter rejects
+            await require_unchanged(services.memory, messages)
+    elif len(messages) == 1:
+        return await services.pace.write((first.conversation_id, first.tenant_id, first.id), write)
+    return await write()
 
 
 @router.post(
@@ -220,6 +231,13 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
     user_id = message.user_id if principal.user_id is ANYONE else principal.user(message.user_id or None)
     owner = {"tenant_id": principal.tenant(message.tenant_id), "user_id": user_id}
     return MessageCreated.model_construct(**{**dict(message), **owner})
+
+
+async def require_unchanged(memory: Memory, messages: Sequence[MessageCreated]) -> None:
+    """Raises: ChangedRepeat if a message has the id of an earlier one and another text or role; StoreUnavailable."""
+    problem = "has the id of an earlier message with another text or role"
+    if changed := await memory.changed_repeats(messages):
+        raise ChangedRepeat(problems=[(f"body.messages.{at}", problem) for at in changed[:MAX_PROBLEMS_NAMED]])
 
 
 async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[Id], new: bool = False) -> frozenset[Id]:

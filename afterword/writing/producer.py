@@ -1,7 +1,8 @@
 """Sends typed messages to the topic `messages`, for Python services and for `afterword produce`."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +15,7 @@ from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
+    MessageCreated,
     MessageDeleted,
     MessageEdited,
 )
@@ -132,6 +134,29 @@ class Producer:
             await asyncio.shield(asyncio.gather(*deliveries, return_exceptions=True))
             done = [delivery.result() for delivery in deliveries]
         return [WrittenAt(one.partition, one.offset) for one in done]
+
+    async def stream(
+        self, message: MessageCreated, parts: AsyncIterable[str], every_seconds: float = 1.0
+    ) -> MessageCreated:
+        """Send a message while it is written: its `content` and the `parts` after it. Returns the whole message.
+
+        The text so far is sent at most every so many seconds, and the last text always, even if `parts` raises or the
+        caller is cancelled. `episodes.on_changed_repeat` has to be `edit`. Raises: BrokerUnavailable, and what `parts`
+        raises.
+        """
+        sent_at, is_begun = time.monotonic(), False
+        try:
+            async for part in parts:
+                message = message.model_copy(update={"content": message.content + part})
+                if time.monotonic() >= sent_at + every_seconds:
+                    await self.send(message)
+                    sent_at, is_begun = time.monotonic(), True
+        finally:
+            if is_begun:
+                await asyncio.sleep(sent_at + every_seconds - time.monotonic())
+            if message.content:
+                await self.send(message)
+        return message
 
     async def flush(
         self,

@@ -125,6 +125,7 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
     """Add an outcome to the metrics, once per batch rather than once per message."""
     metrics.messages.labels("taken").inc(outcome.messages)
     metrics.messages.labels("duplicate").inc(outcome.duplicates)
+    metrics.messages.labels("changed_repeat").inc(outcome.changed_repeats)
     metrics.messages.labels("skipped").inc(outcome.skipped)
     metrics.messages.labels("amendment").inc(outcome.amendments)
     metrics.messages.labels("dead_letter").inc(outcome.dead_letters.total())

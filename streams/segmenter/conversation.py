@@ -102,17 +102,22 @@ class ScopeLog:
     def pending_bytes(self) -> int:
         return self.state.pending.episode_bytes
 
-    def has(self, digest: bytes) -> bool:
-        """Return whether a message is a duplicate, by the digest of its id."""
+    def known_text(self, digest: bytes) -> bytes | None:
+        """Return the `text_digest` of the last record with this id; None if a message with the id is no duplicate."""
         state = self.state
         if not state.next_seq:  # a new log has no ids to look up
-            return False
+            return None
         row = self._messages.get(rows.seen_key(self._prefix, digest))
-        return is_duplicate(state, None if row is None else rows.decode_seq(row), self._window)
+        if row is None or not is_duplicate(state, rows.decode_seq(row), self._window):
+            return None
+        return row[rows.SEQ_BYTES :]
 
-    def remember(self, digest: bytes) -> None:
-        """Record the id of the next message."""
-        self._messages[rows.seen_key(self._prefix, digest)] = rows.encode_seq(self.state.next_seq)
+    def remember(self, digest: bytes, text: bytes, *, is_new: bool) -> None:
+        """Record the id and the `text_digest` of the next message or, unless it is new, another text of a known one."""
+        key = rows.seen_key(self._prefix, digest)
+        known = None if is_new else self._messages.get(key)
+        seq = self.state.next_seq if known is None else rows.decode_seq(known)
+        self._messages[key] = rows.encode_seq(seq) + text
 
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Append the message, and return the episodes that it closes, in order.
@@ -242,7 +247,8 @@ class ScopeLog:
             return
         seen = rows.seen_key(self._prefix, digest)
         # outside the window the id may have been accepted again; the row then belongs to that message
-        if self._messages.get(seen) == rows.encode_seq(seq):
+        known = self._messages.get(seen)
+        if known is not None and rows.decode_seq(known) == seq:
             del self._messages[seen]
 
     def _pending(self, state: State) -> list[Arrival | None]:
@@ -289,7 +295,6 @@ class PerConversation:
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
         """Accept the message, and return the episodes that it closes, in order."""
-        self._only.remember(message.body.digest)
         return self._only.append(message, self._rules)
 
     def flush(self, _: str | None) -> Iterable[list[ClosedEpisode]]:
@@ -333,7 +338,6 @@ class PerAgent:
         self._rules = rules
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
-        self._root.remember(message.body.digest)
         self._root.keep_id(message)
         before = self._active
         active, displaced = activated(before, message.agent_id, self._max_agents)

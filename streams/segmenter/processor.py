@@ -52,6 +52,7 @@ from afterword.streams.segmenter.state import (
     id_digest,
     parse_scope,
     record_key,
+    text_digest,
 )
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
@@ -63,8 +64,9 @@ if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redac
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
 
+CHANGED_REPEAT = "changed_repeat"
 REPORTED = 10_000
-"""A worker remembers at most this many conversations whose damage it has reported."""
+"""A worker remembers at most this many conversations that it has logged something about once."""
 
 OVERRIDES = "afterword"
 """Key in a message's `metadata` under which settings of its conversation arrive; they stay until replaced."""
@@ -109,6 +111,8 @@ class Outcome:
     messages: int = 0
     """Accepted messages; each is pending or in one episode."""
     duplicates: int = 0
+    changed_repeats: int = 0
+    """Messages with the id of an earlier one and another text, which edited it."""
     skipped: int = 0
     flushes: int = 0
     amendments: int = 0
@@ -214,8 +218,8 @@ class Segmenter:
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
     dead_letters: DeadLetters = field(init=False)
-    reported: set[bytes] = field(init=False, default_factory=set)
-    """Keys of conversations whose damage was reported."""
+    reported: set[tuple[str, bytes]] = field(init=False, default_factory=set)
+    """Log events, each with the key of a conversation that it was logged for."""
 
     def __post_init__(self) -> None:
         self.traced = not isinstance(self.tracer, NoOpTracer)
@@ -285,7 +289,7 @@ class _Batch:
             self._reject(record, error)
         except RowUnreadable as error:
             self._drop()
-            self._report(error, record.key or b"", record.topic, record.partition)
+            self._report_damage(error, record.key or b"", record.topic, record.partition)
             self._reject(record, InvalidRecord("state_unreadable", str(error)))
         else:
             self._keep()
@@ -301,7 +305,7 @@ class _Batch:
                 self._let_go(scope_log)
         except RowUnreadable as error:
             self._drop()
-            self._report(error, record_key(scope_log.scope.conversation_id), topic, partition)
+            self._report_damage(error, record_key(scope_log.scope.conversation_id), topic, partition)
             with suppress(RowUnreadable):  # a conversation whose own row is damaged has no deadline
                 # due again after its next message, or another forgetting period
                 silent_ms = 0 if scope_log.is_pending else self._now_ms
@@ -330,15 +334,18 @@ class _Batch:
         self._states.drop()
         self._messages.drop()
 
-    def _report(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
-        """Log the damage, once per conversation."""
+    def _report_damage(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
+        found = {"topic": topic, "partition": partition, "problem": str(error)}
+        self._report(log.error, "conversation_quarantined", key, "state_unreadable", **found)
+
+    def _report(self, write: Callable[..., Any], event: str, key: bytes, error_type: str, **further: object) -> None:
+        """Log an event, once per conversation."""
         reported = self._segmenter.reported
-        if key in reported or len(reported) >= REPORTED:
+        if (event, key) in reported or len(reported) >= REPORTED:
             return
-        reported.add(key)
+        reported.add((event, key))
         digest = id_digest(key.decode()).hex()
-        where = {"topic": topic, "partition": partition, "conversation_digest": digest}
-        log.error("conversation_quarantined", stage=STAGE, error_type="state_unreadable", problem=str(error), **where)
+        write(event, stage=STAGE, error_type=error_type, conversation_digest=digest, **further)
 
     def finish(self) -> Outcome:
         self._states.write()
@@ -364,6 +371,7 @@ class _Batch:
             return self._flush(event, root, record)
         else:
             self._amend(event, root, record)
+            self._outcome.amendments += 1
         return True
 
     def _flush(self, event: ConversationFlush, root: ScopeLog, record: KafkaRecord) -> bool:
@@ -401,11 +409,17 @@ class _Batch:
             ce_id = f"{escape(event.conversation_id)}:amended:{record.partition}:{record.offset}"
             headers = cloud_event(EPISODE_AMENDED, ce_id, CE_SOURCE, change_event.amended_at)
             self._put(Output(self._segmenter.episodes_topic, key, change_event.to_json(), headers=headers))
-        self._outcome.amendments += 1
 
     def _add(self, message: MessageCreated, root: ScopeLog, record: KafkaRecord) -> None:
-        if root.has(id_digest(message.id)):
+        digest, text = id_digest(message.id), text_digest(message)
+        known = root.known_text(digest)
+        if known == text:
             self._outcome.duplicates += 1
+            return
+        if known is not None:
+            self._repeat(record, has_same_role=known[:1] == text[:1])
+            root.remember(digest, text, is_new=False)
+            self._amend(message.as_edit, root, record)
             return
         segmenter, before = self._segmenter, root.stored
         state = before or State(message.tenant_id, agents=[] if segmenter.per_agent else None)
@@ -414,10 +428,20 @@ class _Batch:
         trace = trace_in(record.headers) if segmenter.traced else b""
         arrival = from_record(message, record, segmenter.count_tokens(message.content), trace)
         root.state = state._replace(overrides=overrides)
+        root.remember(digest, text, is_new=True)
         self._send(self._conversation(root).take(arrival), record.topic, record.partition)
         if before is None:
             self._outcome.new_conversation_keys.append(record.key or b"")
         self._outcome.messages += 1
+
+    def _repeat(self, record: KafkaRecord, *, has_same_role: bool) -> None:
+        """Count and report a message that repeats an id with another text. Raises: InvalidRecord if it is no edit."""
+        limits = self._segmenter.limits
+        self._report(log.warning, "message_repeated_with_another_text", record.key or b"", CHANGED_REPEAT)
+        if limits.on_changed_repeat == "reject" or not has_same_role:
+            what = "text" if has_same_role else "role"
+            raise InvalidRecord(CHANGED_REPEAT, f"an earlier message has this id and another {what}")
+        self._outcome.changed_repeats += 1
 
     def _conversation(self, root: ScopeLog) -> PerAgent | PerConversation:
         rules = self._segmenter.rulebook.rules(root.state.overrides)

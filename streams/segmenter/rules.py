@@ -79,13 +79,11 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     return Decision(body, tuple(cut for cut in (silence, triggered) if cut), state)
 
 
-def is_duplicate(state: State, seq: int | None, window: int) -> bool:
+def is_duplicate(state: State, seq: int, window: int) -> bool:
     """Return whether a message is a duplicate.
 
     `seq` is the number of the last message with this id. One from before the window counts only while it is pending.
     """
-    if seq is None:
-        return False
     return min(state.next_seq - window, state.first_pending) <= seq < state.next_seq
 
 

@@ -6,11 +6,12 @@ digest of its id. No two conversations or messages share a key, whatever charact
 
 import struct
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args
 
 import orjson
 
-from afterword.schemas import CloseReason
+from afterword.schemas import CloseReason, MessageCreated
+from afterword.schemas.messages import Role
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from faust_eos.database import IdleSince
 
@@ -53,6 +54,9 @@ RECORD_BYTES = 60
 """What a row of the changelog takes besides its key and value, so that many deletions fill a transaction too."""
 DIGEST_BYTES = 16
 """128 bits, so that two ids of one conversation collide once in 2⁶⁴ messages."""
+TEXT_DIGEST_BYTES = 8
+ROLES: tuple[Role, ...] = get_args(Role)
+"""Positions in this tuple are stored."""
 
 
 class Rows(Protocol):
@@ -346,12 +350,22 @@ def id_digest(message_id: str) -> bytes:
     return blake2b(message_id.encode(), digest_size=DIGEST_BYTES).digest()
 
 
+def text_digest(message: MessageCreated) -> bytes:
+    """Return the role's number and a digest of the content, which tell a repeated message from a changed one.
+
+    The id goes into it too, so that the state does not show which messages have the same text.
+    """
+    digest = blake2b(f"{message.id}\0{message.content}".encode(), digest_size=TEXT_DIGEST_BYTES).digest()
+    return bytes([ROLES.index(message.role)]) + digest
+
+
 def encode_seq(seq: int) -> bytes:
     return seq.to_bytes(SEQ_BYTES)
 
 
 def decode_seq(value: bytes) -> int:
-    return int.from_bytes(value)
+    """Return the number that a row of a seen id begins with; the `text_digest` follows it."""
+    return int.from_bytes(value[:SEQ_BYTES])
 
 
 def parse_key(key: bytes) -> tuple[Scope, int | None]:

@@ -1,8 +1,11 @@
 """Archived chat messages: their records, and the protocol of their store."""
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial, reduce
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
@@ -76,6 +79,8 @@ class Kept:
     """False until the archiver has written the message; until then it lacks the fields in ARCHIVERS."""
     metadata_offset: int = NEVER
     """Offset of the last edit of its metadata."""
+    said: str = ""
+    """Offset and digest of the text of the last record that brought the message, once an edit may have replaced it."""
 
 
 class StoredMessage(NamedTuple):
@@ -142,13 +147,17 @@ class MessageArchive(Protocol):
     decides, and replaces it unless it has changed since. All methods raise StoreUnavailable.
     """
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Archive messages; for one that exists, add only what the summarizer did not have.
+    async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
+        """Archive messages in log order; for one that exists, add only what the summarizer did not have.
 
-        A deleted message stays deleted.
+        With `repeats_edit`, a later message with the same id and another text edits the first one. A deleted message
+        stays deleted.
         """
-        first = {key_of(archived): archived for archived in reversed(messages)}
-        await self._revise(list(first), lambda key, known: when_archived(known, first[key]))
+        given = defaultdict[str, list[ArchivedMessage]](list)
+        for archived in messages:
+            given[key_of(archived)].append(archived)
+        when = partial(when_archived, repeats_edit=repeats_edit)
+        await self._revise(list(given), lambda key, known: reduce(when, given[key], known))
 
     async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage], keys: Sequence[str] = ()) -> None:
         """Set the episode on its core messages, and archive those that are missing or older in the archive.
@@ -258,16 +267,30 @@ class MessageArchive(Protocol):
         ...
 
 
-def when_archived(known: Kept | None, given: ArchivedMessage) -> Kept:
-    """Decide what to keep when the archiver brings a message. If two messages share an id, the one that was
-    archived first is kept.
+def when_archived(known: Kept | None, given: ArchivedMessage, *, repeats_edit: bool = True) -> Kept:
+    """Decide what to keep when the archiver brings a message. If an earlier one has its id, the earlier one is kept;
+    with `repeats_edit`, it is edited if its role is the same, and its text was another when it last came.
     """
     if known is None:
         return Kept(given)
-    if known.is_whole or isinstance(known.state, DeletedMessage):
+    if isinstance(known.state, DeletedMessage):
         return known
-    has_changed = known.state.changed != NEVER
-    return replace(known, state=_completed(known.state, given.message) if has_changed else given, is_whole=True)
+    said, text = f"{given.offset} {_digest(given)}", given.message
+    if not known.is_whole:
+        has_changed = known.state.changed != NEVER
+        state = _completed(known.state, text) if has_changed else given
+        return replace(known, state=state, is_whole=True, said=said if has_changed else "")
+    offset, digest = (known.said or _said(known.state)).split()
+    if given.offset <= int(offset):
+        return known
+    earlier = known.state.message
+    if earlier.skip_summarization and not text.skip_summarization and known.state.changed == NEVER:
+        return Kept(given)  # the segmenter has skipped the earlier one, so this is the first for it
+    is_edit = repeats_edit and (earlier.role, earlier.skip_summarization) == (text.role, text.skip_summarization)
+    if not is_edit or said.endswith(digest):
+        return known
+    edited = when_changed(known, ArchiveChange(text.as_edit, given.partition, given.offset))
+    return replace(edited or known, said=said)
 
 
 def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
@@ -275,7 +298,8 @@ def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
     if known is None:
         return Kept(given, is_whole=False)
     if isinstance(known.state, ArchivedMessage) and known.state.changed < given.changed:
-        return replace(known, state=_completed(given, known.state.message))
+        said = known.said or _said(known.state)
+        return replace(known, state=_completed(given, known.state.message), said=said if known.is_whole else "")
     return known
 
 
@@ -289,10 +313,19 @@ def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:
     state, fields = known.state, {name: value for name, value in event.changes.items() if name != "metadata"}
     if fields and state.changed <= offset:  # a repeated edit too, because the summarizer may have had a shortened text
         state = replace(state, message=state.message.model_copy(update=fields), changed=offset)
+    said = (known.said or _said(known.state)) if known.is_whole else ""
     if event.metadata is None or known.metadata_offset > offset:
-        return replace(known, state=state)
+        return replace(known, state=state, said=said)
     message = state.message.model_copy(update={"metadata": event.metadata})
-    return Kept(replace(state, message=message), metadata_offset=offset)
+    return Kept(replace(state, message=message), metadata_offset=offset, said=said)
+
+
+def _said(state: ArchivedMessage) -> str:
+    return f"{state.offset} {_digest(state)}"
+
+
+def _digest(state: ArchivedMessage) -> str:
+    return blake2b(state.message.content.encode(), digest_size=8).hexdigest()
 
 
 def _completed(archived: ArchivedMessage, by: MessageCreated) -> ArchivedMessage:

@@ -499,6 +499,7 @@ def _write(key: str, kept: Kept, version: int) -> UpdateOne | ReplaceOne[dict[st
         **({} if state.changed == NEVER else {"offset": state.changed}),
         **({"metadata": orjson.dumps(state.message.metadata).decode()} if kept.is_whole else {}),
         **({} if kept.metadata_offset == NEVER else {"metadata_offset": kept.metadata_offset}),
+        **({"said": kept.said} if kept.said else {}),
     }
     return UpdateOne(own, {"$set": fields}, upsert=True)
 
@@ -516,7 +517,7 @@ def _text(document: Mapping[str, Any]) -> MessageText:
 
 def _kept(document: Mapping[str, Any]) -> Kept:
     is_whole = "metadata" in document or "deleted" in document
-    return Kept(state_from(document), is_whole, document.get("metadata_offset", NEVER))
+    return Kept(state_from(document), is_whole, document.get("metadata_offset", NEVER), document.get("said", ""))
 
 
 def message_from(document: Mapping[str, Any]) -> ArchivedMessage:

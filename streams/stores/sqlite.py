@@ -89,6 +89,7 @@ CREATE TABLE messages (
     key TEXT NOT NULL UNIQUE, conversation_id TEXT, tenant_id TEXT, user_id TEXT, agent_id TEXT, role TEXT,
     sent_at INTEGER, partition INTEGER, offset INTEGER, changed INTEGER NOT NULL,
     metadata_offset INTEGER NOT NULL DEFAULT -1, is_whole INTEGER NOT NULL DEFAULT TRUE,
+    said TEXT NOT NULL DEFAULT '',
     deleted INTEGER NOT NULL DEFAULT FALSE, skipped INTEGER, tokens INTEGER, episode_id TEXT, content TEXT,
     message TEXT);
 CREATE INDEX messages_of_conversation ON messages (conversation_id, offset);
@@ -650,9 +651,12 @@ def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
 
 
 def _known(connection: apsw.Connection, key: str) -> Kept | None:
-    select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"
+    select = f"SELECT {COLUMNS}, is_whole, metadata_offset, said FROM messages WHERE key = ?"
     found = rows(connection, select, (key,))
-    return Kept(_message(found[0]), bool(found[0][-2]), found[0][-1]) if found else None
+    if not found:
+        return None
+    *_, is_whole, metadata_offset, said = found[0]
+    return Kept(_message(found[0]), bool(is_whole), metadata_offset, said)
 
 
 def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
@@ -671,6 +675,7 @@ def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
         "changed": kept.state.changed,
         "metadata_offset": kept.metadata_offset,
         "is_whole": kept.is_whole,
+        "said": kept.said,
         "skipped": message.skip_summarization,
         "tokens": count_tokens(message.content),
         "message": message.model_dump_json(exclude={"content"}),

@@ -51,6 +51,13 @@ MUTANTS = (
         "return State(self.tenant_id, agents=",
     ),
     Mutant(
+        "a repeat with another text is dropped",
+        SEGMENTER,
+        "streams/segmenter/processor.py",
+        "        if known == text:\n",
+        "        if known is not None:\n",
+    ),
+    Mutant(
         "the bookmark is of the batch before",
         SEGMENTER,
         EXACTLY_ONCE,
@@ -431,6 +438,13 @@ MUTANTS = (
         "        version = {} if before else None\n"
         "        return await self._written(\n"
         '            lambda connection: _replaced(connection, "rolling_rows"',
+    ),
+    Mutant(
+        "a message that is sent again undoes an edit",
+        SUMMARIZER,
+        "streams/stores/messages.py",
+        "    if not is_edit or said.endswith(digest):\n",
+        "    if not is_edit:\n",
     ),
     Mutant(
         "a message that was deleted before its episode closed is in it",

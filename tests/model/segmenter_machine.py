@@ -38,7 +38,7 @@ IDLE = 61
 gaps = st.sampled_from([0, 0, 0, 0, 0, 0, 1, IDLE])
 ids = st.sampled_from([0, 0, 0, 0, 0, 0, 1, 2, 5])
 """Distance to the message whose id is used again; 0 stands for a new id."""
-kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped", "large"])
+kinds = st.sampled_from(["message"] * 8 + ["shift", "flush", "rubbish", "skipped", "large", "other", "other"])
 topics = st.sampled_from([EPISODES.topic, DEAD_LETTERS.topic, "conversations", "messages"])
 """The topics that are written, and the tables of the changelogs."""
 scopes = st.sampled_from(["a", "a", "a/x", "a/x", "a/y", "a/z", "b", "b", "b/x"])
@@ -52,6 +52,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "shift": {"is_continuation": False},
     "skipped": {"skip_summarization": True},
     "large": {"content": "word " * 200},
+    "other": {"content": "y"},
 }
 DAMAGED = (StateLost, ChangelogLost, ChangelogReplaced, ChangelogTruncated)
 

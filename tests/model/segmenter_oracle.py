@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from afterword.schemas import EpisodeClosed, decode_episode
+from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.state import parse_scope
 from afterword.streams.text.tokens import count_tokens
@@ -24,7 +24,7 @@ from tests.model.segmenting import (
     as_sent,
     changelogs,
 )
-from tests.unit.segmenter.chat import due
+from tests.unit.segmenter.chat import due, episodes
 from tests.unit.segmenter.oracle import Name, Oracle
 
 Rows = dict[bytes, bytes]
@@ -57,7 +57,7 @@ class Story:
             assert written == [(o.key, o.value, o.headers) for o in outgoing if o.topic == topic.topic], (
                 "other outputs than the rules"
             )
-        self.episodes += [decode_episode(o.key, o.value) for o in outgoing if o.topic == EPISODES.topic]
+        self.episodes += episodes(outgoing)
 
     def _records(self, work: Work, end: int) -> Iterable[Any]:
         assert end > self.source, "the offset went back, or stood still"
@@ -141,8 +141,11 @@ def _episodes_are_the_oracles(story: Story) -> None:
         return (story.name_of(e), e.ordinal, e.close_reason, *said)
 
     assert sorted(map(as_found, story.episodes)) == sorted(story.oracle.found)
-    committed = [decode_episode(r.key, r.value) for r in story.world.broker.log(EPISODES).read(0)]
+    read = [decode_closed(r.key, r.value, r.headers) for r in story.world.broker.log(EPISODES).read(0)]
+    committed = [event for event in read if isinstance(event, EpisodeClosed)]
     assert committed == story.episodes, "readers see other episodes than were committed"
+    passed_on = [(event.conversation_id, event.message_id) for event in read if isinstance(event, EpisodeAmended)]
+    assert passed_on == story.oracle.amended, "a changed repeat was not passed on, or twice"
     assert len({e.episode_id for e in committed}) == len(committed), "an episode was committed twice"
 
 

@@ -97,6 +97,8 @@ class Talk:
     closed: list[EpisodeClosed] = field(default_factory=list)
     pending: list[EpisodeMessage] = field(default_factory=list)
     """Messages after the last closed episode."""
+    records: dict[str, MessageCreated] = field(default_factory=dict)
+    """The last record of each message, by id."""
     left: dict[str, EpisodeMessage] = field(default_factory=dict)
     """Messages of episodes, by id, without deleted ones."""
     said: int = 0
@@ -107,9 +109,10 @@ class Talk:
         message = an_episode_message(f"m{self.said}", self.said, content=f"{self.name}-m{self.said}-v0", offset=offset)
         self.said += 1
         self.pending.append(message)
-        return MessageCreated(
+        self.records[message.id] = MessageCreated(
             conversation_id=self.name, tenant_id="t1", **message.model_dump(exclude={"changed", "offset"})
         )
+        return self.records[message.id]
 
     def close(self, first: int, last: int) -> EpisodeClosed | None:
         """Close the next episode, between these offsets; None if nothing is pending."""
@@ -133,6 +136,12 @@ class Talk:
         if message_id in self.left:
             self.left[message_id] = self.left[message_id].model_copy(update=changed)
         return MessageEdited(id=message_id, conversation_id=self.name, tenant_id="t1", content=content)
+
+    def repeat(self, message_id: str, offset: int) -> MessageEdited:
+        """Send the message again with another text."""
+        content = self.edit(message_id, offset).content
+        self.records[message_id] = self.records[message_id].model_copy(update={"content": content})
+        return self.records[message_id].as_edit
 
     def delete(self, message_id: str, _: int) -> MessageDeleted:
         self.pending = [message for message in self.pending if message.id != message_id]
@@ -303,8 +312,7 @@ class World:
             self._say(ArchivedMessage(talk.say(self.offset), 0, self.offset))
         last = self.offset - 1
         for kind, number in changes:
-            event: Changed = getattr(talk, kind)(f"m{talk.said - 1 - number}", self.offset)
-            self._say(ArchiveChange(event, 0, self.offset))
+            self._change(talk, kind, f"m{talk.said - 1 - number}")
         if episode := talk.close(first, last):
             self._segment(conversation, episode.to_json())
 
@@ -318,11 +326,20 @@ class World:
         talk = self.talks[conversation]
         if not talk.closed:
             return
-        message_id = f"m{number % talk.said}"
+        offset, event = self.offset, self._change(talk, kind, f"m{number % talk.said}")
+        if event:
+            self._segment(conversation, an_amendment(event, offset).to_json(), EPISODE_AMENDED)
+
+    def _change(self, talk: Talk, kind: str, message_id: str) -> Changed | None:
+        """Archive a change, and return it; None for a record that is sent again, which the segmenter drops."""
+        if kind == "send_again":
+            self._say(ArchivedMessage(talk.records[message_id], 0, self.offset))
+            return None
         event: Changed = talk.delete_all() if kind == "delete_all" else getattr(talk, kind)(message_id, self.offset)
-        amended = an_amendment(event, self.offset)
-        self._say(ArchiveChange(event, 0, self.offset))
-        self._segment(conversation, amended.to_json(), EPISODE_AMENDED)
+        is_repeat = kind == "repeat"
+        archived = ArchivedMessage(talk.records[message_id], 0, self.offset) if is_repeat else None
+        self._say(archived or ArchiveChange(event, 0, self.offset))
+        return event
 
     def redo(self, conversation: str, ordinal: int, revision: int, times: int) -> None:
         """Request another summary of a stored episode. A `revision` of 0 means the stored one, and there are no later

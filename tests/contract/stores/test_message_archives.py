@@ -90,12 +90,63 @@ async def test_pending_messages_are_those_of_the_user_in_no_episode(messages: Me
     assert [one.message_id for one in await messages.pending("u1", None, 9, 9)] == ["x2"]
 
 
-async def test_what_was_archived_first_stays(messages: MessageArchive) -> None:
-    first = archived(offset=0)
-    await messages.put_many([first, archived(offset=1, content="Changed in the same batch.")])
-    await messages.put_many([archived(offset=2, content="Changed."), archived("m2", offset=3)])
-    assert (await messages.get_many(["c1:m1"]))["c1:m1"] == first
+async def test_repeat_with_another_text_edits_the_message(messages: MessageArchive) -> None:
+    await messages.put_many([archived(), archived(offset=1, content="Changed in the same batch.")])
+    again = archived(offset=2, content="Changed.", metadata={"a": 1}, flows=("order",))
+    await messages.put_many([again, archived("m2", offset=3)])
+    expected = replace(archived(content="Changed.", metadata={"a": 1}, flows=("order",)), changed=2)
+    assert (await messages.get_many(["c1:m1"]))["c1:m1"] == expected
     assert (await refs(messages)).keys() == {"c1:m1", "c1:m2"}
+
+
+async def test_changed_repeat_is_ignored_if_repeats_are_rejected(messages: MessageArchive) -> None:
+    for offset, text in enumerate(("First.", "Changed.")):
+        await messages.put_many([archived(offset=offset, content=text)], repeats_edit=False)
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived(content="First.")}
+
+
+async def test_repeat_in_another_role_is_ignored(messages: MessageArchive) -> None:
+    await messages.put_many([archived(), archived(offset=1, content="Changed.", role="assistant")])
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived()}
+
+
+@pytest.mark.parametrize("is_read_again", [False, True])
+async def test_repeat_of_a_replaced_text_does_not_undo_an_edit(messages: MessageArchive, is_read_again: bool) -> None:
+    said = [archived(content="One."), archived(offset=1, content="Two."), archived(offset=3, content="Two.")]
+    steps = [lambda: messages.put_many(said[:2]), lambda: messages.change(changed(edit(content="Three."), 2))]
+    for step in (*steps, lambda: messages.put_many(said[2:])) * (2 if is_read_again else 1):
+        await step()
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(archived(content="Three."), changed=2)}
+    await messages.put_many([archived(offset=4, content="One.")])
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(archived(content="One."), changed=4)}
+
+
+async def test_repeat_that_the_summarizer_had_first_does_not_undo_an_edit(messages: MessageArchive) -> None:
+    await messages.assign("c1:1", [replace(archived(content="Two."), changed=2)])
+    await messages.put_many([archived(content="One.", metadata={"a": 1}), archived(offset=3, content="One.")])
+    expected = replace(archived(content="Two.", metadata={"a": 1}), changed=2)
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
+
+
+async def test_message_takes_the_place_of_a_skipped_one(messages: MessageArchive) -> None:
+    skipped, said = archived(content="Thinking …", skip_summarization=True), archived(offset=1, content="Oslo.")
+    await messages.put_many([skipped, said])
+    await messages.put_many([skipped])
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": said}
+
+
+async def test_changed_repeat_of_a_skipped_message_edits_it(messages: MessageArchive) -> None:
+    for offset, text in enumerate(("Thinking", "Thinking …")):
+        await messages.put_many([archived(offset=offset, content=text, skip_summarization=True)])
+    expected = replace(archived(content="Thinking …", skip_summarization=True), changed=1)
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
+
+
+async def test_repeat_does_not_bring_a_deleted_message_back(messages: MessageArchive) -> None:
+    await messages.put_many([archived()])
+    await messages.change(changed(MessageDeleted(id="m1", conversation_id="c1"), 1))
+    await messages.put_many([archived(offset=2, content="Changed.")])
+    assert await messages.states(["c1:m1"]) == {"c1:m1": DeletedMessage(1)}
 
 
 async def test_a_copy_changes_no_message_that_is_there_but_brings_deletions(messages: MessageArchive) -> None:

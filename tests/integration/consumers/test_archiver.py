@@ -112,11 +112,11 @@ class BrokenArchive(MemoryMessages):
         self.attempts = 0
         self.repaired = asyncio.Event()
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+    async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
         self.attempts += 1
         if not self.repaired.is_set():
             raise StoreUnavailable(store="memory", problem="broken")
-        await super().put_many(messages)
+        await super().put_many(messages, repeats_edit=repeats_edit)
 
 
 async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(settings, producer):
@@ -135,10 +135,10 @@ async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(setti
 class TrippingArchive(MemoryMessages):
     """An archive that fails unexpectedly on messages that name it."""
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+    async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
         if any("trip" in archived.message.content for archived in messages):
             raise OverflowError("contents of a message")
-        await super().put_many(messages)
+        await super().put_many(messages, repeats_edit=repeats_edit)
 
 
 async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_neighbours_are_archived(
@@ -162,8 +162,8 @@ async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_ne
 class DyingArchive(MemoryMessages):
     """An archive whose writes arrive, while the answers are lost."""
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        await super().put_many(messages)
+    async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
+        await super().put_many(messages, repeats_edit=repeats_edit)
         raise StateUnreadable(problem="the process is gone")
 
 

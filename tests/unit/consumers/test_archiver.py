@@ -29,7 +29,7 @@ GROUP = "afterword-archiver"
 class BrokenMessages(MemoryMessages):
     """Fails in a way that a retry does not repair."""
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+    async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
         raise StateUnreadable(problem=SECRET)
 
 
@@ -145,9 +145,9 @@ class Writes(MemoryMessages):
         super().__init__()
         self.sizes: list[tuple[int, int]] = []
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+    async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
         self.sizes.append((len(messages), sum(len(one.message.content) for one in messages)))
-        await super().put_many(messages)
+        await super().put_many(messages, repeats_edit=repeats_edit)
 
 
 async def test_writes_are_bounded_in_messages_and_in_bytes_unless_they_are_of_one_message(metrics: Metrics) -> None:
@@ -167,9 +167,9 @@ async def test_writes_are_bounded_in_messages_and_in_bytes_unless_they_are_of_on
 class SlowMessages(MemoryMessages):
     """Takes, for each write, half of the time that a batch may take."""
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+    async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
         await asyncio.sleep(MOST_SECONDS / 2)
-        await super().put_many(messages)
+        await super().put_many(messages, repeats_edit=repeats_edit)
 
 
 def test_a_slow_archive_is_given_a_part_of_the_batch_at_a_time(metrics: Metrics) -> None:

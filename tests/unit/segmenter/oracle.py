@@ -81,6 +81,8 @@ class Room:
 
     limits: Episodes
     taken: list[Taken] = field(default_factory=list)
+    told: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Role and content of each id's last record."""
     active: list[str] = field(default_factory=list)
     forgotten: int = 0
     """Number of messages at the start of `taken` whose ids are forgotten."""
@@ -127,6 +129,7 @@ class Oracle:
     amended: list[tuple[str, str | None]] = field(default_factory=list)
     """Conversation and message of each change that is passed on to the summarizer."""
     duplicates: int = 0
+    changed_repeats: int = 0
     refused: int = 0
     now_ms: int = 0
 
@@ -237,7 +240,7 @@ class Oracle:
             return
         remembered = room.taken[room.forgotten :][-self.limits.dedupe_window :] + self.pending(name)
         if message.id in [t.message.id for t in remembered]:
-            self.duplicates += 1
+            self.repeat(message, room)
             return
         limits = self.overridden(room, message)
         if limits is None:
@@ -248,8 +251,21 @@ class Oracle:
         self.rooms[name] = room
         new = Taken(message, stamped_ms)
         room.taken.append(new)
+        room.told[message.id] = message.role, message.content
         for talk_name in self.addressed(room, new, now_ms):
             self.place(talk_name, new, limits, now_ms)
+
+    def repeat(self, message: MessageCreated, room: Room) -> None:
+        role, content = room.told[message.id]
+        if (role, content) == (message.role, message.content):
+            self.duplicates += 1
+        elif role != message.role or self.limits.on_changed_repeat == "reject":
+            self.refused += 1
+        else:
+            self.changed_repeats += 1
+            room.told[message.id] = role, message.content
+            names = ("id", "conversation_id", "content", "metadata", "sentiment", "flows", "tools")
+            self.amend(MessageEdited(**{name: getattr(message, name) for name in names}))
 
     def pending(self, conversation: str) -> list[Taken]:
         """Return the messages that are remembered beyond the window; with `scope = agent` there are none."""

@@ -1,9 +1,11 @@
 """One example for each sentence of the rules."""
 
 import pytest
+from structlog.testing import capture_logs
 
+from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.rules import MAX_EPISODE_BYTES, MAX_OVERLAP_BYTES
-from tests.unit.segmenter.chat import NOON, SECOND, Chat, closed, flush, limits, say, says
+from tests.unit.segmenter.chat import NOON, SECOND, Chat, amendments, closed, edit, flush, limits, say, says
 
 
 class TestWhatIsTaken:
@@ -27,7 +29,54 @@ class TestWhatIsTaken:
     def test_a_duplicate_is_dropped_after_its_episode_was_emitted(self):
         chat = Chat()
         chat.hear(*says("a", "b"), flush())
-        assert chat.process([say("a", "edited")]).duplicates == 1
+        assert chat.process([say("a")]).duplicates == 1
+
+    def test_repeat_with_another_text_edits_the_pending_message(self):
+        chat = Chat()
+        chat.process([say("q"), say("a", "The", role="assistant")])
+        for text in ("The key", "The key is here."):
+            outcome = chat.process([say("a", text, role="assistant", flows=["keys"])])
+            assert (outcome.changed_repeats, outcome.duplicates, outcome.outgoing) == (1, 0, [])
+        [episode] = chat.hear(say("a", "The key is here.", role="assistant"), flush())
+        assert [(m.content, m.flows) for m in episode.messages] == [("x", ()), ("The key is here.", ("keys",))]
+
+    def test_repeat_with_another_text_amends_a_closed_episode(self):
+        chat = Chat()
+        chat.hear(*says("a", "b"), flush())
+        outcome = chat.process([say("a", "edited"), say("a", "edited")])
+        [event] = amendments(outcome.outgoing)
+        assert (event.message_id, event.fields["content"], event.offset) == ("a", "edited", 3)
+        assert (outcome.changed_repeats, outcome.duplicates) == (1, 1)
+
+    def test_repeat_of_a_replaced_text_does_not_undo_an_edit(self):
+        chat = Chat()
+        outcome = chat.process([say("a", "one"), edit("a", content="two"), say("a", "one")])
+        assert (outcome.amendments, outcome.duplicates) == (1, 1)
+        [episode] = chat.hear(flush())
+        assert episode.messages[0].content == "two"
+
+    @pytest.mark.parametrize("fields", [{"role": "assistant"}, {"role": "assistant", "content": "other"}])
+    def test_repeat_in_another_role_is_dead_lettered(self, fields):
+        chat = Chat()
+        outcome = chat.process([say("a"), say("a", **fields)])
+        assert (outcome.dead_letters, outcome.changed_repeats) == ({"changed_repeat": 1}, 0)
+        [episode] = chat.hear(flush())
+        assert [(m.role, m.content) for m in episode.messages] == [("user", "x")]
+
+    def test_changed_repeat_is_dead_lettered_if_repeats_are_rejected(self):
+        chat = Chat(limits(on_changed_repeat="reject"))
+        outcome = chat.process([say("a"), say("a", "other"), say("a")])
+        assert (outcome.dead_letters, outcome.duplicates) == ({"changed_repeat": 1}, 1)
+        [episode] = chat.hear(flush())
+        assert episode.messages[0].content == "x"
+
+    def test_changed_repeats_are_logged_once_per_conversation(self):
+        segmenter = Segmenter(limits(), "closed", "dlq", {}, {}, count_tokens=len)
+        said = [say("a", text, conversation_id=name) for name in "cd" for text in ("one", "two", "three")]
+        with capture_logs() as logs:
+            segmenter.process(said, NOON)
+        assert [log["event"] for log in logs] == ["message_repeated_with_another_text"] * 2
+        assert {log["log_level"] for log in logs} == {"warning"}
 
     def test_only_the_last_messages_of_the_conversation_are_remembered(self):
         chat = Chat(limits(dedupe_window=3, trigger=1))

@@ -14,6 +14,7 @@ from afterword.streams.segmenter.state import (
     Scope,
     State,
     decode_body,
+    decode_seq,
     decode_state,
     digest_of,
     parse_key,
@@ -97,6 +98,7 @@ def test_the_episodes_are_the_oracles(limits, pending, happening):
     ]
     assert found == oracle.found
     assert sum(o.duplicates for o in outcomes) == oracle.duplicates
+    assert sum(o.changed_repeats for o in outcomes) == oracle.changed_repeats
     assert sum(o.dead_letters.total() for o in outcomes) == oracle.refused
     assert sum(o.messages for o in outcomes) == sum(len(room.taken) for room in oracle.rooms.values())
     handed_on = [(a.conversation_id, a.message_id) for o in outcomes for a in amendments(o.outgoing)]
@@ -179,7 +181,7 @@ def test_rows_are_bounded_and_none_is_orphaned(limits, pending, happening):
         if seq is None:
             seen += 1
             assert scope.agent_id is None
-            assert state.window_first <= int.from_bytes(value) < state.next_seq
+            assert state.window_first <= decode_seq(value) < state.next_seq
         else:
             assert state.window_first <= seq < state.next_seq
             assert (decode_body(value) is None) == (seq < state.overlap_first)

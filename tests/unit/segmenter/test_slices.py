@@ -278,6 +278,6 @@ def test_records_of_a_batch_are_decided_on_one_after_the_other() -> None:
     together, alone = Chat(limits()), Chat(limits())
     outcome = together.process(records)
     one_by_one = [alone.process([record]) for record in records]
-    assert (outcome.duplicates, outcome.dead_letters.total()) == (1, 1)
+    assert (outcome.changed_repeats, outcome.dead_letters.total()) == (1, 1)
     assert outcome.outgoing == [sent for one in one_by_one for sent in one.outgoing]
     assert (together.conversations, together.messages) == (alone.conversations, alone.messages)

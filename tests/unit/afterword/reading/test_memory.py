@@ -29,6 +29,7 @@ from afterword.streams.summarizer.embedders import (
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.endpoints import serving as serving_route
+from tests.samples import a_message
 from tests.unit.afterword.reading.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues
 
@@ -134,6 +135,7 @@ CALLS = {
     "profile of tenant": lambda memory, x: memory.profile("u1", x),
     "knows_user": lambda memory, x: memory.knows_user(x, "t1"),
     "knows_user of tenant": lambda memory, x: memory.knows_user("u1", x),
+    "changed_repeats": lambda memory, x: memory.changed_repeats([a_message().model_copy(update={"id": x})]),
     "users of tenant": lambda memory, x: memory.users(tenant_id=x),
     "users with prefix": lambda memory, x: memory.users(tenant_id="t1", prefix=x),
     "users after": lambda memory, x: memory.users(tenant_id="t1", after=x),

@@ -1,6 +1,8 @@
 """Routes that write send records that the workers accept, only for the key's tenant and user."""
 
 import asyncio
+import time
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,8 +20,10 @@ from afterword.schemas import (
 )
 from afterword.schemas.headers import owner_in
 from afterword.serving.principal import SCOPES
+from afterword.serving.requests import Pace
 from afterword.serving.writing import MOST_MESSAGES
 from afterword.streams.settings import Episodes
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 from tests.unit.segmenter.chat import Chat, Sent
@@ -66,6 +70,50 @@ def test_the_largest_batch_may_be_sent_again_though_others_have_written_in_betwe
 
     outcome = Chat(Episodes()).process(asyncio.run(written()))
     assert (outcome.messages, outcome.duplicates) == (2 * MOST_MESSAGES, MOST_MESSAGES)
+
+
+async def test_paced_writes_of_a_key_are_made_once_with_the_last_value() -> None:
+    pace, written = Pace[str, str](0.05), []
+
+    async def write(text: str) -> str:
+        written.append((text, time.monotonic()))
+        return text
+
+    keyed = [("a", "one"), ("a", "two"), ("b", "other"), ("a", "three")]
+    assert await asyncio.gather(*[pace.write(key, partial(write, text)) for key, text in keyed]) == [
+        "three",
+        "three",
+        "other",
+        "three",
+    ]
+    assert await asyncio.gather(*[pace.write("a", partial(write, text)) for text in ("four", "five")]) == ["five"] * 2
+    assert [text for text, _ in written] == ["three", "other", "five"]
+    assert written[2][1] - written[0][1] >= 0.05
+
+
+async def test_message_that_is_sent_again_is_written_with_its_last_text() -> None:
+    async with serving() as served:
+        texts = ("The", "The key", "The key is here.")
+        bodies = [{"messages": [{**MESSAGE, "content": text}]} for text in texts]
+        assert (await served.client.post(MESSAGES, json=bodies[0])).status_code == 202
+        answers = await asyncio.gather(*[served.client.post(MESSAGES, json=body) for body in bodies[1:]])
+        assert [answer.json() for answer in answers] == [{"records": [{"partition": 0, "offset": 1}]}] * 2
+        assert [getattr(event, "content", None) for event in sent(served)] == ["The", "The key is here."]
+
+
+@pytest.mark.parametrize("change", [{"content": "Goodbye."}, {"role": "assistant"}])
+async def test_changed_repeat_is_refused_if_repeats_are_rejected(change: dict[str, Any]) -> None:
+    async with serving(episodes=Episodes(on_changed_repeat="reject")) as served:
+        message = MessageCreated.model_validate(MESSAGE)
+        await served.remembered.messages.put_many([ArchivedMessage(message, 0, 0)])
+        new = {**MESSAGE, "id": "m2"}
+        for batch in ([new, {**MESSAGE, **change}], [new, {**new, **change}]):
+            answer = await served.client.post(MESSAGES, json={"messages": batch})
+            assert (answer.status_code, answer.json()["problems"][0]["field"]) == (409, "body.messages.1")
+        assert served.broker.records == []
+        edit = MessageEdited(id="m1", conversation_id="c1", content="Hi.")
+        await served.remembered.messages.change(ArchiveChange(edit, 0, 1))
+        assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE, new, new]})).status_code == 202
 
 
 async def test_the_message_arrives_as_it_was_given() -> None:

@@ -1,13 +1,14 @@
 """Records that a producer makes, and the trace that begins with them and that the segmenter continues."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 from aiokafka.errors import KafkaTimeoutError
 from opentelemetry.sdk.trace import ReadableSpan
@@ -67,6 +68,41 @@ async def sent(broker: Any, tracer: Tracer | None, records: list[ProducerRecord]
     for record in records:
         await producer.enqueue(record)
     await producer.drain()
+
+
+ANSWER = MessageCreated(id="a1", conversation_id="c1", user_id="u1", role="assistant", content="")
+
+
+def contents(broker: Broker) -> list[str]:
+    return [orjson.loads(record.value or b"")["content"] for record in broker.records]
+
+
+async def test_streamed_answer_is_sent_while_it_is_written() -> None:
+    async def parts() -> AsyncIterator[str]:
+        for part in ("The ", "key ", "is "):
+            yield part
+        await asyncio.sleep(0.05)
+        yield "under "
+        yield "the pot."
+
+    broker = Broker()
+    message = await Connected(broker).stream(ANSWER, parts(), every_seconds=0.05)
+    assert contents(broker) == ["The key is under ", "The key is under the pot."]
+    assert message.content == "The key is under the pot."
+    assert {orjson.loads(record.value or b"")["id"] for record in broker.records} == {"a1"}
+
+
+async def test_broken_stream_leaves_what_was_written_so_far() -> None:
+    async def parts(*texts: str) -> AsyncIterator[str]:
+        for text in texts:
+            yield text
+        raise ConnectionResetError
+
+    broker = Broker()
+    for texts in ((), ("The ", "key")):
+        with pytest.raises(ConnectionResetError):
+            await Connected(broker).stream(ANSWER, parts(*texts))
+    assert contents(broker) == ["The key"]
 
 
 def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:

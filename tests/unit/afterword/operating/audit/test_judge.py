@@ -112,6 +112,7 @@ def test_all_in_order_is_clean(snapshot):
         "lost": 0,
         "flushes": 0,
         "changes": 0,
+        "changed_repeats": 0,
         "expired": 0,
         "archived": 6,
     }
@@ -575,6 +576,20 @@ def test_a_repeated_message_is_a_duplicate_and_dropped(snapshot):
     report = judged(snapshot)
     assert report.clean
     assert report.messages["duplicates"] == 1
+
+
+def test_changed_repeat_counts_as_an_edit(snapshot):
+    snapshot.produced.append(produced(1, offset=6, content="said again, otherwise"))
+    snapshot.consumed, snapshot.archived_to = {0: 7}, {0: 7}
+    snapshot.pending.add(pending(5))
+    snapshot.messages[message(1)] = Archived("c:1", True, digest("said again, otherwise"), Position(0, 0), changed=6)
+    report = judged(snapshot)
+    assert report.clean, report.findings
+    assert (report.messages["changed_repeats"], report.messages["changes"]) == (1, 0)
+    snapshot.messages[message(1)] = Archived("c:1", True, position=Position(0, 0))
+    assert kinds(snapshot) == {"stale"}
+    snapshot.repeats_edit = False  # the archiver passes over it, and the segmenter rejects it
+    assert judged(snapshot).clean
 
 
 def test_the_content_that_was_archived_first_stays(snapshot):

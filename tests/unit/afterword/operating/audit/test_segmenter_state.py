@@ -52,7 +52,7 @@ def test_a_damaged_row_is_named_and_the_other_conversations_are_read(chat: Chat,
 
 def test_a_damaged_message_is_named_too(chat: Chat) -> None:
     chat.messages = {key: value + b"" if value[:16] else value for key, value in chat.messages.items()}
-    [first, *_] = [key for key, value in chat.messages.items() if len(value) > 16]
+    [first, *_] = [key for key, value in chat.messages.items() if len(value) > 20]
     chat.messages[first] = chat.messages[first][:20]
     assert read(chat)[1] == [("c", 3, "a message's row is cut off")]
 
