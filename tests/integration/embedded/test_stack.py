@@ -1,15 +1,18 @@
 """The embedded stack keeps what it acknowledged, through restarts and kills, and leaves nothing running."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Schema, TaggedFields
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
 from afterword.embedded.process import until_ready
@@ -42,6 +45,37 @@ async def test_a_second_start_finds_topics_and_offsets(tmp_path: Path, topic: st
         assert second.environment() == environment
         await produce(second, topic, range(10, 20))
         assert await consume(second, topic, 10) == list(range(10, 20))  # and not the first ten again
+
+
+FEATURES = CompactArray(("name", CompactString("utf-8")), ("highest", Int16), ("lowest", Int16), ("tags", TaggedFields))
+API_KEYS = CompactArray(("key", Int16), ("lowest", Int16), ("highest", Int16), ("tags", TaggedFields))
+API_VERSIONS = Schema(
+    ("correlation", Int32), ("error", Int16), ("apis", API_KEYS), ("throttle", Int32), ("tags", TaggedFields)
+)
+FINALIZED = 2
+"""Tag of the finalized features in the answer."""
+
+
+async def test_a_new_broker_has_the_releases_default_feature_levels(own_stack: EmbeddedStack) -> None:
+    command = own_stack.kafka.command("kafka.tools.StorageTool", "version-mapping")
+    listed = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+    defaults = dict(re.findall(r"^(\S+\.version)=(\d+)", listed.stdout, re.MULTILINE))
+    del defaults["kraft.version"]  # that of the quorum, which is not dynamic here
+    levels = await feature_levels(own_stack.bootstrap_servers)
+    assert levels == {name: int(level) for name, level in defaults.items()}
+    assert levels["transaction.version"] == 2
+
+
+async def feature_levels(bootstrap_server: str) -> dict[str, int]:
+    """Ask the broker with version 3 of ApiVersions, which aiokafka lacks."""
+    reader, writer = await asyncio.open_connection(*bootstrap_server.split(":"))
+    header = Int16.encode(18) + Int16.encode(3) + Int32.encode(1) + Int16.encode(-1) + TaggedFields.encode({})
+    body = 2 * CompactString("utf-8").encode("test") + TaggedFields.encode({})
+    writer.write(Int32.encode(len(header + body)) + header + body)
+    answer = BytesIO(await reader.readexactly(Int32.decode(BytesIO(await reader.readexactly(4)))))
+    writer.close()
+    *_, tags = API_VERSIONS.decode(answer)
+    return {name: highest for name, highest, *_ in FEATURES.decode(BytesIO(tags[FINALIZED]))}
 
 
 @pytest.mark.nightly
