@@ -114,7 +114,8 @@ def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) 
     source = next((one for one in sources if origin and one.takes(origin.topic)), None)
     try:
         value = loads(data[FRAME_BYTES:] if data.startswith(b"\0") else data)
-        about = context(replace(letter, **origin._asdict()) if origin else letter, value)
+        record = replace(letter, **origin._asdict()) if origin else letter
+        about = context(record, value, source.key_format if source else "text")
         text = orjson.dumps([about["key"], value, about["headers"]]).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         parts = b"\n".join([letter.key or b"", data, *(said for _, said in letter.headers)])

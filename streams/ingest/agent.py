@@ -25,9 +25,10 @@ from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.ingest.sources import (
+    INCOMPLETE_DELETION,
     NEEDS_REGISTRY,
     Source,
-    map_record,
+    map_items,
     match_topics,
     our_topics,
     require_registry,
@@ -253,19 +254,22 @@ class Ingester:
         """Return messages, or a dead letter. Raises: RegistryUnavailable, MappingFails, ConfigurationError."""
         try:
             check_original(record.headers)
-            value = await self.registry.decode(self.source.format, record.value)
+            value, key = await self.registry.read(self.source, record)
             if self.source.format in NEEDS_REGISTRY:
                 self.readiness.ready(REGISTRY)
-            mapped = await apart(len(record.value or b""), map_record, self.source, record, value)
+            made, invalid = await apart(len(record.value or b""), map_items, self.source, record, value, key)
         except InvalidRecord as error:
-            self._bad += 1
-            if not self._good and self._bad >= ALL_FAIL:
-                raise MappingFails(number=self.number, count=self._bad, problem=error.detail) from None
-            return [self._dead_letter(record, error.error_type, error.detail)]
-        self._counters[MAPPED if mapped else SKIPPED].inc()
-        self._good += bool(mapped)
+            made, invalid = [], error
         topic = self.settings.kafka.messages_topic
-        return [Output(topic, one.conversation_id.encode(), one.value, headers=one.headers) for one in mapped]
+        outputs = [Output(topic, one.conversation_id.encode(), one.value, headers=one.headers) for one in made]
+        self._good += bool(made)
+        if invalid is None:
+            self._counters[MAPPED if made else SKIPPED].inc()
+            return outputs
+        self._bad += invalid.error_type != INCOMPLETE_DELETION
+        if not self._good and self._bad >= ALL_FAIL:
+            raise MappingFails(number=self.number, count=self._bad, problem=invalid.detail) from None
+        return [*outputs, self._dead_letter(record, invalid.error_type, invalid.detail)]
 
     def reject(self, record: Any, error: Exception) -> Output:
         """Make the dead letter of a record that failed alone.

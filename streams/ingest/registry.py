@@ -10,10 +10,11 @@ import httpx
 import orjson
 
 from afterword.schemas import InvalidRecord
+from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.http import bounded
 from afterword.streams.ingest.formats import AvroSchema, ProtobufSchema, Read, SchemaRefused, read_json, unframed
-from afterword.streams.ingest.sources import Format
+from afterword.streams.ingest.sources import KEYS, Format, Source
 from afterword.streams.settings import RegistrySettings, variable
 from afterword.streams.tasks import apart
 from afterword.streams.tls import verifying_context
@@ -55,6 +56,15 @@ class SchemaRegistry:
         self._clock = clock
         self._known: dict[tuple[Format, int], Read] = {}
         self._unknown: dict[tuple[Format, int], tuple[float, str]] = {}
+
+    async def read(self, source: Source, record: KafkaRecord) -> tuple[Any, Any]:
+        """Return a record's value, and its key if that needs a registry.
+
+        Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
+        """
+        key_format = source.key_format
+        key = None if key_format in KEYS else await self.decode(key_format, record.key)  # type: ignore[arg-type]
+        return await self.decode(source.format, record.value), key
 
     async def decode(self, form: Format, data: bytes | None) -> Any:
         """Decode a record's value, or return None if it has none. JSON does not need its schema.

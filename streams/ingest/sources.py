@@ -5,16 +5,17 @@ A record becomes messages, edits or deletions by the expressions of its source. 
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jmespath
 import orjson
 from jmespath import functions
 from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from afterword.schemas import InputEvent, InvalidRecord, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import Model, rfc3339
@@ -27,7 +28,11 @@ from afterword.streams.text.content import ROLES, ContentUnreadable, Kind, Piece
 
 UNMAPPED = "unmapped"
 """Error type of a record whose expression finds nothing, or something that does not fit the field."""
+INCOMPLETE_DELETION = "incomplete_deletion"
+"""Error type of a deletion that does not say which message it deletes."""
 FILE = variable(("ingest", "file"))
+UNAVAILABLE = "__debezium_unavailable_value"
+"""What Debezium sends in place of a long value that an update has not changed."""
 
 
 class Functions(functions.Functions):  # type: ignore[misc]  # jmespath has no types
@@ -35,9 +40,9 @@ class Functions(functions.Functions):  # type: ignore[misc]  # jmespath has no t
 
     @functions.signature({"types": ["string", "null"]})  # type: ignore[untyped-decorator]  # as above
     def _func_from_json(self, text: str | None) -> Any:
-        """Parse JSON in a string; null if it is not JSON."""
+        """Parse JSON in a string; null if it is not JSON. What stands for an unavailable value stays."""
         try:
-            return None if text is None else loads(text.encode())
+            return text if text in (None, UNAVAILABLE) else loads(text.encode())
         except (orjson.JSONDecodeError, UnicodeEncodeError):
             return None
 
@@ -53,13 +58,56 @@ Format = Literal["json", "avro", "json-schema", "protobuf"]
 NEEDS_REGISTRY = ("avro", "protobuf")
 """Formats that cannot be read without the schema."""
 Unit = Literal["iso", "s", "ms", "us", "ns"]
+KeyFormat = Literal["text", "json", "int32", "int64", "uuid", "bytes", "avro", "json-schema", "protobuf"]
+
+
+def _integer(size: int) -> Callable[[bytes], int]:
+    def read(data: bytes) -> int:
+        if len(data) != size:
+            raise ValueError
+        return int.from_bytes(data, signed=True)
+
+    return read
+
+
+def _printable(data: bytes) -> str:
+    text = data.decode()
+    if CONTROL.search(text):
+        raise ValueError
+    return text
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""Characters of binary data, such as the zeros of an integer, that are UTF-8 as well."""
+KEYS: Mapping[KeyFormat, Callable[[bytes], Any]] = {
+    "text": _printable,
+    "json": loads,
+    "int32": _integer(4),
+    "int64": _integer(8),
+    "uuid": lambda data: str(uuid.UUID(bytes=data)),
+    "bytes": bytes.hex,
+}
+"""How keys are read without a registry. Each raises ValueError."""
+EXPRESSION_ERRORS = (JMESPathError, RecursionError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
+"""Errors that an expression raises for values that it was not written for."""
+
+
+class Named(dict[str, Any]):
+    """What expressions can name. A key or header that is no text fails once it is named, and is never guessed."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Raises: InvalidRecord."""
+        found = super().get(name, default)
+        if isinstance(found, InvalidRecord):
+            raise found
+        return found
 
 
 class Expression:
     """A JMESPath expression, compiled once."""
 
-    def __init__(self, text: object) -> None:
-        """Raises: ValueError."""
+    def __init__(self, text: object, field: str = "") -> None:
+        """`field` is the expression's name in errors. Raises: ValueError."""
         if not isinstance(text, str):
             raise ValueError("must be a JMESPath expression in quotes")
         try:
@@ -67,6 +115,7 @@ class Expression:
         except JMESPathError as error:
             raise ValueError(f"not JMESPath: {str(error).splitlines()[0]}") from None
         self.text = text
+        self.field = field
 
     def __str__(self) -> str:
         return self.text
@@ -75,11 +124,20 @@ class Expression:
         """Return what the expression finds in a record, or None. Raises: InvalidRecord."""
         try:
             return INTERPRETER.visit(self._parsed, about)
-        except (JMESPathError, RecursionError, OverflowError) as error:  # the error's text quotes values of the record
-            raise InvalidRecord(UNMAPPED, f"{self.text}: {type(error).__name__}") from None
+        except InvalidRecord:
+            raise
+        except EXPRESSION_ERRORS as error:  # the error's text quotes values of the record
+            why = type(error).__name__
+            if why == "TypeError":  # the only one that jmespath does not check itself
+                why = "a text cannot be compared with a number (TypeError)"
+            raise InvalidRecord(UNMAPPED, f"{self.field} = {self.text}: {why}") from None
 
 
-Found = Annotated[Expression, BeforeValidator(Expression)]
+def _expression(text: object, info: ValidationInfo) -> Expression:
+    return Expression(text, info.field_name or "")
+
+
+Found = Annotated[Expression, BeforeValidator(_expression)]
 
 
 def _table(given: object) -> object:
@@ -126,15 +184,25 @@ class Changes(Table):
     when: Found
 
 
+class Edits(Changes):
+    creates: bool = False
+    """Whether an edit of a message that is not known creates it."""
+
+
 class Source(Table):
     """One of the `[[sources]]`."""
 
     topics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
     format: Format = "json"
+    key_format: KeyFormat = "text"
     bulk: bool = False
+    foreach: Found | None = None
+    """Finds the list whose items are mapped, each as `item` with its place as `index`."""
     skip: Found | None = None
+    unavailable: str = UNAVAILABLE
+    """Text that stands for a value that an update has not changed."""
     map: Fields
-    edits: Changes | None = None
+    edits: Edits | None = None
     deletions: Changes | None = None
 
     def takes(self, topic: str) -> bool:
@@ -196,8 +264,9 @@ def require_sources(settings: Settings) -> tuple[Source, ...]:
 def require_registry(settings: Settings, sources: Sequence[Source]) -> None:
     """Require a registry if a source needs one. Raises: ConfigurationError."""
     for source in sources:
-        if settings.registry.url is None and source.format in NEEDS_REGISTRY:
-            problem = f"a source with the format {source.format} needs it"
+        needed = [form for form in (source.format, source.key_format) if form in NEEDS_REGISTRY]
+        if settings.registry.url is None and needed:
+            problem = f"a source with the format {needed[0]} needs it"
             raise ConfigurationError(setting=variable(("registry", "url")), problem=problem)
 
 
@@ -244,6 +313,8 @@ TRACE = ("traceparent", "tracestate")
 """Headers that are passed on, so that a trace continues through the segmenter."""
 MOST_MESSAGES = 100
 """Maximum number of messages that one record may become; a tool's answers are messages of their own."""
+MOST_ITEMS = 1000
+"""Maximum number of items of `foreach` in one record."""
 MOST_BYTES = 4 * MAX_INPUT_BYTES
 """Upper limit for all of them together, because each may have a copy of the record's metadata."""
 SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -256,29 +327,103 @@ UNENCODABLE = "a field is bytes, is nested too deeply, or has an integer of more
 """Why fields cannot be encoded."""
 
 
-def map_record(source: Source, record: KafkaRecord, value: Any) -> list[ProducerRecord]:
+class Mapped(NamedTuple):
+    """What a record becomes."""
+
+    records: list[ProducerRecord]
+    invalid: InvalidRecord | None = None
+    """The error of the first of its items that cannot be mapped; the others are in `records`."""
+
+
+def map_record(source: Source, record: KafkaRecord, value: Any, key: Any = None) -> list[ProducerRecord]:
     """Return the records that a source record becomes; none if it is skipped. Raises: InvalidRecord."""
-    about = context(record, value)
+    mapped = map_items(source, record, value, key)
+    if mapped.invalid:
+        raise mapped.invalid
+    return mapped.records
+
+
+def map_items(source: Source, record: KafkaRecord, value: Any, key: Any = None) -> Mapped:
+    """Map a record, or each of its items. `key` is the one that a registry decoded. Raises: InvalidRecord."""
+    about = context(record, value, source.key_format, key)
+    if source.foreach is None:
+        return Mapped(_mapped(source, record, about))
+    items = source.foreach.find(about)
+    if not isinstance(items, list | None):
+        raise InvalidRecord(UNMAPPED, f"foreach = {source.foreach}: no list")
+    if len(items or ()) > MOST_ITEMS:
+        raise InvalidRecord("too_large", f"foreach = {source.foreach}: more than {MOST_ITEMS} items")
+    made: list[ProducerRecord] = []
+    invalid = None
+    for index, item in enumerate(items or ()):
+        try:
+            made += _mapped(source, record, Named(about, item=item, index=index))
+        except InvalidRecord as error:
+            invalid = invalid or InvalidRecord(error.error_type, f"item {index}: {error.detail}")
+        _check_size(made)
+    return Mapped(made, invalid)
+
+
+def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerRecord]:
     if source.skip is not None and source.skip.find(about):
         return []
-    fields: dict[str, Any] = {
-        "id": _id(source.map.id, about, "id"),
-        "conversation_id": _id(source.map.conversation_id, about, "conversation_id"),
-    }
-    if source.map.tenant_id is not None and source.map.tenant_id.find(about) is not None:
-        fields["tenant_id"] = _id(source.map.tenant_id, about, "tenant_id")
-    if source.deletions is not None and source.deletions.when.find(about):
-        return [_record(record, MessageDeleted, fields)]
-    is_edit = source.edits is not None and bool(source.edits.when.find(about))
-    messages = _messages(source, about, fields)
+    is_deletion = source.deletions is not None and bool(source.deletions.when.find(about))
+    if not is_deletion and record_row(about["value"]) is None:
+        if record.value is None:  # a tombstone: its deletion has a record of its own, or the key was compacted away
+            return []
+        raise InvalidRecord(INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {REWRITE}")
+    ids = _ids(source.map, about, is_deletion=is_deletion)
+    if is_deletion:
+        return [_record(record, MessageDeleted, ids)]
     made: list[ProducerRecord] = []
-    size = 0
-    for one in messages:
-        made.append(_record(record, MessageEdited, _edit(one)) if is_edit else _record(record, MessageCreated, one))
-        size += len(made[-1].value or b"")
-        if size > MOST_BYTES:
-            raise InvalidRecord("too_large", f"its messages have more than {MOST_BYTES} bytes")
+    for one in _messages(source, about, ids):
+        made += _said(source, record, about, one)
+        _check_size(made)
     return made
+
+
+def _said(source: Source, record: KafkaRecord, about: Named, message: Mapping[str, Any]) -> list[ProducerRecord]:
+    """Return a message, or the edit of one; both if the edit creates what is not known."""
+    has_text, edits = "content" in message, source.edits
+    if edits is None or not edits.when.find(about):
+        if not has_text:
+            raise _unmapped("content", source.map.content, "the text is not in the record, and it is no edit")
+        return [_record(record, MessageCreated, message)]
+    # a known id makes the first one a duplicate, and the second one edits that message
+    made = [_record(record, MessageCreated, message)] if edits.creates and has_text else []
+    changes = _edit(message)
+    return [*made, _record(record, MessageEdited, changes)] if changes.keys() & {*EDITABLE} else made
+
+
+def record_row(value: Any) -> Any:
+    """Return what a record says; without the schema beside it, if Connect's converter wrote one."""
+    return value["payload"] if isinstance(value, dict) and value.keys() == {"schema", "payload"} else value
+
+
+def _check_size(made: Sequence[ProducerRecord]) -> None:
+    if sum(len(one.value or b"") for one in made) > MOST_BYTES:
+        raise InvalidRecord("too_large", f"its messages have more than {MOST_BYTES} bytes")
+
+
+REWRITE = "let Debezium send the row: delete.tombstone.handling.mode=rewrite, and ALTER TABLE … REPLICA IDENTITY FULL"
+MADE_UP = frozenset({None, "", "0", "1970-01-01T00:00:00Z", "AA=="})
+"""What Debezium makes up for a column of a deleted row if PostgreSQL only told the row's key."""
+
+
+def _ids(fields: Fields, about: Named, *, is_deletion: bool) -> dict[str, str]:
+    """Return the ids that say which message a record is about. Raises: InvalidRecord."""
+    row = record_row(about["value"])
+    if is_deletion and isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row):
+        for name in ("conversation_id", "tenant_id"):
+            expression: Expression | None = getattr(fields, name)
+            found = None if expression is None else id_of(expression.find(about))
+            if found in MADE_UP and (found is not None or name == "conversation_id"):
+                problem = f"the deleted row's {name} is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL"
+                raise InvalidRecord(INCOMPLETE_DELETION, problem)
+    ids = {name: _id(getattr(fields, name), about, name) for name in ("id", "conversation_id")}
+    if fields.tenant_id is not None and fields.tenant_id.find(about) is not None:
+        ids["tenant_id"] = _id(fields.tenant_id, about, "tenant_id")
+    return ids
 
 
 def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,17 +433,30 @@ def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
     return given | {"edited_at": message["sent_at"]}
 
 
-def context(record: KafkaRecord, value: Any) -> dict[str, Any]:
-    """Return the parts of a record that expressions can name; of headers with the same name, only the first."""
-    return {
-        "key": None if record.key is None else record.key.decode(errors="replace"),
-        "value": value,
-        "headers": {name: (said or b"").decode(errors="replace") for name, said in reversed(record.headers)},
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-    }
+def context(record: KafkaRecord, value: Any, key_format: KeyFormat = "text", key: Any = None) -> Named:
+    """Return the parts of a record that expressions can name; of headers with the same name, only the first.
+
+    `key` is the key if its format needs a registry.
+    """
+    headers = {name: _text(f"headers.{name}", "text", said or b"") for name, said in reversed(record.headers)}
+    return Named(
+        key=_text("key", key_format, record.key) if key_format in KEYS else key,
+        value=value,
+        headers=Named(headers),
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=record.timestamp,
+    )
+
+
+def _text(name: str, form: KeyFormat, data: bytes | None) -> Any:
+    """Read a key or a header; if it cannot be read, return the error that an expression which names it raises."""
+    try:
+        return None if data is None else KEYS[form](data)
+    except ValueError:
+        hint = ": say how it is written with key_format" if name == "key" else ""
+        return InvalidRecord(UNMAPPED, f"{name}: {len(data or b'')} bytes that are not {form}{hint}")
 
 
 def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -310,9 +468,11 @@ def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) 
             shared[name] = _id(party, about, name)
     for name in AS_THEY_ARE:
         expression: Expression | None = getattr(fields, name)
-        if expression is not None and (found := expression.find(about)) is not None:
+        if expression is not None and (found := expression.find(about)) not in (None, source.unavailable):
             shared[name] = found
     role = _role(fields.role, about)
+    if fields.content.find(about) == source.unavailable:
+        return [shared]
     messages = said(role, _pieces(fields.content, about, role), ids["id"])
     tools = fields.tools.find(about) if fields.tools is not None else None
     is_skipped = fields.skip_summarization is not None and bool(fields.skip_summarization.find(about))

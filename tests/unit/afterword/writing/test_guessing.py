@@ -5,9 +5,10 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.streams.ingest.sources import map_record, parse_sources
+from afterword.streams.ingest.guessing import NOTHING, guess, toml_of
+from afterword.streams.ingest.sources import context, map_record, parse_sources
 from afterword.streams.settings import Settings
-from afterword.writing.sources import format_of, guess, toml_of
+from afterword.writing.sources import format_of
 from tests.unit.streams.ingest.records import Foreign
 
 RECORDS = 24
@@ -105,7 +106,8 @@ def test_what_cannot_be_found_is_named_and_the_file_can_be_read() -> None:
     ("field", "values", "guessed"),
     [
         ("is_bot", [True, False], {"true": "assistant", "false": "user"}),
-        ("fromCustomer", [True], {"true": "user", "false": "assistant"}),
+        ("fromCustomer", [False, True], {"true": "user", "false": "assistant"}),
+        ("is_bot", [True], None),
         ("opted_in", [True, False], None),
     ],
 )
@@ -115,7 +117,15 @@ def test_a_flag_with_a_role_in_its_name_tells_the_role(field: str, values: list[
         del record["value"]["sender"]
         record["value"][field] = values[n % len(values)]
     found = guess(records)
-    assert found.fields["role"] == ({"path": f"value.{field}", "values": guessed} if guessed else "'user'")
+    assert found.fields["role"] == ({"path": f"value.{field}", "values": guessed} if guessed else NOTHING)
+
+
+def test_key_that_is_no_text_is_nobody() -> None:
+    records = [context(Foreign(key=bytes([200, n % 3])), flat(n)["value"]) for n in range(RECORDS)]
+    assert guess(records).fields["user_id"] == "value.user"
+    for record in records:
+        del record["value"]["user"]
+    assert guess(records).missing == ["user_id"]
 
 
 def test_json_in_a_string_is_read() -> None:
@@ -152,7 +162,7 @@ def test_a_time_that_some_messages_lack_is_left_to_the_records() -> None:
 
 
 def test_names_that_jmespath_would_misread_are_quoted() -> None:
-    records = [about({"message-id": f"m{n}", "thread id": "t", 'body"': f"one two {n}"}) for n in range(5)]
+    records = [about({"message-id": f"m{n}", "thread id": f"t{n % 2}", 'body"': f"one two {n}"}) for n in range(5)]
     found = guess(records)
     assert found.fields["id"] == 'value."message-id"'
     assert found.fields["conversation_id"] == 'value."thread id"'

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord, MessageCreated, MessageDeleted, MessageEdited, decode_input
 from afterword.schemas.headers import header
-from afterword.streams.ingest.sources import Fields, map_record
+from afterword.streams.ingest.sources import Fields, map_items, map_record
 from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, events, source
 
 
@@ -107,8 +107,122 @@ def test_a_record_that_does_not_fit_names_the_expression_and_not_the_value(chang
 
 def test_an_expression_that_fails_names_itself_only() -> None:
     fields = FIELDS.replace('"value.text"', '"join(value.text, value.parts)"')
-    assert problem(source(fields), {**VALUE, "parts": "secret"}).startswith("join(value.text, value.parts): ")
+    found = problem(source(fields), {**VALUE, "parts": "secret"})
+    assert found.startswith("content = join(value.text, value.parts): ")
     assert "secret" not in problem(source(fields), {**VALUE, "parts": "secret"})
+
+
+@pytest.mark.parametrize(
+    ("above", "value"),
+    [
+        ("skip = 'value.stamped > `0`'", {"stamped": "2026-03-05T09:15:00Z"}),
+        ("skip = 'value.parts[?n > `3`]'", {"parts": [{"n": 5}, {"n": "6"}]}),
+        ("skip = 'value.n <= value.text'", {"n": 1}),
+    ],
+)
+def test_text_compared_with_a_number_is_unmapped(above: str, value: Any) -> None:
+    found = problem(source(above=above), {**VALUE, **value})
+    assert found.startswith("skip = value.")
+    assert found.endswith(": a text cannot be compared with a number (TypeError)")
+
+
+@pytest.mark.parametrize(
+    ("form", "key", "user"),
+    [
+        ("text", b"dana", "dana"),
+        ("json", b'"dana"', "dana"),
+        ("int32", b"\0\0\0\xc8", "200"),
+        ("int64", b"\xff" * 8, "-1"),
+        ("uuid", bytes(range(16)), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+        ("bytes", b"\xc8\0", "c800"),
+    ],
+)
+def test_key_is_read_as_its_format_says(form: str, key: bytes, user: str) -> None:
+    of = source(FIELDS.replace('"value.user"', '"key"'), above=f'key_format = "{form}"')
+    assert message(of, VALUE, Foreign(key=key)).user_id == user
+
+
+@pytest.mark.parametrize(
+    ("form", "key"),
+    [("text", b"\xc8"), ("text", b"\0\0\0\x05"), ("json", b"dana"), ("int64", b"\0\0\0\x05"), ("uuid", b"dana")],
+)
+def test_key_of_another_format_is_refused_once_it_is_named(form: str, key: bytes) -> None:
+    above = f'key_format = "{form}"'
+    for expression in ("key", "to_string(key)", "value.absent || key"):
+        of = source(FIELDS.replace('"value.user"', f'"{expression}"'), above=above)
+        assert problem(of, VALUE, Foreign(key=key)) == (
+            f"key: {len(key)} bytes that are not {form}: say how it is written with key_format"
+        )
+    assert message(source(above=above), VALUE, Foreign(key=key)).user_id == "u1"
+
+
+def test_header_that_is_no_text_is_refused_once_it_is_named() -> None:
+    record = Foreign(headers=(("tenant", b"\0\xc8"), ("team", b"blue")))
+    assert "not text" in problem(source(FIELDS + 'tenant_id = "headers.tenant"\n'), VALUE, record)
+    assert message(source(FIELDS + 'tenant_id = "headers.team"\n'), VALUE, record).tenant_id == "blue"
+
+
+ITEMS = (
+    FIELDS.replace("value.", "item.")
+    .replace("item.thread", "value.thread")
+    .replace('"item.id"', "\"join(':', [to_string(offset), to_string(index)])\"")
+)
+
+
+def test_each_item_of_a_list_is_mapped_on_its_own() -> None:
+    of = source(ITEMS, above='foreach = "value.events"')
+    good = {"user": "u1", "role": "user", "text": "Where is my order?"}
+    made, invalid = map_items(of, Foreign(), {"thread": "c1", "events": [good, {**good, "role": "clerk"}, good]})
+    assert [orjson.loads(one.value)["id"] for one in made] == ["7:0", "7:2"]
+    assert invalid is not None
+    assert invalid.detail == "item 1: map.role = item.role: a value that role.values does not have"
+    assert map_items(of, Foreign(), {"thread": "c1"}) == ([], None)
+    assert "no list" in problem(of, {"events": "x"})
+    assert "more than 1000 items" in problem(of, {"events": [0] * 1001})
+
+
+EDITS = "[sources.edits]\nwhen = \"value.kind == 'edit'\"\n"
+
+
+def test_edit_of_an_unknown_message_creates_it_if_told() -> None:
+    edit = {**VALUE, "kind": "edit", "text": "Where is it?"}
+    created, edited = events(source(below=EDITS + "creates = true"), edit)
+    assert isinstance(created, MessageCreated)
+    assert isinstance(edited, MessageEdited)
+    assert created.content == edited.content == "Where is it?"
+
+
+@pytest.mark.parametrize("placeholder", ["__debezium_unavailable_value", "__gone__"])
+@pytest.mark.parametrize("creates", ["true", "false"])
+def test_placeholder_never_replaces_a_text(placeholder: str, creates: str) -> None:
+    of = source(FIELDS + 'metadata = "value.meta"\n', f'unavailable = "{placeholder}"', f"{EDITS}creates = {creates}")
+    edit = {**VALUE, "kind": "edit", "text": placeholder, "meta": placeholder}
+    assert events(of, edit) == []
+    [changed] = events(of, {**edit, "meta": {"page": 3}})
+    assert isinstance(changed, MessageEdited)
+    assert changed.changes == {"metadata": {"page": 3}}
+    assert "the text is not in the record" in problem(of, {**edit, "kind": "new"})
+
+
+@pytest.mark.parametrize("value", [None, {"schema": {}, "payload": None}])
+def test_null_is_a_deletion_without_a_name_and_a_tombstone_is_skipped(value: Any) -> None:
+    with pytest.raises(InvalidRecord) as failed:
+        map_record(source(), Foreign(b"null"), value)
+    assert failed.value.error_type == "incomplete_deletion"
+    assert map_record(source(), Foreign(None), None) == []
+
+
+@pytest.mark.parametrize("tenant", ["acme", ""])
+@pytest.mark.parametrize("thread", ["", 0, None, "c1"])
+def test_made_up_row_deletes_nothing(thread: Any, tenant: str) -> None:
+    fields = FIELDS.replace("value.", "value.before.") + 'tenant_id = "value.before.tenant"\n'
+    of = source(fields, below="[sources.deletions]\nwhen = \"value.op == 'd'\"\n")
+    value = {"op": "d", "after": None, "before": {"id": "m1", "thread": thread, "tenant": tenant}}
+    if thread and tenant:
+        [deletion] = events(of, value)
+        assert isinstance(deletion, MessageDeleted)
+    else:
+        assert problem(of, value).endswith("is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL")
 
 
 def test_parts_are_flattened_and_what_a_tool_answered_is_a_message_of_its_own() -> None:

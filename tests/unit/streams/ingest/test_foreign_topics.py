@@ -1,0 +1,66 @@
+"""Whole topics, guessed and mapped by the guess alone.
+
+Each line of `foreign_topics.jsonl` is a topic: its records (`hex:` begins bytes that are no text), which fields must
+not be found in it, and what each record becomes.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterword.schemas import InvalidRecord
+from afterword.streams.ingest.formats import read_json
+from afterword.streams.ingest.guessing import guess, key_format_of, toml_of
+from afterword.streams.ingest.sources import context, map_items, parse_sources
+from tests.unit.streams.ingest.records import Foreign
+
+TOPICS = [json.loads(line) for line in Path(__file__).with_name("foreign_topics.jsonl").read_text().splitlines()]
+
+
+def data_of(given: Any) -> bytes | None:
+    if given is None or (isinstance(given, str) and given.startswith("hex:")):
+        return given and bytes.fromhex(given.removeprefix("hex:"))
+    return given.encode() if isinstance(given, str) else json.dumps(given).encode()
+
+
+def records_of(topic: Any) -> list[tuple[Foreign, Any]]:
+    found = []
+    for offset, one in enumerate(topic["records"]):
+        headers = tuple((name, data_of(value) or b"") for name, value in one.get("headers", {}).items())
+        value = data_of(one["value"])
+        record = Foreign(value, data_of(one.get("key")), headers, "topic", 0, offset)
+        found.append((record, None if value is None else read_json(value)))
+    return found
+
+
+def outcomes(source: Any, records: Any) -> Iterator[str]:
+    for record, value in records:
+        try:
+            made, invalid = map_items(source, record, value)
+        except InvalidRecord as error:
+            made, invalid = [], error
+        for one in made:
+            event = json.loads(one.value)
+            kind = dict(one.headers)["ce_type"].decode().removeprefix("message.")
+            names = ("tenant_id", "conversation_id", "user_id", "id", "role", "sent_at", "content")
+            yield " ".join([kind, *(str(event[name]) for name in names if name in event)])
+        if invalid:
+            yield invalid.error_type
+        elif not made:
+            yield "skipped"
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=[topic["kind"] for topic in TOPICS])
+def test_foreign_topic_is_mapped_by_the_guess_alone(topic: Any) -> None:
+    records = records_of(topic)
+    form = key_format_of([record.key for record, _ in records])
+    found = guess(
+        [context(record, value, form) for record, value in records if record.value is not None], key_format=form
+    )
+    [source] = parse_sources(toml_of("topic", "json", found), "")
+    assert list(found.missing) == topic["missing"]
+    assert list(outcomes(source, records)) == topic["becomes"]
+    assert ("REPLICA IDENTITY FULL" in found.notes.get("", "")) == topic["warns"]
