@@ -237,10 +237,12 @@ SELECT
 FROM standing AS s JOIN document AS d ON d.message = s.message AND d.content IS NOT NULL
 WHERE s.is_first AND s.id IN (SELECT id FROM changed);
 
--- Changes that the summarizer has handled, with the stored episodes that have their messages.
+-- Changes that the summarizer has handled, with the stored episodes that have their messages. Edits without effect are
+-- not recorded; then the change is the last one that was, or -1.
 CREATE TABLE amended_episode AS
 SELECT
-    s.id, named(s.conversation, s.partition, s.offset) AS name, s.message, c.offset AS change_offset, e.episode_id,
+    s.id, named(s.conversation, s.partition, s.offset) AS name, s.message, e.episode_id,
+    MIN(c.offset, COALESCE((SELECT changed FROM document WHERE message = s.message), c.offset)) AS change_offset,
     EXISTS (
         SELECT 1 FROM changed AS o WHERE o.id = s.id AND o.excludes AND o.offset <= c.offset
     ) AS is_excluded
@@ -427,7 +429,7 @@ AND NOT EXISTS (
 UNION ALL
 SELECT * FROM (
     SELECT DISTINCT name || ', in ' || episode_id FROM amended_episode AS a
-    WHERE NOT is_excluded AND NOT EXISTS (
+    WHERE NOT is_excluded AND change_offset >= 0 AND NOT EXISTS (
         SELECT 1 FROM stored_change AS c
         WHERE c.episode_id = a.episode_id AND c.message = a.message AND c.offset >= a.change_offset
     )

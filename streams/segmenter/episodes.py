@@ -115,18 +115,22 @@ def totals_of(message: MessageCreated | EpisodeMessage, body: Body) -> Totals:
 def edited(body: Body, edit: MessageEdited, offset: int, count_tokens: Callable[[str], int]) -> Body:
     """Return a message's row after an edit, shortened if edits have made it larger than a changelog accepts.
 
-    `offset` is that of the edit's record. Raises: RowUnreadable.
+    An edit that replaces nothing with something else leaves the row as it is. `offset` is that of the edit's record.
+    Raises: RowUnreadable.
     """
     changes = shown_changes(edit)
     if changes.pop("skip_summarization", False):
         return deleted(body)
     if not changes:
         return body
-    message = message_in(body).model_copy(update=changes | {"changed": offset})
+    before = message_in(body)
+    message = before.model_copy(update=changes | {"changed": offset})
     json, limit = message.to_json(), MAX_MESSAGE_BYTES // 2
     while len(json) > MAX_MESSAGE_BYTES and limit:
         message = shortened_message(message, limit)
         json, limit = message.to_json(), limit // 2
+    if message == before.model_copy(update={"changed": offset}):
+        return body
     return body._replace(json=json, tokens=count_tokens(message.content))
 
 

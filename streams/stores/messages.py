@@ -304,14 +304,19 @@ def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
 
 
 def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:
-    """Decide what to keep when a message is edited or deleted. If two edits change a field, the later one wins."""
+    """Decide what to keep when a message is edited or deleted. If two edits change a field, the later one wins.
+
+    An edit without effect is not recorded, so that nothing is made again because of it.
+    """
     event, offset = change.event, change.offset
     if known is None or isinstance(known.state, DeletedMessage) or known.state.offset >= offset:
         return known
     if not isinstance(event, MessageEdited):
         return Kept(DeletedMessage(offset))
     state, fields = known.state, {name: value for name, value in event.changes.items() if name != "metadata"}
-    if fields and state.changed <= offset:  # a repeated edit too, because the summarizer may have had a shortened text
+    has_effect = any(getattr(state.message, name) != value for name, value in fields.items())
+    # a repeated edit has one if the summarizer had a shortened text
+    if has_effect and state.changed <= offset:
         state = replace(state, message=state.message.model_copy(update=fields), changed=offset)
     said = (known.said or _said(known.state)) if known.is_whole else ""
     if event.metadata is None or known.metadata_offset > offset:

@@ -94,12 +94,13 @@ def without_expired(
 ) -> Current:
     """Return the result of a change to an episode that cannot be summarized again, because messages have expired.
 
-    It stays as it is, or is deleted as a whole if a message leaves it. Raises: InvalidRecord for an edit.
+    It stays as it is, or is deleted as a whole if a message leaves it. Raises: InvalidRecord for an effective edit.
     """
     name = amended.message_id or ""
-    if name not in dict(stored.inputs):
-        return Current(core=read.core, inputs=stored.inputs)
     state = states.get(name)
+    has_no_effect = isinstance(state, ArchivedMessage) and state.changed != amended.offset
+    if name not in dict(stored.inputs) or has_no_effect:
+        return Current(core=read.core, inputs=stored.inputs)
     leaves = isinstance(state, ArchivedMessage) and state.message.skip_summarization
     if amended.change == "edited" and not leaves:
         raise InvalidRecord("expired", "some of the episode's messages have expired in the archive: it stays as it is")

@@ -447,6 +447,13 @@ MUTANTS = (
         "    if not is_edit:\n",
     ),
     Mutant(
+        "an edit without effect makes a revision",
+        AMENDING_TESTS,
+        "streams/stores/messages.py",
+        "    if has_effect and state.changed <= offset:\n",
+        "    if fields and state.changed <= offset:\n",
+    ),
+    Mutant(
         "a message that was deleted before its episode closed is in it",
         AMENDING_TESTS,
         "streams/summarizer/current.py",

@@ -33,9 +33,9 @@ PRODUCER_CALLS = {"open", "committed", "register", "produce", "offsets", "commit
 conversations = st.sampled_from(CONVERSATIONS)
 changing = st.sampled_from(CHANGING)
 rubbish = st.sampled_from([False, False, False, True])
-kinds = st.sampled_from(["edit", "edit", "repeat", "repeat", "send_again", "delete", "delete", "delete_all"])
+kinds = st.sampled_from(["edit", "edit", "confirm", "repeat", "repeat", "send_again", "delete", "delete", "delete_all"])
 """`repeat` sends a message again with another text, and `send_again` its last record, which may have been edited."""
-pending_kinds = st.sampled_from(["edit", "edit", "repeat", "repeat", "send_again", "delete"])
+pending_kinds = st.sampled_from(["edit", "edit", "confirm", "repeat", "repeat", "send_again", "delete"])
 pending_changes = st.tuples(pending_kinds, st.integers(0, SIZE - 1))
 
 

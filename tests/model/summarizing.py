@@ -137,6 +137,12 @@ class Talk:
             self.left[message_id] = self.left[message_id].model_copy(update=changed)
         return MessageEdited(id=message_id, conversation_id=self.name, tenant_id="t1", content=content)
 
+    def confirm(self, message_id: str, _: int) -> MessageEdited:
+        """Edit the message to what it already says."""
+        known = {message.id: message for message in (*self.pending, *self.left.values())}
+        content = known[message_id].content if message_id in known else "gone"
+        return MessageEdited(id=message_id, conversation_id=self.name, tenant_id="t1", content=content)
+
     def repeat(self, message_id: str, offset: int) -> MessageEdited:
         """Send the message again with another text."""
         content = self.edit(message_id, offset).content

@@ -99,6 +99,18 @@ async def test_repeat_with_another_text_edits_the_message(messages: MessageArchi
     assert (await refs(messages)).keys() == {"c1:m1", "c1:m2"}
 
 
+async def test_edit_without_effect_is_not_recorded(messages: MessageArchive) -> None:
+    said = archived(content="The gate code is 7719.", flows=("gate",))
+    await messages.put_many([said])
+    await messages.change(changed(edit(content=said.message.content, flows=("gate",)), 1))
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": said}
+    await messages.change(changed(edit(content=said.message.content, metadata={"status": "read"}), 2))
+    read = archived(content=said.message.content, flows=("gate",), metadata={"status": "read"})
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": read}
+    await messages.change(changed(edit(content=said.message.content, flows=()), 3))
+    assert (await messages.get_many(["c1:m1"]))["c1:m1"].changed == 3
+
+
 async def test_changed_repeat_is_ignored_if_repeats_are_rejected(messages: MessageArchive) -> None:
     for offset, text in enumerate(("First.", "Changed.")):
         await messages.put_many([archived(offset=offset, content=text)], repeats_edit=False)

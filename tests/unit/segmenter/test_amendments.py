@@ -32,6 +32,23 @@ def test_a_pending_message_closes_as_it_was_edited() -> None:
     assert (episode.metrics.average_sentiment, episode.metrics.flows_activated) == (0.5, ("f",))
 
 
+def test_edit_without_effect_leaves_a_pending_message_unchanged() -> None:
+    chat = Chat()
+    chat.process([say("a", "The gate code is 7719.", flows=["gate"])])
+    for fields in ({"content": "The gate code is 7719."}, {"flows": ["gate"], "metadata": {"status": "read"}}):
+        assert chat.process([edit("a", **fields)]).amendments == 1
+    [episode] = chat.hear(flush())
+    assert [(message.content, message.changed) for message in episode.messages] == [("The gate code is 7719.", None)]
+
+
+def test_edit_that_has_been_shortened_has_no_effect_again() -> None:
+    chat = Chat()
+    long = edit("a", content="x" * 500_000)
+    chat.process([say("a"), long, edit("a", flows=["f" * 350_000]), long])
+    [episode] = chat.hear(flush())
+    assert [message.changed for message in episode.messages] == [2]
+
+
 @pytest.mark.parametrize("scope", ["conversation", "agent"])
 def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_turn(scope: str) -> None:
     """Each change reads everything pending: 4,000 deletions among 990 messages blocked the event loop for half a
@@ -158,7 +175,7 @@ def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
     [episode] = chat.hear(flush())
     [message] = episode.messages
     assert (message.content, message.flows, message.tools) == ("é" * 300_000, (), ())
-    assert (message.changed, episode.token_count) == (3, 300_000)
+    assert (message.changed, episode.token_count) == (1, 300_000)
 
 
 def test_edits_that_fill_the_state_close_what_is_sealed() -> None:

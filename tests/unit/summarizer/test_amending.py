@@ -133,6 +133,20 @@ async def test_an_edit_makes_the_next_revision_of_its_episode() -> None:
     assert "edited" in world.index.points["c1:3"].raw_text
 
 
+async def test_edit_without_effect_makes_no_revision() -> None:
+    world = await a_world()
+    before = world.state
+    for offset, event in enumerate((edit("m0", CLOSED[0].messages[0].content), edit("m4", "new"), edit("m4", "new"))):
+        await amend(world, event, 100 + offset)
+    assert announced(world)[:1] == ["c1:2:2"]
+    assert "c1:2:3" not in announced(world)
+    assert len(world.provider.requests) == 2  # the episode, and the next one, whose overlap has the message
+    for ordinal, revision in ((1, 1), (2, 2)):
+        assert world.episodes.episodes[f"c1:{ordinal}"].summary.revision == revision
+    assert before != world.state
+    check(world)
+
+
 async def test_a_deletion_leaves_the_message_out_of_summary_counts_and_index() -> None:
     world = await a_world()
     before = world.episodes.known["c1"]

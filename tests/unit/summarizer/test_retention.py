@@ -231,6 +231,13 @@ async def test_an_edit_of_an_episode_whose_messages_have_expired_is_refused_and_
     assert world.topic.events == []
 
 
+async def test_edit_without_effect_is_accepted_after_messages_have_expired() -> None:
+    world = await with_expired_messages()
+    before = world.state
+    await amend(world, edit("m4", content=CLOSED[1].messages[1].content))
+    assert (world.state[:3], world.topic.events) == (before[:3], [])
+
+
 @pytest.mark.parametrize("change", [delete("m1"), delete("m4"), skip(4)], ids=["expired", "sibling", "skipped"])
 async def test_a_deletion_takes_the_episodes_with_it_that_cannot_be_made_again_without_the_message(change: Any) -> None:
     world = await with_expired_messages()

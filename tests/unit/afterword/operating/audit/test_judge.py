@@ -486,6 +486,17 @@ def test_an_edit_of_a_deleted_message_that_came_again_is_no_finding(snapshot):
     assert report.clean, report.findings
 
 
+def test_edit_without_effect_is_no_finding(snapshot):
+    amend(snapshot, change(1, 30, "text 1"), change(3, 31, "new"))
+    snapshot.messages[message(1)] = Archived("c:1", True)
+    first, second = (f"{CONVERSATION}:{n}" for n in (1, 2))
+    snapshot.stored[first] = snapshot.stored[first]._replace(changes=())
+    report = judged(snapshot)
+    assert report.clean, report.findings
+    snapshot.stored[second] = snapshot.stored[second]._replace(changes=())
+    assert kinds(snapshot) == {"stale"}
+
+
 def test_changes_that_are_not_handled_yet_are_no_finding(snapshot):
     amend(snapshot, change(1, 30, "new"))
     snapshot.stored[f"{CONVERSATION}:1"] = snapshot.stored[f"{CONVERSATION}:1"]._replace(changes=())
