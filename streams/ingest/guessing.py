@@ -176,8 +176,9 @@ class Column:
     def noun(self) -> str:
         """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
         own = [word for word in self.last if word not in (*IDS, *QUALIFIERS)]
-        above = [*(self.parts[-2] if len(self.parts) > 1 else ()), *([self.kind] if self.kind else [])]
-        return (own or above or [""])[-1]
+        above = self.parts[-2] if len(self.parts) > 1 else ()
+        kind = [self.kind] if self.kind and not THINGS & {*above[-1:]} else []
+        return [*(own or [*above, *kind] or [""])][-1]
 
     @property
     def is_id(self) -> bool:

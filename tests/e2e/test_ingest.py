@@ -1,4 +1,4 @@
-"""Strangers' topics in five shapes, those of docs/how-to/connect-a-topic.md: init, source try, worker ingest, audit."""
+"""Strangers' topics in six shapes, those of docs/how-to/connect-a-topic.md: init, source try, worker ingest, audit."""
 
 import asyncio
 import json
@@ -52,6 +52,8 @@ class Shape(NamedTuple):
     topic: str
     records: Callable[[], Sequence[Record]]
     edits: int = 0
+    messages: int = 0
+    """The number of messages, if that is not the number of records."""
 
 
 def text(n: int) -> str:
@@ -126,12 +128,28 @@ def keyed() -> list[Record]:
     ]
 
 
+def listed() -> list[Record]:
+    """Return records of two messages each, and one of another kind."""
+    types = ("user", "business")
+
+    def event(n: int) -> dict[str, Any]:
+        author = {"userId": f"walt-{n // 2 % CONVERSATIONS}", "type": types[n % 2]}
+        message = {"id": f"m-{n}", "author": author, "content": {"type": "text", "text": text(n)}}
+        message["received"] = f"2026-11-02T09:15:{n:02d}Z"
+        inside = {"conversation": {"id": f"w-{n // 2 % CONVERSATIONS}", "type": "personal"}, "message": message}
+        return {"id": f"e-{n}", "type": "conversation:message", "createdAt": message["received"], "payload": inside}
+
+    values = [{"app": {"id": "a-1"}, "events": [event(n), event(n + 1)]} for n in range(0, MESSAGES, 2)]
+    return [(orjson.dumps(value), None, []) for value in values]
+
+
 SHAPES = {
     "flat": Shape(0, "support.chat.v2", flat),
     "nested": Shape(1, "sales-eu-chat", nested, edits=2),
     "avro": Shape(2, "chat.avro", avro),
     "protobuf": Shape(3, "chat.protobuf", protobuf),
     "keyed": Shape(4, "crm.messages", keyed),
+    "listed": Shape(5, "webhooks", listed, messages=MESSAGES),
 }
 BEFORE_EVERY_CHANGE = ("flat",)
 
@@ -209,14 +227,14 @@ async def test_all_shapes_side_by_side_end_as_episodes_and_the_audit_is_clean(
     async with deployed(settings, tmp_path) as deployment:
         for role in ("ingest", *ROLES):
             deployment.start(role)
-        expected = sum(len(given.records()) for given in SHAPES.values()) - MESSAGES  # those that are skipped
+        expected = sum(given.messages or len(given.records()) for given in SHAPES.values()) - MESSAGES  # those that are skipped
         await until_produced(deployment, expected)
         report = await until_summarized(deployment)
         changes = sum(given.edits for given in SHAPES.values())
         assert report.messages["total"] == expected - changes
         assert report.messages["changes"] == changes
         closed = await deployment.episodes()
-        assert {one.conversation_id[0] for one in closed} == {"c", "t", "a", "p", "s"}
+        assert {one.conversation_id[0] for one in closed} == {"c", "t", "a", "p", "s", "w"}
         assert {one.tenant_id for one in closed if one.conversation_id.startswith("t-")} == {"acme"}
         assert report.episodes["total"] == report.summaries["announced"]
         assert report.messages["pending"] == 0
