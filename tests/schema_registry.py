@@ -21,6 +21,8 @@ class Registry:
     """Schemas by id. `user` is `name:password` for basic authentication; with `is_away`, every answer is a 503.
 
     With `serializes`, it knows `?format=serialized`. `refuses` is the status of its answers for that format, unless 0.
+    `is_plain` gives descriptors without that format, `damages` puts their bytes into the text, as Apicurio does;
+    `fails` are the ids that are answered with 500, and `global_ids` has ids of its own API below `/apis/registry/v3`.
     """
 
     def __init__(self, user: str | None = None) -> None:
@@ -28,13 +30,18 @@ class Registry:
         self.is_away = False
         self.serializes = True
         self.refuses = 0
+        self.is_plain = False
+        self.damages = False
+        self.fails: set[int] = set()
+        self.global_ids: dict[int, int] = {}
         self.asked: list[str] = []
         self._schemas: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, int] = {}
+        self._guids: dict[str, int] = {}
         self._closing = AsyncExitStack()
         self.url = ""
 
-    def add(self, schema: Any, kind: str = "AVRO", subject: str = "", references: Any = ()) -> int:
+    def add(self, schema: Any, kind: str = "AVRO", subject: str = "", references: Any = (), guid: str = "") -> int:
         number = len(self._schemas) + 1
         answer: dict[str, Any] = {"schema": serialized(schema) if kind == "PROTOBUF" else json.dumps(schema)}
         if kind != "AVRO":  # as documented, it is left out for Avro
@@ -43,6 +50,7 @@ class Registry:
             answer["references"] = [{"name": one, "subject": one, "version": 1} for one in references]
         self._schemas[number] = answer
         self._subjects[subject] = number
+        self._guids[guid] = number
         return number
 
     async def __aenter__(self) -> Self:
@@ -61,17 +69,28 @@ class Registry:
         given = request.headers.get("authorization", "")
         if self.user is not None and given != f"Basic {base64.b64encode(self.user.encode()).decode()}":
             return web.json_response(UNAUTHORIZED, status=401)
+        if request.path.endswith("/search/versions"):
+            found = self.global_ids.get(int(request.query["globalId"]))
+            return web.json_response({"count": 1, "versions": [{"contentId": found}]} if found else {"versions": []})
         parts = [unquote(part) for part in request.raw_path.partition("?")[0].strip("/").split("/")]
+        parts = parts[3:] if parts[0] == "apis" else parts
         if parts == ["schemas", "types"]:
             return web.json_response(["JSON", "PROTOBUF", "AVRO"])
-        number = int(parts[2]) if parts[0] == "schemas" else self._subjects.get(parts[1], 0)
+        return self._schema(*parts[:3], is_serialized=request.query.get("format") == "serialized")
+
+    def _schema(self, root: str, kind: str, name: str, *, is_serialized: bool) -> web.Response:
+        by_name = self._guids.get(name, 0) if kind == "guids" else self._subjects.get(kind, 0)
+        number = int(name) if (root, kind) == ("schemas", "ids") else by_name
+        if number in self.fails:
+            return web.json_response({"message": "java.lang.IllegalStateException", "error_code": 0}, status=500)
         if number not in self._schemas:
             return web.json_response(UNKNOWN_SCHEMA, status=404)
         answer = dict(self._schemas[number])
-        if answer.get("schemaType") == "PROTOBUF" and not (
-            self.serializes and request.query.get("format") == "serialized"
-        ):
-            answer["schema"] = 'syntax = "proto3"; message Text { string text = 1; }'
+        if answer.get("schemaType") == "PROTOBUF" and not self.is_plain:
+            if not self.serializes or not is_serialized:
+                answer["schema"] = 'syntax = "proto3"; message Text { string text = 1; }'
+            elif self.damages:
+                answer["schema"] = base64.b64decode(answer["schema"]).decode(errors="replace")
         return web.json_response(answer, content_type="application/vnd.schemaregistry.v1+json")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from aiokafka import ConsumerRecord
 
 from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, decode_closed
-from afterword.schemas.decoding import record_time
+from afterword.schemas.decoding import RecordHeaders, record_time
 from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
+from afterword.streams.ingest.formats import MAGIC, unframed
 from afterword.streams.ingest.guessing import Guess, guess, key_format_of, toml_of
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import (
@@ -119,7 +119,9 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
 
     Raises: ConfigurationError, also if no record can be read; RegistryUnavailable.
     """
-    form = form or await format_of(settings, [record.value for record in records])
+    form = form or await format_of(
+        settings, [record.value for record in records], [record.headers for record in records]
+    )
     names = [name for record in records for name, _ in record.headers]
     key_format = key_format_of([record.key for record in records], names)
     [blank] = parse_sources(toml_of(topic, form, guess([], key_format)), "")
@@ -142,20 +144,26 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
     return Proposal(toml, found, outcomes, segmented(outcomes, settings.episodes))
 
 
-async def format_of(settings: Settings, values: Sequence[bytes | None]) -> Format:
-    """Guess how values are encoded. If all begin with a zero byte, they have a schema, whose type the registry knows.
+async def format_of(
+    settings: Settings, values: Sequence[bytes | None], headers: Sequence[RecordHeaders] = ()
+) -> Format:
+    """Guess how values are encoded. If all have the id of a schema, the registry knows its type.
 
     Raises: RegistryUnavailable, ConfigurationError.
     """
-    given = [value for value in values if value]
-    if not given or any(value[0] != MAGIC for value in given):
+    given = [(value, headers[at] if headers else ()) for at, value in enumerate(values) if value]
+    try:
+        framed = [unframed(value, of) for value, of in given]
+    except InvalidRecord:
         return "json"
-    if all(value[PREFIX_BYTES : PREFIX_BYTES + 1] in (b"{", b"[") for value in given):
-        return "json-schema"
+    if not framed:
+        return "json"
+    if all(data[:1] in (b"{", b"[") for _, data in framed):
+        return "json-schema" if given[0][0][0] == MAGIC else "json"
     if settings.registry.url is None:
         return "avro"
     async with open_registry(settings.registry) as registry:
-        return await registry.format_of(int.from_bytes(given[-1][1:PREFIX_BYTES]))
+        return await registry.format_of(*framed[-1][0])
 
 
 def segmented(outcomes: Sequence[Preview], limits: Episodes) -> dict[str, list[EpisodeClosed]]:

@@ -1,15 +1,16 @@
 """Reads values of foreign records: JSON, and Avro and Protobuf with schemas of a registry.
 
-A registry's value begins with a zero byte and the schema's id in four bytes.
+A registry's value begins with a zero byte and the schema's id in four bytes, unless the id is in a header.
 """
 
 import binascii
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
 
 import fastavro
 import orjson
@@ -21,11 +22,9 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from afterword.schemas import InvalidRecord
-from afterword.schemas.decoding import loads
-from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import variable
+from afterword.schemas.decoding import RecordHeaders, loads
 
-MAGIC, PREFIX_BYTES = 0, 5
+MAGIC, PREFIX_BYTES, UUID_BYTES, LONG_BYTES = 0, 5, 16, 8
 MAX_SCHEMA_DEPTH = 64
 
 Read = Callable[[bytes], Any]
@@ -40,6 +39,47 @@ MAX_VALUES = 200_000
 """Maximum number of values in a record. Reading and mapping them takes a second at most."""
 
 
+class SchemaId(NamedTuple):
+    """Where a registry has a schema."""
+
+    number: int | str
+    kind: Literal["ids", "guids", "globalIds"] = "ids"
+    """`globalIds` are Apicurio's numbers of versions, which are not the `ids` of its Confluent-compatible API."""
+
+
+NOT_SUPPORTED = "which is not supported; produce with the id in front of the value, as Confluent's serializers do"
+INVALID_FRAMING = "invalid_framing"
+GLUE = (b"\x03\x00", b"\x03\x05")
+"""How AWS Glue's values begin, plain and compressed."""
+GLUE_BYTES = 18
+
+
+def unknown_framing(data: bytes, headers: RecordHeaders) -> str:
+    """Return what is wrong with a value that another program than a known serializer wrote; "" for others."""
+    if any(name.lower() == "content-type" and b"avro/binary+" in (value or b"") for name, value in headers):
+        return f"its schema's id is in the header content-type (Azure), {NOT_SUPPORTED}"
+    if data[:2] in GLUE and len(data) >= GLUE_BYTES:
+        return f"its schema's id is a UUID after {data[:2].hex(' ')} (AWS Glue), {NOT_SUPPORTED}"
+    if data[:PREFIX_BYTES] == bytes(PREFIX_BYTES) and len(data) >= PREFIX_BYTES + 4:
+        return f"its schema's id seems to have 8 bytes (Apicurio 2), {NOT_SUPPORTED}: Default4ByteIdHandler"
+    return ""
+
+
+def read_json_of(data: bytes, headers: RecordHeaders) -> Any:
+    """Read JSON, or say which framing the value has instead. Raises: InvalidRecord."""
+    try:
+        return read_json(data)
+    except InvalidRecord:
+        problem = unknown_framing(data, headers)
+        if not problem and (name := next((name for name, _ in headers if name in ID_HEADERS["value"]), "")):
+            problem = f"its schema's id is in the header {name}: set format to avro or protobuf"
+        if not problem and len(data) >= PREFIX_BYTES and data[0] == MAGIC:
+            problem = "it begins with a zero byte and a schema's id: set format to avro, json-schema or protobuf"
+        if problem:
+            raise InvalidRecord(INVALID_FRAMING, problem) from None
+        raise
+
+
 def read_json(data: bytes) -> Any:
     """Read JSON. Raises: InvalidRecord."""
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
@@ -50,11 +90,31 @@ def read_json(data: bytes) -> Any:
         raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
 
 
-def unframed(data: bytes) -> tuple[int, bytes]:
-    """Split a framed value into its schema's id and the rest. Raises: InvalidRecord."""
+Part = Literal["key", "value"]
+ID_HEADERS: Mapping[Part, Sequence[str]] = {
+    part: (f"__{part}_schema_id", f"apicurio.{part}.contentId", f"apicurio.{part}.globalId")
+    for part in ("key", "value")
+}
+"""Headers in which Confluent's and Apicurio's serializers write a schema's id, if they are told to."""
+
+
+def unframed(data: bytes, headers: RecordHeaders = (), part: Part = "value") -> tuple[SchemaId, bytes]:
+    """Split a framed value, or key, into its schema's id and the rest. Raises: InvalidRecord."""
+    confluent, content_id, global_id = ID_HEADERS[part]
+    for name, value in headers:
+        given = value or b""
+        if name == confluent and given[:1] == b"\x01" and len(given) > UUID_BYTES:
+            # what follows are a Protobuf message's indexes
+            return SchemaId(str(UUID(bytes=given[1 : UUID_BYTES + 1])), "guids"), given[UUID_BYTES + 1 :] + data
+        if name == confluent and given[:1] == b"\0" and len(given) >= PREFIX_BYTES:
+            return SchemaId(int.from_bytes(given[1:PREFIX_BYTES])), given[PREFIX_BYTES:] + data
+        if name in (content_id, global_id) and len(given) == LONG_BYTES:
+            return SchemaId(int.from_bytes(given), "globalIds" if name == global_id else "ids"), data
+    if problem := unknown_framing(data, headers):
+        raise InvalidRecord(INVALID_FRAMING, problem)
     if len(data) < PREFIX_BYTES or data[0] != MAGIC:
-        raise InvalidRecord("invalid_framing", "it does not begin with a zero byte and a schema's id")
-    return int.from_bytes(data[1:PREFIX_BYTES]), data[PREFIX_BYTES:]
+        raise InvalidRecord(INVALID_FRAMING, "it does not begin with a zero byte and a schema's id")
+    return SchemaId(int.from_bytes(data[1:PREFIX_BYTES])), data[PREFIX_BYTES:]
 
 
 PRIMITIVES = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
@@ -156,14 +216,15 @@ class ProtobufSchema:
 
     No generated code is needed, because a registry gives a schema's descriptor. In the wire format of registries, a
     message follows the indexes of its type in the schema's file: `[0]` for the first type, `[0, 2]` for the third type
-    nested in it. The indexes are zigzag varints after their count; a single zero stands for `[0]`.
+    nested in it. The indexes are zigzag varints after their count; a single zero stands for `[0]`. Apicurio's
+    serializer writes the type's name instead.
     """
 
     def __init__(self, schema: str, references: Mapping[str, str]) -> None:
         """`schema` is a serialized descriptor in Base64. `references` has the descriptors of imported files by name,
         each after those that it imports itself.
 
-        Raises: SchemaRefused if a descriptor is invalid; ConfigurationError if the registry cannot serialize them.
+        Raises: SchemaRefused if a descriptor is invalid, or is none.
         """
         self._pool = DescriptorPool()
         known: set[str] = set()
@@ -182,10 +243,8 @@ class ProtobufSchema:
 
     def read(self, data: bytes) -> Any:
         """Read a message after its indexes. Raises: InvalidRecord."""
-        path, start = _indexes(data)
-        if path not in self._types:
-            raise InvalidRecord("invalid_protobuf", f"its schema has no message {list(path)}")
-        message = GetMessageClass(self._types[path])()
+        kind, start = self._type(data)
+        message = GetMessageClass(kind)()
         try:
             message.ParseFromString(data[start:])
             self._check_size(message)
@@ -199,6 +258,19 @@ class ProtobufSchema:
             raise
         except PROTOBUF_ERRORS as error:  # the error's text quotes the bytes
             raise InvalidRecord("invalid_protobuf", f"not of its schema: {type(error).__name__}") from None
+
+    def _type(self, data: bytes) -> tuple[Descriptor, int]:
+        """Return the type of a message, and where it begins. Raises: InvalidRecord."""
+        length = data[0] if data else 0
+        if data[1:3] == b"\n" + bytes([max(0, length - 2)]):  # a message of this length with field 1, the type's name
+            name = data[3 : length + 1].decode(errors="replace")
+            found = [one for one in self._types.values() if name in (one.name, one.full_name)]
+            if len(found) == 1:
+                return found[0], length + 1
+        path, start = _indexes(data)
+        if path not in self._types:
+            raise InvalidRecord("invalid_protobuf", f"its schema has no message {list(path)}")
+        return self._types[path], start
 
     def _check_size(self, message: Message) -> None:
         """Check how many values a message has in a dict. Even a message of two bytes may have many fields, all of which
@@ -233,12 +305,18 @@ class ProtobufSchema:
         return GetMessageClass(found).FromString(value.value)
 
 
+def is_descriptor(text: str) -> bool:
+    """Return whether a text is a serialized descriptor in Base64."""
+    with suppress(SchemaRefused):
+        return bool(_file("", text))
+    return False
+
+
 def _file(name: str, text: str) -> FileDescriptorProto:
     try:
         file = FileDescriptorProto.FromString(binascii.a2b_base64(text, strict_mode=True))
     except (ValueError, DecodeError):
-        problem = "the registry does not serialize Protobuf schemas, as ?format=serialized asks it to"
-        raise ConfigurationError(setting=variable(("registry", "url")), problem=problem) from None
+        raise SchemaRefused("the registry has its .proto text only, and gives no descriptor in Base64") from None
     file.name = name
     return file
 
@@ -264,7 +342,7 @@ def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     """Return the indexes, and where the message begins. Raises: InvalidRecord."""
     count, start = _integer(data, 0)
     if not 0 <= count <= MAX_SCHEMA_DEPTH:
-        raise InvalidRecord("invalid_framing", f"{count} message indexes")
+        raise InvalidRecord(INVALID_FRAMING, f"{count} message indexes")
     path = []
     for _ in range(count):
         index, start = _integer(data, start)
@@ -279,4 +357,4 @@ def _integer(data: bytes, start: int) -> tuple[int, int]:
         start += 1
         if byte < 128:
             return (value >> 1) ^ -(value & 1), start
-    raise InvalidRecord("invalid_framing", "its message indexes are cut off or too long")
+    raise InvalidRecord(INVALID_FRAMING, "its message indexes are cut off or too long")

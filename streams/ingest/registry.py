@@ -2,18 +2,29 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
 import orjson
 
 from afterword.schemas import InvalidRecord
+from afterword.schemas.decoding import RecordHeaders
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.http import bounded
-from afterword.streams.ingest.formats import AvroSchema, ProtobufSchema, Read, SchemaRefused, read_json, unframed
+from afterword.streams.ingest.formats import (
+    AvroSchema,
+    Part,
+    ProtobufSchema,
+    Read,
+    SchemaRefused,
+    is_descriptor,
+    read_json,
+    read_json_of,
+    unframed,
+)
 from afterword.streams.ingest.sources import KEYS, Format, Source
 from afterword.streams.settings import RegistrySettings, variable
 from afterword.streams.tasks import apart
@@ -22,6 +33,8 @@ from afterword.streams.tls import verifying_context
 UNKNOWN_SCHEMA = "unknown_schema"
 MOST_KEPT = 1000
 TIMEOUT_SECONDS = 10.0
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 32.0
+"""A registry, or a schema, that fails is asked for again after a pause, which doubles each time."""
 UNKNOWN_SECONDS = 30.0
 """An unknown or refused schema is not requested again for this long."""
 MOST_REFERENCES = 100
@@ -48,14 +61,26 @@ async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegi
         yield SchemaRegistry(client)
 
 
+Key = tuple[Format, int | str, str]
+"""A schema: its format, and its id with the kind of the id."""
+
+
+class Pause(NamedTuple):
+    seconds: float
+    until: float
+    error: RegistryUnavailable
+
+
 class SchemaRegistry:
     """Schemas by id. An id's schema never changes, so each is requested once."""
 
     def __init__(self, client: httpx.AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._known: dict[tuple[Format, int], Read] = {}
-        self._unknown: dict[tuple[Format, int], tuple[float, str]] = {}
+        self._known: dict[Key, Read] = {}
+        self._unknown: dict[Key, tuple[float, str]] = {}
+        self._pauses: dict[Key | None, Pause] = {}
+        """Schemas that are not asked for again yet; None is the whole registry."""
 
     async def read(self, source: Source, record: KafkaRecord) -> tuple[Any, Any]:
         """Return a record's value, and its key if that needs a registry.
@@ -63,55 +88,98 @@ class SchemaRegistry:
         Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
         """
         key_format = source.key_format
-        key = None if key_format in KEYS else await self.decode(key_format, record.key)  # type: ignore[arg-type]
-        return await self.decode(source.format, record.value), key
+        key = None
+        if key_format not in KEYS:
+            key = await self.decode(key_format, record.key, record.headers, "key")  # type: ignore[arg-type]
+        return await self.decode(source.format, record.value, record.headers), key
 
-    async def decode(self, form: Format, data: bytes | None) -> Any:
-        """Decode a record's value, or return None if it has none. JSON does not need its schema.
+    async def decode(self, form: Format, data: bytes | None, headers: RecordHeaders = (), part: Part = "value") -> Any:
+        """Decode a record's value or key, or return None if it has none. JSON does not need its schema.
 
         Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
         """
         if data is None:
             return None
-        read: Read = read_json
-        rest = data
-        if form != "json":
-            number, rest = unframed(data)
-            read = read_json if form == "json-schema" else await self.reader(form, number)
+        if form == "json":
+            return await apart(len(data), read_json_of, data, headers)
+        schema, rest = unframed(data, headers, part)
+        read = read_json if form == "json-schema" else await self.reader(form, *schema)
         return await apart(len(rest), read, rest)
 
-    async def reader(self, form: Format, number: int) -> Read:
+    async def reader(self, form: Format, number: int | str, kind: str = "ids") -> Read:
         """Return the reader of records with this schema.
 
         Raises: InvalidRecord, RegistryUnavailable, ConfigurationError.
         """
-        key = form, number
+        key = form, number, kind
         if key in self._known:
             return self._known[key]
         until, problem = self._unknown.get(key, (0.0, ""))
         if until > self._clock():
             raise InvalidRecord(UNKNOWN_SCHEMA, problem)
-        for kept in (self._known, self._unknown):
+        for kept in (self._known, self._unknown, self._pauses):
             if len(kept) >= MOST_KEPT:
                 kept.clear()
         try:
-            answer = await self._ask(f"/schemas/ids/{number}", form)
-            references: dict[str, str] = {}
-            await self._add_references(answer, form, references)
-            found = self._known[key] = SCHEMAS[form](_schema_in(answer, form), references).read
+            found = self._known[key] = await self._schema(form, number, kind)
         except SchemaRefused as error:
             problem = f"schema {number} cannot be used: {error}"
             self._unknown[key] = (self._clock() + UNKNOWN_SECONDS, problem)
             raise InvalidRecord(UNKNOWN_SCHEMA, problem) from None
         return found
 
-    async def format_of(self, number: int) -> Format:
+    async def _schema(self, form: Format, number: int | str, kind: str) -> Read:
+        """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
+        key = form, number, kind
+        pause = self._pauses.get(key) or self._pauses.get(None)
+        if pause and pause.until > self._clock():
+            raise pause.error
+        try:
+            answer = await self._ask(await self._path_of(number, kind), form)
+            references: dict[str, str] = {}
+            await self._add_references(answer, form, references)
+            read = SCHEMAS[form](_schema_in(answer, form), references).read
+        except RegistryUnavailable as error:
+            raise await self._paused(key, error) from None
+        self._pauses.pop(None, None)
+        self._pauses.pop(key, None)
+        return read
+
+    async def _paused(self, key: "Key", error: RegistryUnavailable) -> RegistryUnavailable:
+        """Return the error after setting when to ask again. Raises: SchemaRefused if only this schema fails."""
+        fails: Key | None = None
+        with suppress(RegistryUnavailable):
+            await self.check()
+            fails = key
+        last = self._pauses.get(fails)
+        seconds = min(LONGEST_PAUSE_SECONDS, 2 * last.seconds if last else SHORTEST_PAUSE_SECONDS)
+        if fails and last and last.seconds == LONGEST_PAUSE_SECONDS:
+            raise SchemaRefused(f"the registry has not given it for a minute: {error.problem}") from None
+        self._pauses[fails] = Pause(seconds, self._clock() + seconds, error)
+        return error
+
+    async def _path_of(self, number: int | str, kind: str) -> str:
+        """Return the route of a schema. Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
+        if kind != "globalIds":
+            return f"/schemas/{kind}/{number}"
+        base = self._client.base_url
+        start, compatible, _ = base.path.partition("/apis/")
+        if not compatible:
+            raise SchemaRefused("it is a global id, which only Apicurio has, at …/apis/ccompat/v7")
+        url = base.copy_with(path=f"{start}/apis/registry/v3/search/versions", query=f"globalId={number}".encode())
+        answer = await self._ask(str(url))
+        try:
+            return f"/schemas/ids/{int(answer['versions'][0]['contentId'])}"
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise SchemaRefused("the registry does not have it") from None
+
+    async def format_of(self, number: int | str, kind: str = "ids") -> Format:
         """Return the format of records with this schema: Avro if the registry does not have it.
 
         Raises: RegistryUnavailable, ConfigurationError.
         """
         try:
-            kind = _type_in(await self._ask(f"/schemas/ids/{number}"))
+            kind = _type_in(await self._ask(await self._path_of(number, kind)))
         except SchemaRefused:
             return "avro"
         return next((form for form, name in TYPES.items() if name == kind), "avro")
@@ -142,7 +210,24 @@ class SchemaRegistry:
 
     async def _ask(self, path: str, form: Format | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
-        response, content = await self._get(path, form)
+        if form != "protobuf":
+            return await self._answer(path)
+        try:
+            answer = await self._answer(path, {"format": "serialized"})
+            if _type_in(answer) != TYPES[form] or is_descriptor(str(answer.get("schema"))):
+                return answer
+        except (SchemaRefused, RegistryUnavailable) as error:
+            problem: AfterwordError | SchemaRefused = error
+        else:
+            problem = SchemaRefused("")
+        # Apicurio refuses the format, or destroys the descriptor in it; its plain answer may be a whole one
+        with suppress(SchemaRefused, RegistryUnavailable):
+            return await self._answer(path)
+        raise problem
+
+    async def _answer(self, path: str, params: dict[str, str] | None = None) -> dict[str, Any]:
+        """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
+        response, content = await self._get(path, params)
         if response.status_code == httpx.codes.NOT_FOUND:
             raise SchemaRefused("the registry does not have it")
         if response.status_code in REFUSALS:
@@ -155,9 +240,8 @@ class SchemaRegistry:
             raise self._unavailable(f"it answers with {response.status_code}")
         return answer
 
-    async def _get(self, path: str, form: Format | None = None) -> tuple[httpx.Response, bytes]:
+    async def _get(self, path: str, params: dict[str, str] | None = None) -> tuple[httpx.Response, bytes]:
         """Raises: RegistryUnavailable, ConfigurationError."""
-        params = {"format": "serialized"} if form == "protobuf" else None
         try:
             response, content = await bounded(self._client, TIMEOUT_SECONDS, "GET", path, params=params)
         except (httpx.HTTPError, TimeoutError, ProviderError) as error:

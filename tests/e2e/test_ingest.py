@@ -227,7 +227,9 @@ async def test_all_shapes_side_by_side_end_as_episodes_and_the_audit_is_clean(
     async with deployed(settings, tmp_path) as deployment:
         for role in ("ingest", *ROLES):
             deployment.start(role)
-        expected = sum(given.messages or len(given.records()) for given in SHAPES.values()) - MESSAGES  # those that are skipped
+        expected = (
+            sum(given.messages or len(given.records()) for given in SHAPES.values()) - MESSAGES
+        )  # those that are skipped
         await until_produced(deployment, expected)
         report = await until_summarized(deployment)
         changes = sum(given.edits for given in SHAPES.values())

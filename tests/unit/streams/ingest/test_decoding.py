@@ -17,7 +17,7 @@ from afterword.streams.ingest.sources import Format
 class Schemas(SchemaRegistry):
     """A registry that has one schema, number 258, whose records are texts."""
 
-    async def reader(self, form: Format, number: int) -> Read:
+    async def reader(self, form: Format, number: int | str, kind: str = "ids") -> Read:
         assert form in ("avro", "protobuf")
         assert number == 258
         return bytes.decode
@@ -66,7 +66,7 @@ async def test_event_loop_goes_on_while_a_large_record_is_read() -> None:
         return loop_went_on.wait(10)
 
     class Slow(SchemaRegistry):
-        async def reader(self, form: Format, number: int) -> Read:
+        async def reader(self, form: Format, number: int | str, kind: str = "ids") -> Read:
             asyncio.get_running_loop().call_soon(loop_went_on.set)
             return read
 

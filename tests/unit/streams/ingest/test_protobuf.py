@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.errors import ConfigurationError
 from afterword.streams.ingest.formats import ProtobufSchema, SchemaRefused
 from tests.protobuf_schemas import CHAT, chat_message, descriptor, message
 from tests.schema_registry import serialized
@@ -145,8 +144,18 @@ def test_a_schema_whose_files_do_not_fit_together_is_refused_with_the_one_to_bla
 
 @pytest.mark.parametrize("text", ['syntax = "proto3"; message M {}', "////", "Zm9v", "\ufffd"])
 def test_a_registry_that_does_not_serialize_is_named(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="AFTERWORD_REGISTRY__URL: the registry does not serialize Protobuf"):
+    with pytest.raises(SchemaRefused, match=r"has its \.proto text only"):
         ProtobufSchema(text, {})
+
+
+def test_type_may_be_named_instead_of_its_indexes() -> None:
+    typing = message(FILES, "acme.Typing", user="dana")
+    for name in (b"Typing", b"acme.Typing"):
+        assert schema().read(bytes([len(name) + 2, 10, len(name)]) + name + typing) == {"user": "dana"}
+    assert schema().read(b"\x06\n\x04Said")["ownRole"] == "USER"
+    for damaged in (b"\x0d\n\x0bAbsentThing", b"\x08\n\x07Typing", b"\x08\n"):
+        with pytest.raises(InvalidRecord, match=r"invalid_framing|invalid_protobuf"):
+            schema().read(damaged)
 
 
 READ = schema().read

@@ -148,23 +148,106 @@ async def test_files_that_import_each_other_are_refused(server: Registry) -> Non
     assert len(server.asked) == 3
 
 
-async def test_a_registry_that_only_has_the_text_of_protobuf_schemas_is_a_matter_of_configuration(
-    server: Registry,
-) -> None:
+@pytest.mark.parametrize("status", [0, 400, 422, 500, 501])
+async def test_plain_answer_is_used_where_serialized_ones_fail(server: Registry, status: int) -> None:
     number = server.add(CHAT, "PROTOBUF")
-    server.serializes = False
+    server.refuses, server.serializes = status, False
     async with open_registry(settings_of(server)) as registry:
-        with pytest.raises(ConfigurationError, match="AFTERWORD_REGISTRY__URL: the registry does not serialize"):
+        with pytest.raises(InvalidRecord, match=r"has its \.proto text only"):
+            await registry.reader("protobuf", number)
+    server.is_plain = True
+    async with open_registry(settings_of(server)) as registry:
+        assert (await registry.reader("protobuf", number))(b"\0")["body"] == ""
+
+
+async def test_damaged_descriptor_is_never_used(server: Registry) -> None:
+    number = server.add(CHAT, "PROTOBUF")
+    server.damages = True
+    async with open_registry(settings_of(server)) as registry:
+        with pytest.raises(InvalidRecord, match=r"has its \.proto text only"):
             await registry.reader("protobuf", number)
 
 
-@pytest.mark.parametrize("status", [400, 422, 501])
-async def test_a_registry_that_refuses_a_schema_is_not_away(server: Registry, status: int) -> None:
+async def test_one_failing_schema_is_asked_for_seldom_and_given_up(server: Registry) -> None:
+    good, bad = server.add(TEXT), server.add(TEXT)
+    server.fails.add(bad)
+    now = 0.0
+    outcomes: list[type[Exception]] = []
+    async with open_registry(settings_of(server)) as opened:
+        registry = SchemaRegistry(opened._client, lambda: now)
+        for at in range(1000):
+            now = at / 10
+            await registry.reader("avro", good)
+            with pytest.raises((RegistryUnavailable, InvalidRecord), match="it answers with 500") as failed:
+                await registry.reader("avro", bad)
+            outcomes.append(failed.type)
+        assert outcomes == [RegistryUnavailable] * outcomes.count(RegistryUnavailable) + [InvalidRecord] * (
+            outcomes.count(InvalidRecord)
+        )
+        assert 600 < outcomes.count(RegistryUnavailable) < 700
+        assert server.asked.count(f"/schemas/ids/{bad}") < 12
+        server.fails.clear()
+        now = 200.0
+        await registry.reader("avro", bad)
+
+
+async def test_registry_that_is_away_is_asked_after_growing_pauses(server: Registry) -> None:
+    number, now = server.add(TEXT), 0.0
+    server.is_away = True
+    async with open_registry(settings_of(server)) as opened:
+        registry = SchemaRegistry(opened._client, lambda: now)
+        for at in range(3000):
+            now = at / 10
+            with pytest.raises(RegistryUnavailable, match="it answers with 503"):
+                await registry.reader("avro", number)
+        assert server.asked.count(f"/schemas/ids/{number}") < 20
+        server.is_away = False
+        now += module.LONGEST_PAUSE_SECONDS
+        await registry.reader("avro", number)
+
+
+GUID = "137ff296-ed42-440a-a19e-b4cd436591c2"
+
+
+@pytest.mark.parametrize(
+    ("headers", "asked"),
+    [
+        ([("__value_schema_id", b"\0\0\0\0\x01")], "/schemas/ids/1"),
+        ([("__value_schema_id", b"\x01" + bytes.fromhex(GUID.replace("-", "")))], f"/schemas/guids/{GUID}"),
+        ([("apicurio.value.contentId", b"\0\0\0\0\0\0\0\x01")], "/schemas/ids/1"),
+    ],
+)
+async def test_schemas_id_may_be_in_a_header(server: Registry, headers: Any, asked: str) -> None:
+    number = server.add(TEXT, guid=GUID)
+    data = framed(number, TEXT, {"text": "hello"})[5:]
+    async with open_registry(settings_of(server)) as registry:
+        assert await registry.decode("avro", data, headers) == {"text": "hello"}
+        key = [(name.replace("value", "key"), value) for name, value in headers]
+        assert await registry.decode("avro", data, key, "key") == {"text": "hello"}
+        with pytest.raises(InvalidRecord, match="invalid_framing"):
+            await registry.decode("avro", data, key)
+    assert server.asked == [asked]
+
+
+async def test_indexes_follow_the_guid_in_the_header(server: Registry) -> None:
+    server.add(CHAT, "PROTOBUF", guid=GUID)
+    headers = [("__value_schema_id", b"\x01" + bytes.fromhex(GUID.replace("-", "")) + b"\0")]
+    async with open_registry(settings_of(server)) as registry:
+        assert (await registry.decode("protobuf", b"\x2a\x05hello", headers))["body"] == "hello"
+
+
+async def test_global_id_is_looked_up_at_apicurios_own_api(server: Registry) -> None:
     number = server.add(TEXT)
-    server.refuses = status
+    server.global_ids[7] = number
+    data = framed(number, TEXT, {"text": "hello"})[5:]
+    headers = [("apicurio.value.globalId", b"\0\0\0\0\0\0\0\x07")]
+    async with open_registry(RegistrySettings(url=f"{server.url}/apis/ccompat/v7")) as registry:
+        assert await registry.decode("avro", data, headers) == {"text": "hello"}
+        with pytest.raises(InvalidRecord, match="the registry does not have it"):
+            await registry.decode("avro", data, [("apicurio.value.globalId", b"\0" * 7 + b"\x09")])
     async with open_registry(settings_of(server)) as registry:
-        with pytest.raises(InvalidRecord, match=f"the registry answers with {status}"):
-            await registry.reader("protobuf", number)
+        with pytest.raises(InvalidRecord, match="which only Apicurio has"):
+            await registry.decode("avro", data, headers)
 
 
 async def test_the_registry_says_in_which_format_a_records_value_is(server: Registry) -> None:
@@ -174,19 +257,12 @@ async def test_the_registry_says_in_which_format_a_records_value_is(server: Regi
     assert found == ["avro", "protobuf", "json-schema", "avro"]
 
 
-async def test_a_registry_that_is_away_is_an_outage_and_comes_back(server: Registry) -> None:
-    number = server.add(TEXT)
-    server.is_away = True
-    async with open_registry(settings_of(server)) as registry:
-        with pytest.raises(RegistryUnavailable, match="it answers with 503"):
-            await registry.reader("avro", number)
-        server.is_away = False
-        await registry.reader("avro", number)
+async def test_registry_that_cannot_be_reached_is_an_outage(server: Registry) -> None:
     gone = settings_of(server)
     await server.__aexit__()
     async with open_registry(gone) as registry:
         with pytest.raises(RegistryUnavailable, match="ConnectError"):
-            await registry.reader("avro", number)
+            await registry.reader("avro", 1)
 
 
 async def test_basic_authentication_is_sent_and_a_refusal_names_the_setting() -> None:
