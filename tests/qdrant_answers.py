@@ -67,6 +67,10 @@ def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
     return client.upsert(name, points=wanted.points, update_filter=wanted.update_filter)
 
 
+def _delete_points(client: QdrantClient, name: str, body: bytes) -> Any:
+    return client.delete(name, models.PointIdsList.model_validate_json(body).points)
+
+
 def _points(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.PointRequest.model_validate_json(body)
     return client.retrieve(name, ids=wanted.ids, with_payload=wanted.with_payload or False)
@@ -112,6 +116,7 @@ ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("PUT", _ONE + "/index", _create_index),
     ("PUT", _ONE + "/points", _upsert),
     ("POST", _ONE + "/points", _points),
+    ("POST", _ONE + "/points/delete", _delete_points),
     ("POST", _ONE + "/points/scroll", _scroll),
     ("POST", _ONE + "/points/query", _query),
     ("POST", _ONE + "/points/query/batch", _query_batch),

@@ -179,7 +179,10 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
 
 @index.command("rebuild")
 def rebuild_index(everything: All = False) -> None:
-    """Index stored episodes that are missing from the search index, or with --all every episode. It can be repeated."""
+    """Index stored episodes that are missing from the search index, or with --all every episode. It can be repeated.
+
+    It also removes from the index what the stores do not have.
+    """
     from afterword.operating.rebuild import rebuild_index
 
     settings = start_command()
@@ -187,6 +190,8 @@ def rebuild_index(everything: All = False) -> None:
         done = asyncio.run(rebuild_index(settings, lambda d: show("episodes", d.seen, d.total), everything))
     others = "; the others are indexed or deleted" if done.written < done.seen else ""
     typer.echo(f"{done.written} of {many(done.seen, 'episode', 'episodes')} written{others}")
+    if done.removed:
+        typer.echo(f"{many(done.removed, 'episode', 'episodes')} removed from the index: not in the stores")
     if done.incomplete:
         typer.echo(f"{done.incomplete} episodes have messages that are not yet archived", err=True)
 

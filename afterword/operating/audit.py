@@ -361,10 +361,13 @@ AND NOT EXISTS (SELECT 1 FROM placed WHERE message = c.message AND placed.episod
 AND c.message NOT IN (SELECT message FROM excluded)
 GROUP BY e.number
 
--- not_indexed: summarized, but not in the search index
+-- not_indexed: summarized, but not in the search index, or in an older revision
 SELECT name FROM summarized
 WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
 AND NOT (0 < ended_ms AND ended_ms < :episodes_before_ms)
+UNION ALL
+SELECT s.episode_id || ' revision ' || i.revision || ' of ' || s.revision FROM stored_episode AS s
+JOIN indexed AS i ON i.episode_id = s.episode_id AND i.revision < s.revision
 
 -- not_announced: before the summarizer's offset, but without a summary.created
 SELECT name FROM latest WHERE state = 'not_announced'

@@ -131,7 +131,7 @@ CREATE TABLE invalid (kind, partition, offset);
 -- In the stores: episodes. messages: the digests of its core messages, one after the other; sourceless: a fact names a
 -- message that is not among them
 CREATE TABLE stored_episode (
-    episode_id PRIMARY KEY, fingerprint, messages, has_facts, sourceless
+    episode_id PRIMARY KEY, revision, fingerprint, messages, has_facts, sourceless
 ) WITHOUT ROWID;
 -- Messages that a summary was made from after they had changed, with the offset of the change
 CREATE TABLE stored_change (episode_id, message, offset);
@@ -142,7 +142,7 @@ CREATE TABLE deleted_episode (episode_id PRIMARY KEY, expired) WITHOUT ROWID;
 CREATE TABLE document (message, episode_id, content, partition, offset, changed);
 
 -- Episodes in the search index
-CREATE TABLE indexed (episode_id PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE indexed (episode_id PRIMARY KEY, revision) WITHOUT ROWID;
 """
 INDEXES: Final = """
 CREATE INDEX message_id ON message (message, partition, offset);
@@ -331,8 +331,8 @@ async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress
         progress("reading the index", start, len(wanted))
         page = wanted[start : start + INDEX_PAGE]
         indexed = await stores.index.revisions(page)
-        for name in indexed:
-            evidence.add("indexed", name)
+        for found in indexed.items():
+            evidence.add("indexed", *found)
         # the others may have been deleted since the stores were read
         for name, stored in (await stores.episodes.lookup([one for one in page if one not in indexed])).items():
             if isinstance(stored, DeletedEpisode):
@@ -486,7 +486,7 @@ async def read_stores(stores: Stores, evidence: Evidence) -> None:
         named = {one for fact in summary.facts for one in fact.message_ids}
         messages = b"".join(keys[one] for one in summary.message_ids)
         facts = bool(named), not named.issubset(summary.message_ids)
-        evidence.add("stored_episode", summary.episode_id, stored.fingerprint, messages, *facts)
+        evidence.add("stored_episode", summary.episode_id, summary.revision, stored.fingerprint, messages, *facts)
         for one, offset in changes:
             evidence.add("stored_change", summary.episode_id, keys[one], offset)
     async for key, episode, content, *where in stores.messages.all_messages():

@@ -34,7 +34,7 @@ from afterword.streams.segmenter.state import (
     scope_key,
 )
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, all_episodes, living
+from afterword.streams.stores.episodes import EpisodeQueries, all_episodes, has_texts
 from afterword.streams.stores.index import EpisodeIndex, searchable
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -260,6 +260,8 @@ class IndexCounts:
     written: int = 0
     incomplete: int = 0
     """Indexed episodes with messages that are not in the archive and cannot be searched for."""
+    removed: int = 0
+    """Indexed episodes that the stores do not have, as after the restore of an older index."""
 
 
 async def index_episodes(
@@ -273,12 +275,15 @@ async def index_episodes(
 ) -> IndexCounts:
     """Index stored episodes in the order of their ids: those whose revision is not indexed, or `everything`.
 
+    Then remove what is indexed without being stored: deleted episodes, and those of an index that does not fit the
+    stores.
+
     It may run beside the workers and be repeated: an older revision never replaces a newer one. `progress` is called
     after each page. Raises: StoreUnavailable.
     """
     done, last = IndexCounts(await episodes.count()), None
     while page := await episodes.page(last, PAGE_EPISODES):
-        wanted = living(page)
+        wanted = {stored.summary.episode_id: stored for stored in page if has_texts(stored)}
         if not everything:
             indexed = await index.revisions(list(wanted))
             wanted = {name: s for name, s in wanted.items() if indexed.get(name, 0) < s.summary.revision}
@@ -289,14 +294,18 @@ async def index_episodes(
             texts = searchable(archived.message for archived in found.values())
             await index.put(stored, texts, await embed_messages(embedder, texts) if embedder else None)
             done.incomplete += len(found) < len(set(keys))
-        # a new index has no record of episodes that were deleted since they were read
-        for name, now in (await episodes.lookup(list(wanted))).items():
-            if isinstance(now, DeletedEpisode):
-                await index.remove(name, now.deletion.revision)
         last = page[-1].event.episode_id
         done.seen += len(page)
         done.written += len(wanted)
         progress(done)
+    async for indexed in index.pages():
+        known = await episodes.lookup(list(indexed))
+        gone = {name: one for name, one in known.items() if not has_texts(one)}
+        for name, one in gone.items():
+            await index.remove(name, max(one.event.revision, indexed[name]))
+        if strangers := indexed.keys() - known.keys():
+            await index.forget(sorted(strangers))
+        done.removed += len(gone) + len(strangers)
     return done
 
 

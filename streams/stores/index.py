@@ -1,6 +1,6 @@
 """The protocol of the search index: which texts of an episode it has, what a query asks, and how searches rank."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
@@ -256,6 +256,14 @@ class EpisodeIndex(Protocol):
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         """Return the indexed revisions of those ids that are indexed."""
+        ...
+
+    def pages(self) -> AsyncIterator[dict[str, int]]:
+        """Yield the indexed revisions of all episodes, a page at a time; another writer's are not in every page."""
+        ...
+
+    async def forget(self, episode_ids: Sequence[str]) -> None:
+        """Remove episodes that the stores never had. Unlike a removed one, each may be put again."""
         ...
 
     async def close(self) -> None: ...

@@ -8,7 +8,7 @@ import base64
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from json import JSONDecodeError
@@ -227,7 +227,10 @@ class QdrantIndex:
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
         """Write the point unless there is a later revision."""
         # points that an update may overwrite (Qdrant 1.16); a new point is always inserted
-        overwritten = models.Filter(must=[_within("revision", models.Range(lte=revision))])
+        earlier = _within("revision", models.Range(lt=revision))
+        same = _within("revision", models.Range(lte=revision))
+        kept = models.IsEmptyCondition(is_empty=models.PayloadField(key=DELETED))
+        overwritten = models.Filter(should=[earlier, models.Filter(must=[same, kept])])
         try:
             await self._connection.run(
                 lambda client: client.upsert(self.collection, points=[point], wait=True, update_filter=overwritten)
@@ -256,6 +259,20 @@ class QdrantIndex:
             page = await self._connection.run(methodcaller("retrieve", self.collection, **asked))
             found |= {ids[one.id]: one.payload["revision"] for one in page if not one.payload.get(DELETED)}
         return found
+
+    async def pages(self) -> AsyncIterator[dict[str, int]]:
+        following = None
+        asked = {"limit": PAGE_SIZE, "with_payload": ["episode_id", "revision", DELETED]}
+        while await self._exists():
+            scroll = methodcaller("scroll", self.collection, offset=following, **asked)
+            points, following = await self._connection.run(scroll)
+            yield {one.payload["episode_id"]: one.payload["revision"] for one in points if not one.payload.get(DELETED)}
+            if following is None:
+                return
+
+    async def forget(self, episode_ids: Sequence[str]) -> None:
+        points = list(map(point_id, episode_ids))
+        await self._connection.run(lambda client: client.delete(self.collection, points, wait=True))
 
     async def close(self) -> None:
         await self._connection.close()

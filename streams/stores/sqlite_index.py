@@ -9,7 +9,8 @@ space and time, and find as many answers.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ SCANNED = 1000
 ones too."""
 USER_BYTES = 6
 """Length of a user's digest; if two users have the same one, a search still compares the users themselves."""
+PAGE_SIZE = 1000
 USER = 2
 """Number of conditions that every query has: user and tenant."""
 POINTS = "finders JOIN points ON points.id = point"
@@ -92,6 +94,21 @@ class SqliteIndex:
             WHERE episode_id IN (SELECT value FROM json_each(?)) AND message_ids IS NOT NULL AND model IS ?"""
         values = orjson.dumps(episode_ids).decode(), self._model
         return dict(await self._file.read(lambda connection: rows(connection, select, values)))
+
+    async def pages(self) -> AsyncIterator[dict[str, int]]:
+        select = f"""SELECT episode_id, revision FROM points
+            WHERE episode_id > ? AND message_ids IS NOT NULL ORDER BY episode_id LIMIT {PAGE_SIZE}"""
+        page: dict[str, int] = {"": 0}
+        while page := dict(await self._file.read(partial(rows, select=select, values=(max(page),)))):
+            yield page
+
+    async def forget(self, episode_ids: Sequence[str]) -> None:
+        def write(connection: apsw.Connection) -> None:
+            for episode_id in episode_ids:
+                _clear(connection, episode_id, sys.maxsize, is_removal=True)
+
+        await self._file.write(write)
+        await self._file.empty_log()
 
     async def close(self) -> None:
         await self._file.close()

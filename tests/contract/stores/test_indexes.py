@@ -222,6 +222,34 @@ async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring
     assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}
 
 
+async def test_a_late_write_of_the_removed_revision_does_not_bring_it_back(index: EpisodeIndex) -> None:
+    await put(index, a_summary(1), "a needle")
+    await index.remove("c1:1", 1)
+    await put(index, a_summary(1), "a needle")
+    assert await index.revisions(["c1:1"]) == {}
+    await put(index, a_summary(1, revision=2), "a needle")
+    assert await index.revisions(["c1:1"]) == {"c1:1": 2}
+
+
+async def test_pages_have_what_is_indexed_and_not_what_was_removed(index: EpisodeIndex) -> None:
+    assert [page async for page in index.pages()] == []
+    for ordinal in range(1, 1004):
+        await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "t")
+    await index.remove("c1:7", 1)
+    pages = [page async for page in index.pages()]
+    assert len(pages) == 2
+    assert sorted(name for page in pages for name in page) == sorted({f"c1:{n}" for n in range(1, 1004)} - {"c1:7"})
+
+
+async def test_a_forgotten_episode_can_be_put_again(index: EpisodeIndex) -> None:
+    for ordinal in (1, 2):
+        await put(index, a_summary(ordinal, revision=3), "A flight.")
+    await index.forget(["c1:1"])
+    assert await found(index, "flight") == ["c1:2"]
+    await put(index, a_summary(1), "A flight.")
+    assert sorted(await found(index, "flight")) == ["c1:1", "c1:2"]
+
+
 async def test_what_is_removed_before_the_first_put_is_not_brought_back_by_it(index: EpisodeIndex) -> None:
     await index.remove("c1:1", 2)
     await put(index, a_summary(1), "a needle")

@@ -117,10 +117,19 @@ class Stored(NamedTuple):
     changes: tuple[tuple[bytes, int], ...] = ()
     sources: frozenset[bytes] = frozenset()
     """Messages that its facts name."""
+    revision: int = 1
 
     def rows(self, name: str) -> Iterator[TableRow]:
         sourceless = not self.sources <= self.messages
-        yield "stored_episode", name, self.fingerprint, b"".join(self.messages), bool(self.sources), sourceless
+        yield (
+            "stored_episode",
+            name,
+            self.revision,
+            self.fingerprint,
+            b"".join(self.messages),
+            bool(self.sources),
+            sourceless,
+        )
         yield from (("stored_change", name, *change) for change in self.changes)
 
 
@@ -205,7 +214,7 @@ class Snapshot(Circumstances):
         contents = {one.message: one.content for one in reversed(self.produced)}
         yield from (document.row(message, contents.get(message)) for message, document in self.messages.items())
         indexed = {closed.episode_id for closed in self.closed} if self.indexed is None else self.indexed
-        yield from (("indexed", episode) for episode in indexed)
+        yield from (("indexed", episode, 1) for episode in indexed)
 
 
 def judged(snapshot: Snapshot) -> Report:

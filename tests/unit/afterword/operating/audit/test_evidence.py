@@ -12,7 +12,7 @@ from afterword.operating.evidence import INSERTED_TOGETHER, Evidence, NoRoom, op
 def fill(evidence: Evidence) -> None:
     """Add more than SQLite holds in memory, so that it is on disk."""
     for number in range(100_000):
-        evidence.add("indexed", f"{number}".zfill(1000))
+        evidence.add("indexed", f"{number}".zfill(1000), 1)
 
 
 def files() -> list[Path]:

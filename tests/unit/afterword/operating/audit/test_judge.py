@@ -228,6 +228,10 @@ def forget_to_index(snapshot: Snapshot) -> None:
     snapshot.indexed = {"c:1"}
 
 
+def index_an_older_revision(snapshot: Snapshot) -> None:
+    snapshot.stored = {name: stored._replace(revision=2) for name, stored in snapshot.stored.items()}
+
+
 def forget_to_announce(snapshot: Snapshot) -> None:
     snapshot.announced.pop()
 
@@ -400,6 +404,7 @@ BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (forget_a_label, "label_wrong"),
     (label_with_another_episode, "label_wrong"),
     (forget_to_index, "not_indexed"),
+    (index_an_older_revision, "not_indexed"),
     (forget_to_announce, "not_announced"),
     (announce_two_contents, "announced_differently"),
     (announce_under_a_wrong_id, "announced_wrongly"),
