@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from afterword.writing.importing.formats import Rejected
     from afterword.writing.importing.run import ImportCounts
     from afterword.writing.produce import Produced
-    from afterword.writing.sources import Preview, Proposal
+    from afterword.writing.sources import Checked, Preview, Proposal
 
 Result = TypeVar("Result")
 
@@ -50,7 +51,10 @@ SHOWN_CHARACTERS = 600
 """How much of a record is printed."""
 SHOWN_CONVERSATIONS = 10
 SHOWN_TEXT = 70
+SHOWN_EXAMPLE = 40
 FAILS_SHOWN = 3
+MOST_NAMED = 5
+"""How many users, conversations or problems are printed."""
 
 source_app = typer.Typer(help="Try the sources of `afterword worker ingest`.", no_args_is_help=True)
 
@@ -233,13 +237,24 @@ Encoding = Annotated[
 """Names of the formats in `streams.ingest.sources`, which is only imported when a command runs."""
 
 
+Check = Annotated[
+    int | None, typer.Option("--check", min=1, max=10_000, help="Count what this many of the last records become.")
+]
+
+
 @source_app.command("try")
-def try_source(number: Number = 1, last: Last = 20, as_json: Json = False) -> None:
-    """Show what the last records of a source would become, without writing. Exit 1 if any would be a dead letter."""
+def try_source(number: Number = 1, last: Last = 20, check: Check = None, as_json: Json = False) -> None:
+    """Show what the last records of a source would become, without writing. Exit 1 if any would be a dead letter.
+
+    With --check, only count them: by role, user and conversation, with repeats, edits, deletions and times.
+    """
+    from afterword.writing.sources import checked
     from afterword.writing.sources import try_source as run
 
-    found = asyncio.run(run(start_command(), number, last))
-    if as_json:
+    found = asyncio.run(run(start_command(), number, check or last))
+    if check:
+        _print_checked(checked(found), as_json)
+    elif as_json:
         for one in found:
             value = json.loads(json.dumps(one.value, default=repr))
             problem = {"problem": one.problem} if one.problem else {}
@@ -250,6 +265,32 @@ def try_source(number: Number = 1, last: Last = 20, as_json: Json = False) -> No
         raise typer.Exit(1)
 
 
+def _print_checked(found: "Checked", as_json: bool) -> None:
+    if as_json:
+        print_json({name: value for name, value in vars(found).items() if name != "people"} | {"doubts": found.doubts})
+        return
+    users = {name: f"{count}; {', '.join(sorted(found.people[name])[:MOST_NAMED])}" for name, count in _most(found)}
+    rows = [
+        ("records", found.records, f"{found.mapped} mapped, {found.skipped} skipped"),
+        ("messages", found.roles.total(), _counted(found.roles)),
+        ("repeats, edits, deletions", "", f"{found.repeats}, {found.edits}, {found.deletions}"),
+        ("users", len(found.users), _counted(found.users)),
+        ("conversations", len(found.conversations), ", ".join(f"{name} ({said})" for name, said in users.items())),
+        ("times", "", " to ".join(found.times)),
+        ("dead letters", found.problems.total(), _counted(found.problems)),
+        *(("beware", "", doubt) for doubt in found.doubts),
+    ]
+    print_table(("what", "number", "which"), [(name, str(number), which) for name, number, which in rows])
+
+
+def _most(found: "Checked") -> list[tuple[str, int]]:
+    return found.conversations.most_common(MOST_NAMED)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counts.most_common(MOST_NAMED))
+
+
 def init(
     brokers: Brokers = None,
     topic: Topic = None,
@@ -258,8 +299,9 @@ def init(
 ) -> None:
     """Read a topic, guess how its records become messages, and write the mapping to afterword.toml.
 
-    It prints what it found, with conversations split into episodes. Exit 1 if records do not fit the mapping. The file
-    is the one that AFTERWORD_INGEST__FILE names, and must not exist yet.
+    It prints each field with values of three conversations, and conversations split into episodes. Exit 1 if a field is
+    not found or records do not fit the mapping. The file is the one that AFTERWORD_INGEST__FILE names, and must not
+    exist yet.
     """
     from afterword.writing.sources import propose
 
@@ -285,6 +327,14 @@ def init(
 
 def _print_proposal(found: "Proposal", file: Path, settings: "Settings") -> None:
     typer.echo(printable(found.toml))
+    rows = [
+        (one.field, one.expression, *(text[:SHOWN_EXAMPLE] for text in one.examples), str(one.distinct))
+        for one in found.fields
+    ]
+    examples = [f"example {number}" for number in range(1, len(found.fields[0].examples) + 1)]
+    print_table(("field", "expression", *examples, "distinct"), rows)
+    for name, note in found.guess.notes.items():
+        typer.secho(shown(f"{name}: {note}" if name else note), fg="red")
     fails = [one for one in found.previews if one.problem]
     mapped = sum(bool(one.becomes) for one in found.previews)
     skipped = len(found.previews) - mapped - len(fails)
@@ -294,7 +344,8 @@ def _print_proposal(found: "Proposal", file: Path, settings: "Settings") -> None
     for one in fails[:FAILS_SHOWN]:
         typer.echo(shown(f"  {_address(one)}: {one.problem}"))
     for name, episodes in list(found.conversations.items())[:SHOWN_CONVERSATIONS]:
-        typer.echo(shown(f"conversation {name}:"))
+        people = dict.fromkeys(f"{one.user_id} ({one.role})" for event in episodes for one in event.messages)
+        typer.echo(shown(f"conversation {name}: {', '.join(list(people)[:MOST_NAMED])}"))
         for event in episodes:
             text = " ".join(event.messages[0].content.split())[:SHOWN_TEXT]
             count = many(event.message_count, "message", "messages")

@@ -1,19 +1,25 @@
 """Previews sources before they are read: what their last records become, and a first mapping for a topic."""
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import orjson
 from aiokafka import ConsumerRecord
 
 from afterword.schemas import ConversationFlush, EpisodeClosed, InvalidRecord, decode_closed
 from afterword.schemas.decoding import RecordHeaders, record_time
 from afterword.schemas.headers import ProducerRecord, to_record
+from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, unframed
-from afterword.streams.ingest.guessing import Guess, guess, key_format_of, toml_of
+from afterword.streams.ingest.guessing import NOTHING, Guess, Record, guess, key_format_of, toml_of
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import (
+    Expression,
     Format,
     Source,
     context,
@@ -89,12 +95,125 @@ async def preview(settings: Settings, source: Source, records: Sequence[Consumer
     return found
 
 
+@dataclass
+class Checked:
+    """What records become, in numbers that show whether people or conversations are mixed."""
+
+    records: int = 0
+    mapped: int = 0
+    skipped: int = 0
+    repeats: int = 0
+    edits: int = 0
+    deletions: int = 0
+    roles: Counter[str] = field(default_factory=Counter)
+    users: Counter[str] = field(default_factory=Counter)
+    conversations: Counter[str] = field(default_factory=Counter)
+    people: dict[str, set[str]] = field(default_factory=dict)
+    """The users of each conversation."""
+    problems: Counter[str] = field(default_factory=Counter)
+    times: list[str] = field(default_factory=list)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Return what looks as if people were mixed."""
+        several = sum(len(users) > 1 for users in self.people.values())
+        return [
+            *(["all conversations have the same user"] if len(self.users) == 1 < len(self.conversations) else []),
+            *(["all messages are in one conversation"] if len(self.conversations) == 1 else []),
+            *(["all messages have the same role"] if len(self.roles) == 1 else []),
+            *([f"{several} of {len(self.people)} conversations have several users"] if several else []),
+        ]
+
+
+def checked(previews: Sequence[Preview]) -> Checked:
+    """Count what records become."""
+    found, texts = Checked(len(previews)), dict[tuple[Any, ...], Any]()
+    for preview in previews:
+        found.mapped += bool(preview.becomes)
+        found.skipped += not preview.becomes and not preview.problem
+        if preview.problem:
+            found.problems[preview.problem] += 1
+        kinds = [_count(found, texts, one) for one in preview.becomes]
+        found.repeats -= kinds[1:] == ["repeat"]  # an edit that creates what is not known is two events
+    return found
+
+
+def _count(found: Checked, texts: dict[tuple[Any, ...], Any], made: ProducerRecord) -> str:
+    event = orjson.loads(made.value or b"{}")
+    kind = dict(made.headers)["ce_type"].decode()
+    place = tuple(event.get(name) for name in ("tenant_id", "conversation_id", "id"))
+    if kind == MESSAGE_DELETED:
+        found.deletions += 1
+        return "deletion"
+    text = event.get("content", texts.get(place))
+    if place in texts or kind == MESSAGE_EDITED:
+        is_repeat = texts.get(place) == text
+        found.repeats += is_repeat
+        found.edits += not is_repeat
+        texts[place] = text
+        return "repeat" if is_repeat else "edit"
+    texts[place] = text
+    found.roles[event["role"]] += 1
+    found.users[event["user_id"]] += 1
+    found.conversations[event["conversation_id"]] += 1
+    found.people.setdefault(event["conversation_id"], set()).add(event["user_id"])
+    found.times = [min([*found.times[:1], event["sent_at"]]), max([*found.times[1:], event["sent_at"]])]
+    return "message"
+
+
+class FieldShown(NamedTuple):
+    """What `init` found for a field, with values of different conversations."""
+
+    field: str
+    expression: str
+    examples: Sequence[str]
+    distinct: int
+    note: str
+
+
+def described(found: Guess, records: Sequence[Record]) -> list[FieldShown]:
+    """Show each field of a mapping by the records that it was guessed from."""
+    if found.foreach:
+        items = Expression(found.foreach)
+        records = [
+            {**record, "item": item, "index": at}
+            for record in records
+            for at, item in enumerate(items.find(record) or ())
+        ]
+    paths = {name: value["path"] if isinstance(value, dict) else value for name, value in found.fields.items()}
+    values = {name: [_value(Expression(path), record) for record in records] for name, path in paths.items()}
+    said = [at for at, value in enumerate(values["content"]) if value or paths["content"] == NOTHING]
+    of_each = {values["conversation_id"][at]: at for at in reversed(said)}
+    shown = list(dict.fromkeys([*sorted(of_each.values()), *said]))[:EXAMPLES]
+    return [
+        FieldShown(
+            name,
+            "not found" if path == NOTHING else path,
+            [values[name][at] for at in shown],
+            len({value for value in values[name] if value}),
+            found.notes.get(name, ""),
+        )
+        for name, path in paths.items()
+    ]
+
+
+def _value(expression: Expression, record: Record) -> str:
+    with suppress(InvalidRecord):
+        value = expression.find(record)
+        return "" if value is None else value if isinstance(value, str) else json.dumps(value, default=repr)
+    return ""
+
+
+EXAMPLES = 3
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A first mapping for a topic."""
 
     toml: str
     guess: Guess
+    fields: Sequence[FieldShown]
     previews: Sequence[Preview]
     conversations: Mapping[str, Sequence[EpisodeClosed]]
     """The episodes of each conversation, as the segmenter would cut them."""
@@ -141,7 +260,7 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
     toml = toml_of(topic, form, found)
     [source] = parse_sources(toml, "")
     outcomes = await preview(settings, source, records)
-    return Proposal(toml, found, outcomes, segmented(outcomes, settings.episodes))
+    return Proposal(toml, found, described(found, read), outcomes, segmented(outcomes, settings.episodes))
 
 
 async def format_of(

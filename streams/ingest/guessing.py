@@ -149,8 +149,6 @@ class Guess:
     foreach: str | None = None
     key_format: KeyFormat = "text"
     unavailable: str = UNAVAILABLE
-    columns: Mapping[str, "Column"] = field(default_factory=dict)
-    """The columns by the fields that they were found for."""
 
 
 @dataclass
@@ -515,7 +513,6 @@ class _Guesser:
             self.foreach,
             self.key_format,
             self._unavailable(),
-            {name: one for name, one in {**columns, "id": identifier, "tenant_id": tenant}.items() if one},
         )
 
     def _place(self) -> str:

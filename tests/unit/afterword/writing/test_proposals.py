@@ -1,0 +1,79 @@
+"""What `afterword init` and `afterword source try` say of a topic's records."""
+
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import ConsumerRecord
+
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Settings
+from afterword.writing.sources import Proposal, checked, proposal
+
+TEXTS = ("Where is my kite?", "It is in the shed.", "Since when?", "Since Monday, I think.")
+
+
+def record(offset: int, value: Any, headers: tuple[tuple[str, bytes], ...] = ()) -> ConsumerRecord:
+    data = value if isinstance(value, bytes) else orjson.dumps(value)
+    return ConsumerRecord("chat", 0, offset, 1_790_000_000_000, 0, None, data, None, 0, 0, headers)
+
+
+def said(n: int, **changed: Any) -> dict[str, Any]:
+    value = {"id": n, "thread": f"t{n // 2}", "user": f"u{n // 2}", "role": ("human", "ai")[n % 2]}
+    return {**value, "text": TEXTS[n % 4], "sent_at": f"2026-03-04T10:00:0{n}Z", **changed}
+
+
+async def of(*values: Any) -> Proposal:
+    return await proposal(Settings(), "chat", None, [record(n, value) for n, value in enumerate(values)])
+
+
+async def test_examples_are_of_different_conversations() -> None:
+    found = await of(*map(said, range(8)))
+    fields = {one.field: one for one in found.fields}
+    assert fields["conversation_id"].examples == ["t0", "t1", "t2"]
+    assert (fields["user_id"].expression, fields["user_id"].distinct) == ("value.user", 4)
+    assert fields["content"].examples == [TEXTS[0], TEXTS[2], TEXTS[0]]
+
+
+async def test_field_that_is_not_found_is_named_in_table_and_file() -> None:
+    found = await of(*(said(n, user="shop") for n in range(8)))
+    fields = {one.field: one for one in found.fields}
+    assert (fields["user_id"].expression, fields["user_id"].note) == ("not found", "not found: please write it")
+    assert 'user_id = "`null`"  # not found' in found.toml
+    assert checked(found.previews).problems.total() == 8
+
+
+async def test_check_counts_roles_repeats_edits_and_times() -> None:
+    found = await of(*map(said, range(4)), said(0), said(1, text="It is in the old shed."))
+    counts = checked(found.previews)
+    assert (counts.roles, counts.repeats, counts.edits) == ({"user": 2, "assistant": 2}, 1, 1)
+    assert counts.people == {"t0": {"u0"}, "t1": {"u1"}}
+    assert counts.times == ["2026-03-04T10:00:00.000Z", "2026-03-04T10:00:03.000Z"]
+    assert counts.doubts == []
+
+
+async def test_check_doubts_one_user_in_several_conversations() -> None:
+    found = await of(*map(said, range(8)))
+    for preview in found.previews:
+        event = {**orjson.loads(preview.becomes[0].value), "user_id": "shop"}
+        preview.becomes[:] = [preview.becomes[0]._replace(value=orjson.dumps(event))]  # type: ignore[index]
+    assert checked(found.previews).doubts == ["all conversations have the same user"]
+
+
+BARE = bytes.fromhex("066d2d3106742d31")
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "named"),
+    [
+        (b"\x03\x00" + bytes(16) + BARE, (), "AWS Glue"),
+        (b"\x03\x05" + bytes(16) + BARE, (), "AWS Glue"),
+        (b"\0\0\0\0\0\0\0\0\x03" + BARE, (), "8 bytes"),
+        (BARE, (("content-type", b"avro/binary+" + b"0" * 32),), "Azure"),
+        (BARE, (("apicurio.value.contentId", bytes(8)),), "AFTERWORD_REGISTRY__URL"),
+        (b"not JSON", (), "not JSON"),
+    ],
+)
+async def test_topic_that_cannot_be_read_gets_no_mapping(value: bytes, headers: Any, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        await proposal(Settings(), "chat", None, [record(n, value, headers) for n in range(3)])
