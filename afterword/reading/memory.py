@@ -420,6 +420,16 @@ class Memory:
             known = first.message
         return known if known and owner.has(known.user_id, known.tenant_id) else None
 
+    async def _own_message(
+        self, conversation_id: str, agent_id: str | None, user_id: str, tenant_id: str | Anyone | None
+    ) -> MessageCreated | None:
+        """Return the user's newest message of a conversation that somebody else began; None if there is none."""
+        known = await self._owned(conversation_id, agent_id, Owner(tenant_id=tenant_id))
+        if known is None:
+            return None
+        selection = Selection(conversation_id, known.tenant_id, agent_id, user_id=user_id)
+        return next((one.message for one in await self._newest(selection, 1)), None)
+
     async def _newest(self, selection: Selection, limit: int) -> list[ArchivedMessage]:
         return await newest_messages(self._messages, selection, limit, most_beyond=0)
 
@@ -440,16 +450,21 @@ class Memory:
         All messages are there if they fit, unless a summary saves half of more than 1,000 tokens. Otherwise, there are
         a summary, the last messages (four, and more up to 1,000 tokens), and all that are not yet summarized. With
         `keep_recent`, there are a summary and that many last messages, even if more would fit. A tool's call always
-        comes with its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or
-        `tenant_id` differ from those the conversation began with, it counts as unknown; by default they are not
-        compared. With `profile`, it begins with the profile of the user who began the conversation, in at most a
-        quarter of the tokens. Its texts show times in `time_zone`. Raises: OwnerMissing for a user of None or "".
+        comes with its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `tenant_id`
+        differs from the conversation's, or `user_id` is of nobody who wrote in it, it counts as unknown; by default
+        they are not compared. A user who did not begin it gets their own messages, and the answers to them. With
+        `profile`, it begins with the profile of that user, or of the one who began it, in at most a quarter of the
+        tokens. Its texts show times in `time_zone`. Raises: OwnerMissing for a user of None or "".
         """
         zone = self._zone(time_zone)
         recent = self._keep_recent if keep_recent is None else keep_recent
         require_within(0, keep_recent=recent or 0)
         require_within(1, max_tokens=max_tokens)
-        conversation = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
+        owner, shown_to = _owner(user_id, tenant_id), None
+        conversation = await self._owned(conversation_id, agent_id, owner)
+        if conversation is None and isinstance(owner.user_id, str):
+            shown_to = owner.user_id
+            conversation = await self._own_message(conversation_id, agent_id, shown_to, owner.tenant_id)
         if conversation is None:
             return None
         known: Profile | None = None
@@ -457,7 +472,7 @@ class Memory:
             whose = conversation.user_id, conversation.tenant_id
             known = await self.profile(*whose, max_tokens // PROFILE_SHARE, time_zone=zone)
             max_tokens -= known.tokens
-        selection = Selection(conversation_id, conversation.tenant_id, agent_id)
+        selection = Selection(conversation_id, conversation.tenant_id, agent_id, user_id=shown_to)
         found = await read_context(self._episodes, self._messages, selection, conversation, recent, max_tokens)
         return found.model_copy(update={"profile": known, "time_zone": zone})
 

@@ -124,6 +124,9 @@ class ConversationQuery(ByAgent, ByOwner):
 
 
 class ContextQuery(ByAgent, ByOwner):
+    user_id: PartyId | None = None
+    """Only the messages of this user and the answers to them, unless the conversation began with the user. Answer 404
+    if there are none."""
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Upper limit for the context, in tokens."""
     keep_recent: int | None = Field(None, ge=0, le=MOST_RECENT)

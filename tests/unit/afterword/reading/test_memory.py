@@ -101,6 +101,22 @@ async def test_a_user_that_is_nobody_is_refused_and_not_taken_for_anyone(world: 
         await world.memory.episodes("c1", user_id=user)
 
 
+async def test_context_shows_who_wrote_in_it_their_own_messages_alone(world: Remembered) -> None:
+    guest = await world.say("I want a cello.", "A small one fits.", "I am allergic to rosin.", user_id="guest-11")
+    own = await world.say("Please save my basket.", "Saved.", user_id="nora")
+    for rounds in range(2):
+        if rounds:
+            await world.summarise([*guest, *own])
+        found = await world.memory.context("c1", user_id="nora", tenant_id="t1", profile=True)
+        assert found is not None
+        assert (found.messages, found.tokens_full, found.events_full) == (tuple(own), found.tokens, 2)
+        assert (found.title, found.rolling_summary, found.recent_summaries) == ("", "", ())
+        assert "rosin" not in found.as_text()
+    for owner in (("mallory", "t1"), ("nora", "t2"), ("nora", None)):
+        assert await world.memory.context("c1", user_id=owner[0], tenant_id=owner[1]) is None
+    assert await world.memory.context("c2", user_id="nora", tenant_id="t1") is None
+
+
 OPERATORS = [{"$ne": None}, {"$gt": ""}, {"$regex": ".*"}]
 CALLS = {
     "context": lambda memory, x: memory.context(x),
