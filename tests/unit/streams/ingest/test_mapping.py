@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from afterword.schemas import InvalidRecord, MessageCreated, MessageDeleted, MessageEdited, decode_input
 from afterword.schemas.headers import header
 from afterword.streams.ingest.sources import Fields, map_items, map_record
+from tests.unit.segmenter.chat import Chat, Sent, flush
 from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, events, source
 
 
@@ -47,6 +48,21 @@ def test_whole_numbers_are_ids_and_key_headers_and_place_can_be_mapped() -> None
     found = message(source(fields), {**VALUE, "thread": 12}, Foreign(key=b"dana", headers=(("tenant", b"acme"),)))
     assert (found.id, found.conversation_id, found.user_id) == ("chat-1-7", "12", "dana")
     assert (found.tenant_id, found.agent_id) == ("acme", None)
+
+
+def test_second_answer_to_a_message_can_replace_the_first() -> None:
+    path = "value.role == 'assistant' && value.reply_to && join('-', ['answer', value.reply_to]) || value.id"
+    of, chat = source(FIELDS.replace("value.id", path)), Chat()
+    answers = [("a1", "q1", "Take the bus."), ("a2", "q1", "Take the tram."), ("a3", None, "Anything else?")]
+    values = [{**VALUE, "id": one, "role": "assistant", "reply_to": to, "text": text} for one, to, text in answers]
+    for value in ({**VALUE, "id": "q1"}, *values):
+        chat.process([Sent(one.conversation_id.encode(), one.value) for one in map_record(of, Foreign(), value)])
+    [episode] = chat.hear(flush("c1"))
+    assert [(said.id, said.content) for said in episode.messages] == [
+        ("q1", "Where is my order?"),
+        ("answer-q1", "Take the tram."),
+        ("a3", "Anything else?"),
+    ]
 
 
 @pytest.mark.parametrize(
