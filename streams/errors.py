@@ -99,18 +99,32 @@ class ProviderUnavailable(ProviderError):
     """Seconds that the server asks to wait; 0 if it does not ask."""
     has_response: bool = False
     """True if the server responded, but not with an answer."""
+    stops_asking: bool = False
+    """True if any other request would be refused too, for example because of the key."""
 
 
 class ProviderRateLimited(ProviderUnavailable):
-    """the LLM is rate limited; it asks to wait {retry_after} seconds"""
+    """the LLM is rate limited{about}"""
+
+    def __init__(self, *, retry_after: float = 0.0, reason: str = "", **values: Any) -> None:
+        asked = f"; it asks to wait {retry_after:.3g} seconds" if retry_after else ""
+        about = f" {reason}".rstrip() + asked
+        super().__init__(**{**values, "retry_after": retry_after, "reason": reason, "about": about})
 
 
 class ProviderMisconfigured(ProviderUnavailable):
     """the LLM rejects this configuration: {problem}"""
 
+    is_refusal: bool = True
+    """True if the server may have refused the text of this one request instead."""
+
 
 class PromptRefused(ProviderError):
     """the LLM refuses this prompt but answers others: {problem}"""
+
+
+class PromptFailed(ProviderError):
+    """the LLM fails at this prompt but answers others, so it is asked again later: {problem}"""
 
 
 class ContextExceeded(ProviderError):

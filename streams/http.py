@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -29,16 +30,39 @@ CALLS_AT_A_TIME = 8
 MOST_RESPONSE_BYTES = 4 * 1024 * 1024
 """Maximum number of bytes that are read of a response; a vector of 4,096 numbers takes about 90 kB, a list of
 models 1 MB."""
+LONGEST_PAUSE_SECONDS = 86_400.0
+"""A server that asks for a longer wait is asked again after this time."""
+PAUSES = {"retry-after-ms": 0.001, "x-ms-retry-after-ms": 0.001, "retry-after": 1.0}
+"""Headers that ask to wait, with the seconds of their unit. LiteLLM gives those of the server behind it a prefix."""
+GATEWAYS_PREFIX = "llm_provider-"
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
-CONFIGURATION = {
-    HTTPStatus.UNAUTHORIZED: "it does not accept the API key",
-    HTTPStatus.PAYMENT_REQUIRED: "it asks for payment",
-    HTTPStatus.FORBIDDEN: "the API key may not do this",
-    HTTPStatus.NOT_FOUND: "it does not know this model or address",
+KEY, CREDIT, LIMIT, MODEL, FILTER, CONTEXT = "key", "credit", "limit", "model", "filter", "context"
+DOWN, REDIRECT, UNPARSED, FORBIDDEN, NOT_FOUND, REFUSED = "down", "redirect", "unparsed", "forbidden", "lost", "refused"
+STATUSES = {401: KEY, 402: CREDIT, 403: FORBIDDEN, 404: NOT_FOUND, 407: KEY}
+SENTENCES = {
+    KEY: "it does not accept the API key",
+    CREDIT: "it asks for payment",
+    MODEL: "it does not know this model",
+    FILTER: "its content filter refuses the text",
+    REDIRECT: "it redirects, so check the base URL",
+    FORBIDDEN: "the API key may not do this",
+    NOT_FOUND: "it does not know this model or address",
+    REFUSED: "it refused the request",
 }
+_NAMES = {
+    KEY: "invalid_api_key incorrect_api_key authentication_error invalid_authentication unauthenticated"
+    " no_db_connection token_not_found_in_db expired_key auth_error",
+    CREDIT: "insufficient_quota billing_hard_limit_reached billing_not_active billing_error credit_balance_too_low"
+    " insufficient_balance payment_required",
+    LIMIT: "budget_exceeded all_deployments_in_cooldown throttling_error throttlingexception rate_limit_exceeded"
+    " rate_limit_error overloaded_error capacity_exceeded resource_exhausted too_many_requests",
+    MODEL: "model_not_found unknown_model invalid_model deploymentnotfound",
+    FILTER: "content_filter content_policy_violation responsibleaipolicyviolation data_inspection_failed",
+    CONTEXT: "context_length_exceeded exceed_context_size_error",
+}
+NAMES = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
+"""Meanings of servers' codes and types of errors, which are read before their texts."""
 ERRORS = {str(status) for status in range(400, 600)}
-TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
-"""Codes of OpenAI and llama.cpp for a prompt that does not fit into the model's context."""
 MESSAGE_CHARACTERS = 2000
 """Maximum number of characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
@@ -58,7 +82,13 @@ _QUOTA = re.compile(r"rate.?limit|throttl|\bwait\b|\bper (?:second|minute|hour|d
 _CONTENTS = {"input", "messages", "model", "prompt"}
 _ANSWER_LIMIT = re.compile("max(?:imum)?(?:completion|output)?tokens")
 """Names of the same limit: servers do not always call it as the request does."""
-_UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
+_UNKNOWN_MODEL = re.compile(
+    r"\b(?:invalid|unknown) model\b|\bmodel\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)",
+    re.I | re.S,
+)
+_FILTERED = re.compile(r"content.(?:filter|management|policy)|moderation|guardrail|\bflagged\b", re.I)
+_GATEWAYS_NOTE = re.compile(r"\s*LiteLLM: model group .*", re.S)
+"""What LiteLLM writes below the error of the server behind it."""
 
 
 class HttpClient:
@@ -171,7 +201,7 @@ def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -
     A refusal becomes ProviderMisconfigured here. The caller may know from other requests that only this one was
     refused.
     """
-    retry_after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC)) or 0
+    retry_after = pause_seconds(response.headers, datetime.now(UTC))
     try:
         said = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -181,29 +211,65 @@ def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -
 
 
 def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_after: float = 0.0) -> ProviderError:
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return ProviderRateLimited(retry_after=retry_after)
-    said, named = _said(error), _named(error, request)
+    named = _named(error, request)
     about = {"retry_after": retry_after, "has_response": True, "named": named}
-    names_context = bool(_CONTEXT.search(said))
+    known = next(filter(_CODE.fullmatch, _names(error)), "")  # any text but an identifier might quote the prompt
+    shown = f"{status} {known}".rstrip()
+    match _kind(status, error, named):
+        case "limit":
+            return ProviderRateLimited(retry_after=retry_after, reason=f"({shown})")
+        case "context":
+            return ContextExceeded(status=status)
+        case "unparsed":
+            return AnswerInvalid(problem="it was not valid JSON")
+        case "down":
+            return ProviderUnavailable(problem=f"it answers with {shown}", **about)
+        case kind:
+            about["is_refusal"] = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+            stops = kind in (KEY, CREDIT)
+            return ProviderMisconfigured(problem=f"{SENTENCES[kind]} ({shown})", stops_asking=stops, **about)
+
+
+def _kind(status: int, error: dict[str, Any], named: frozenset[str]) -> str:
+    """Return what an error means: by its code or type, else by its status, else by its text."""
+    by_name = next((NAMES[name] for name in map(str.lower, _names(error)) if name in NAMES), "")
+    if by_name == LIMIT or (status == HTTPStatus.TOO_MANY_REQUESTS and by_name != CREDIT):
+        return LIMIT
+    names_context = by_name == CONTEXT or bool(_CONTEXT.search(_message(error)))
     is_down = status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED
     if status in RETRIED_4XX or (is_down and not (names_context and status == HTTPStatus.INTERNAL_SERVER_ERROR)):
-        return ProviderUnavailable(problem=f"it answers with {status}", **about)
+        return DOWN
     if status < HTTPStatus.BAD_REQUEST:
-        return ProviderMisconfigured(problem=f"it redirects ({status}); check the base URL", **about)
-    if status in CONFIGURATION:
-        return ProviderMisconfigured(problem=f"{CONFIGURATION[HTTPStatus(status)]} ({status})", **about)
+        return REDIRECT
+    by_status = STATUSES.get(status, CONTEXT if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else "")
+    if by_name in ("", CONTEXT) and by_status in ("", CONTEXT):
+        return _kind_of_text(error, named, is_too_long=bool(by_name or by_status) or names_context)
+    return by_status if by_name in ("", CONTEXT) else by_name
+
+
+def _kind_of_text(error: dict[str, Any], named: frozenset[str], *, is_too_long: bool) -> str:
+    said = _message(error)
     if "failed_generation" in error:  # Groq's form of an answer that does not follow the schema
-        return AnswerInvalid(problem="it was not valid JSON")
-    code, param = _text(error, "code") or _text(error, "type"), _text(error, "param")
-    is_too_long = names_context or code in TOO_LONG or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return UNPARSED
     if is_too_long or (named <= _CONTENTS and _TOO_LONG.search(said)):
-        is_quota = _QUOTA.search(said)
-        return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
-    if code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(said):
-        return ProviderMisconfigured(problem=f"it does not know this model ({status})", **about)
-    known = f" {code}" if _CODE.fullmatch(code) else ""  # any text but an identifier might quote the prompt
-    return ProviderMisconfigured(problem=f"it refused the request ({status}{known})", **about)
+        return LIMIT if _QUOTA.search(said) else CONTEXT
+    if _text(error, "param") == "model" or _UNKNOWN_MODEL.search(said):
+        return MODEL
+    return FILTER if _FILTERED.search(said) else REFUSED
+
+
+def _names(error: dict[str, Any]) -> list[str]:
+    return [_text(error, field) for field in ("code", "type", "status", "__type")]
+
+
+def pause_seconds(headers: Mapping[str, str], now: datetime) -> float:
+    """Return how long a server asks to wait: the longest of what its headers say; 0 if none can be read."""
+    waits = [
+        (retry_after_seconds(headers.get(prefix + name), now) or 0.0) * unit
+        for name, unit in PAUSES.items()
+        for prefix in ("", GATEWAYS_PREFIX)
+    ]
+    return min(max(waits), LONGEST_PAUSE_SECONDS)
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:
@@ -239,6 +305,11 @@ def _said(error: dict[str, Any]) -> str:
         return str(error)[:MESSAGE_CHARACTERS]
     except RecursionError:
         return ""
+
+
+def _message(error: dict[str, Any]) -> str:
+    """Return what an error says in words, or all of it if it has no message."""
+    return _GATEWAYS_NOTE.sub("", _text(error, "message")[:MESSAGE_CHARACTERS]) or _said(error)
 
 
 def _letters(text: str) -> str:

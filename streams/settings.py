@@ -614,7 +614,7 @@ class Retry(Section):
         100, ge=0, description="maximum number of attempts to ask the LLM again; 0: fallback summaries stay"
     )
     first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; it doubles with each")
-    longest_delay_seconds: Seconds = Field(900.0, description="longest delay between two attempts")
+    longest_delay_seconds: Seconds = Field(3600.0, description="longest delay between two attempts")
 
 
 class Budget(Section):

@@ -238,6 +238,7 @@ def redo(
     since: Since = None,
     conversation: Conversation = None,
     limit: Limit = None,
+    refused: Annotated[bool, typer.Option("--refused", help="Only those whose prompt the LLM refused.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -250,12 +251,12 @@ def redo(
     from afterword.operating.redo import redo as run
 
     settings = start_command()
-    found = asyncio.run(run(settings, since, conversation, 0))
+    found = asyncio.run(run(settings, since, conversation, 0, refused=refused))
     if found.summaries and not dry_run:
         if not yes:
             which = "them" if limit is None else f"up to {limit:,}"
             typer.confirm(f"{_redo_line(found)}. Let the LLM redo {which}?", err=True, abort=True)
-        found = asyncio.run(run(settings, since, conversation, limit))
+        found = asyncio.run(run(settings, since, conversation, limit, refused=refused))
     if as_json:
         made_by = [{**maker._asdict(), "summaries": number} for maker, number in found.by_maker.items()]
         print_json({**vars(found), "by_maker": made_by})

@@ -170,7 +170,7 @@ async def check_commits(settings: Settings) -> str:
 async def check_llm(settings: Settings) -> str:
     provider = make_provider(settings, Metrics("check", ""), NoOpTracer())
     try:
-        await provider.check()
+        await provider.try_out()
     finally:
         await provider.close()
     refused = sorted(provider.left_out) if isinstance(provider, LlmProvider) else ()

@@ -17,7 +17,13 @@ from afterword.installed import running_version
 from afterword.operating.redo import today_of
 from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
-from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
+from afterword.streams.errors import (
+    AfterwordError,
+    BudgetExhausted,
+    ConfigurationError,
+    ProviderError,
+    ProviderUnavailable,
+)
 from afterword.streams.settings import Budget, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
@@ -34,7 +40,6 @@ from afterword.streams.summarizer.summarizer import (
     usage_of,
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.summarizer.timers import TRANSIENT
 from afterword.streams.summarizer_app import summary_rules
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
@@ -146,7 +151,7 @@ async def summarize_again(
     async def candidate(request: SummaryRequest) -> TrialSummary:
         try:
             return await judged(request, await summarizer.summarize_without_fallback(request))
-        except TRANSIENT:
+        except (ProviderUnavailable, BudgetExhausted):
             raise
         except ProviderError as error:
             return TrialSummary(maker_of(settings).model, usage_of(error), refused=error.error_type)

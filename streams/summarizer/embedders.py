@@ -19,12 +19,13 @@ from afterword.streams.errors import (
     PromptRefused,
     ProviderError,
     ProviderMisconfigured,
+    ProviderUnavailable,
     StoreUnavailable,
 )
 from afterword.streams.settings import LOCAL_EMBEDDER, EmbedderSettings, Redaction, variable
 from afterword.streams.stores.index import VECTOR_CHARACTERS, Noise, QueryVector, SearchText
 from afterword.streams.stores.packing import unit
-from afterword.streams.summarizer.retrying import PromptRefusals, retrying
+from afterword.streams.summarizer.retrying import ServerState, retrying
 
 if TYPE_CHECKING:
     from afterword.streams.http import HttpClient
@@ -113,7 +114,7 @@ class HttpEmbedder:
         self.model = str(settings.model)
         self._query_prefix, self._passage_prefix = prefixes(settings)
         self._http, self._path, self._vectors_in, self._shown = http, path, vectors_in, shown
-        self._refusals = PromptRefusals()
+        self._state = ServerState()
 
     async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
         # in a thread, because redaction takes milliseconds per message
@@ -158,14 +159,19 @@ class HttpEmbedder:
         try:
             answer = await self._post(texts)
         except ProviderMisconfigured as error:
-            if await self._refusals.concern_one_request(asked_at, lambda: self._post(["yes"])):
+            if await self._state.concern_one_request(asked_at, lambda: self._post(["yes"])):
                 raise PromptRefused(problem=error.problem) from None
             raise
-        self._refusals.answered()
+        self._state.answered()
         return answer
 
     async def _post(self, texts: Sequence[str]) -> dict[str, Any]:
-        return await self._http.post(self._path, {"model": self.model, "input": list(texts)})
+        self._state.require_open(takes_interval=True)
+        try:
+            return await self._http.post(self._path, {"model": self.model, "input": list(texts)})
+        except ProviderUnavailable as error:
+            self._state.failed(error)
+            raise
 
     def _checked(self, answer: dict[str, Any], count: int) -> list[Vector | None]:
         try:

@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind, Tracer
 from afterword.schemas import Usage
 from afterword.streams.errors import (
     AnswerInvalid,
+    PromptFailed,
     PromptRefused,
     ProviderError,
     ProviderMisconfigured,
@@ -25,7 +26,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, PromptRefusals, retrying
+from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
 from afterword.streams.text.content import (
@@ -56,10 +57,14 @@ MOST_TOKENS = 10**9
 """Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
 OPTIONAL = frozenset({"max_tokens", "max_completion_tokens", "temperature", "response_format"})
 SMALLEST_CONTEXT = 8192
+WHOLE = {"truncate": False, "shift": False}
+"""Fields that make Ollama refuse a prompt or an answer beyond its context, instead of dropping the beginning."""
 HARMLESS_TOKENS = 256
 """Limit of a check's answer: enough for a few words after a short thought."""
 ANSWERS = 3
 """Maximum number of answers to a question, including the first, until one is usable."""
+
+ONLY_THOUGHT = "it was cut off while the model was thinking: raise AFTERWORD_LLM__MAX_OUTPUT_TOKENS"
 
 log = structlog.get_logger()
 
@@ -98,6 +103,8 @@ class Reply:
     """True if the model stopped before the end."""
     refused: bool = False
     """True if the server says that the model, or a filter, declined."""
+    only_thought: bool = False
+    """True if the model stopped before it began its answer."""
 
     @property
     def outcome(self) -> str:
@@ -111,6 +118,8 @@ class Reply:
         """The text of a complete answer. Raises: AnswerInvalid."""
         if self.refused:
             raise AnswerInvalid(problem="it was a refusal")
+        if self.only_thought:
+            raise AnswerInvalid(problem=ONLY_THOUGHT)
         if self.cut_off:
             raise AnswerInvalid(problem="it was cut off before its end: be shorter")
         if len(self.text) > MOST_CHARACTERS:
@@ -204,11 +213,17 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     try:
         choice = data["choices"][0]
         message = choice["message"]
-        finished, error, refusal = choice.get("finish_reason"), choice.get("error"), message.get("refusal")
+        finished, refusal = choice.get("finish_reason"), message.get("refusal")
+        own = choice.get("provider_specific_fields")  # of LiteLLM
+        own = own if isinstance(own, dict) else {}
+        native = [own.get("native_finish_reason"), choice.get("native_finish_reason")]  # the second is OpenRouter's
+        error = choice.get("error") or own.get("error")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise reported(data, body, "its response was not a chat completion") from None
-    if error or finished == "error":
-        raise reported(error or finished, body)
+    # gateways call any reason that they do not know "stop"
+    reason = next((one for one in native if isinstance(one, str) and one), finished)
+    if error or (isinstance(reason, str) and reason.lower() == "error"):
+        raise reported(error or reason, body)
     used = data.get("usage")
     usage = used if isinstance(used, dict) else {}
     prompt_tokens = token_count(usage.get("prompt_tokens"))
@@ -216,16 +231,17 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     # Anthropic's servers use the second name
     cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))
-    refused = bool(refusal) or finished == "content_filter"
+    refused, complete = bool(refusal) or finished == "content_filter", is_complete(reason)
     return Reply(
-        text="" if refused else said_in(message, is_complete=is_complete(finished)),
+        text="" if refused else said_in(message, is_complete=complete),
         usage=Usage(
             prompt_tokens=prompt_tokens,
             cached_tokens=min(prompt_tokens, cached_tokens),
             completion_tokens=token_count(usage.get("completion_tokens")),
         ),
-        cut_off=not is_complete(finished),
+        cut_off=not complete,
         refused=refused,
+        only_thought=not complete and not message.get("content"),
     )
 
 
@@ -239,7 +255,7 @@ class Ollama(ChatProtocol):
         return read_ollama_reply(await self._http.post("/api/chat", self._body(request)))
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        return frozenset({"format"} if request.schema else ()).difference(request.left_out)
+        return frozenset({*WHOLE, *({"format"} if request.schema else ())}).difference(request.left_out)
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         options: dict[str, Any] = {
@@ -248,12 +264,13 @@ class Ollama(ChatProtocol):
             "num_ctx": context_tokens(request, self._llm.context_tokens),
         }
         body = {"model": request.model or self._llm.model, "stream": False, "options": options}
-        form = dict.fromkeys(self.optional_fields(request), request.schema)
-        return {**body, "messages": request.messages, **form}
+        optional = {**WHOLE, "format": request.schema}
+        sent = {name: optional[name] for name in self.optional_fields(request)}
+        return {**body, "messages": request.messages, **sent}
 
 
 def context_tokens(request: ChatRequest, largest: int) -> int:
-    """Choose the context size to request: Ollama's default is small, and it silently drops the start of longer prompts.
+    """Choose the context size to request, because Ollama's default is small.
 
     Sizes are powers of two up to the model's `largest`, because each change makes Ollama load the model again.
     """
@@ -277,6 +294,7 @@ def read_ollama_reply(data: dict[str, Any]) -> Reply:
             completion_tokens=token_count(data.get("eval_count")),
         ),
         cut_off=not complete,
+        only_thought=not complete and not message.get("content"),
     )
 
 
@@ -307,23 +325,28 @@ class LlmClient:
         self.llm = llm
         self.metrics = metrics
         self.left_out: frozenset[str] = frozenset()
+        self.is_metered = True
+        """False once the server has answered without saying how many tokens it used."""
         self._protocol = protocol
         self._calls = asyncio.Semaphore(llm.max_concurrency)
         self._tracer = tracer
         self._close = close
-        self._refusals: defaultdict[str | None, PromptRefusals] = defaultdict(PromptRefusals)
+        self._states: defaultdict[str | None, ServerState] = defaultdict(ServerState)
         """By model."""
         self._learning = asyncio.Lock()
 
     async def check(self, schema: dict[str, Any] | None = None) -> None:
-        """Ask each model a short question, in the form of the real ones. Raises: ProviderError.
+        """Ask each model a short question, in the form of the real ones. Raises: ProviderError if it does not answer.
 
         `schema` is the JSON schema that the model for summaries has to follow.
         """
         question = harmless(ChatRequest(fenced_prompt("", "", {}, {}), HARMLESS_TOKENS, schema))
-        await self._chat(question)
+        questions = [question]
         if self.llm.title_model:
-            await self._chat(replace(question, schema=None, model=self.llm.title_model))
+            questions.append(replace(question, schema=None, model=self.llm.title_model))
+        for one in questions:
+            self._states[one.model].require_open(takes_interval=False)
+            await self._chat(one)
 
     async def close(self) -> None:
         if self._close:
@@ -337,6 +360,7 @@ class LlmClient:
             attributes["gen_ai.request.model"] = model
         name = f"chat {model}" if model else "chat"
         async with deadline.hold(self._calls):
+            self._states[request.model].require_open(takes_interval=True)
             began = time.monotonic()
             with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
                 try:
@@ -363,28 +387,38 @@ class LlmClient:
                         "afterword.outcome": reply.outcome,
                     }
                 )
+        self.is_metered = usage.prompt_tokens > 0
+        if not self.is_metered:  # our own count is better than none
+            usage = Usage(prompt_tokens=request.prompt_tokens, completion_tokens=count_tokens(reply.text))
         asking.used += usage + Usage(seconds=took)
-        return read(reply.complete_text)
+        made = read(reply.complete_text)
+        self._states[request.model].used(None)
+        return made
+
+    def gave_up(self, request: ChatRequest, problem: str) -> None:
+        """Note that a question got no usable answer."""
+        self._states[request.model].used(problem)
 
     async def _chat(self, request: ChatRequest) -> Reply:
         """Ask once, and again without optional fields if that may help.
 
         Raises: ProviderError, which is a PromptRefused if the server refuses this request but answers others.
         """
-        asked_at = asyncio.get_running_loop().time()
+        state, asked_at = self._states[request.model], asyncio.get_running_loop().time()
         try:
             reply = await self._protocol.chat(self._accepted(request))
         except ProviderUnavailable as error:
-            if not (error.named or isinstance(error, ProviderMisconfigured)):
+            state.failed(error)
+            if error.stops_asking or not (error.named or isinstance(error, ProviderMisconfigured)):
                 raise
             reply = await self._chat_without(self._accepted(request), error, asked_at)
-        self._refusals[request.model].answered()
+        state.answered()
         return reply
 
     async def concern_one_request(self, request: ChatRequest, asked_at: float) -> bool:
         """Return whether the server answers other requests while it fails at this one, which was sent at `asked_at`."""
         question = self._accepted(harmless(request))
-        return await self._refusals[request.model].concern_one_request(asked_at, lambda: self._protocol.chat(question))
+        return await self._states[request.model].concern_one_request(asked_at, lambda: self._protocol.chat(question))
 
     def _accepted(self, request: ChatRequest) -> ChatRequest:
         return replace(request, left_out=self.left_out) if self.left_out else request
@@ -399,10 +433,13 @@ class LlmClient:
                 if not isinstance(error, ProviderMisconfigured):
                     raise first
                 if not refuses_all and await self.concern_one_request(request, asked_at):
-                    raise PromptRefused(problem=first.problem)
+                    refused = isinstance(first, ProviderMisconfigured) and first.is_refusal
+                    raise (PromptRefused if refused else PromptFailed)(problem=first.problem)
                 refuses_all = True
                 suspects = fields
             if not suspects:
+                first.stops_asking = True
+                self._states[request.model].failed(first)
                 raise first
             request = replace(request, left_out=request.left_out | suspects)
             try:
@@ -465,8 +502,10 @@ class Asking:
             )
         except ProviderError as error:
             error.usage = self.used
+            if last and isinstance(error, AnswerInvalid):
+                self.client.gave_up(last[0], error.problem)
             if last and await self._is_of_one_request(error, *last):
-                raise PromptRefused(problem=error.problem, usage=self.used) from None
+                raise PromptFailed(problem=error.problem, usage=self.used) from None
             raise
 
     async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:

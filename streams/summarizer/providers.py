@@ -3,13 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
 from opentelemetry.trace import Tracer
 
-from afterword.schemas import Quality, Usage
+from afterword.schemas import EpisodeClosed, EpisodeMessage, Quality, Usage
+from afterword.schemas.messages import Role
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.summarizer.answer import Answer, Limits, read_answer, read_plain
@@ -54,6 +56,8 @@ CHARACTERS_PER_TOKEN = 4
 tightly."""
 PLAIN_TOKENS = 500
 """Maximum number of tokens of a plain-text answer, unless the settings say otherwise."""
+
+CHECK_ROLLING_TOKENS = 200
 
 Prompt = Callable[[str | None], Messages]
 """Makes a prompt, given what was wrong with the previous answer."""
@@ -172,7 +176,10 @@ class Provider(ABC):
         """Write one summary. Raises: ProviderError."""
 
     async def check(self) -> None:  # noqa: B027 – without a server there is nothing to check
-        """Check that the provider can be reached and is configured. Raises: ProviderError."""
+        """Check that the provider answers. Raises: ProviderError."""
+
+    async def try_out(self) -> None:  # noqa: B027 – as above
+        """Check that summaries can be made of its answers. Raises: ProviderError."""
 
     async def close(self) -> None:  # noqa: B027 – without connections there is nothing to close
         """Close its connections; the provider cannot be used afterwards."""
@@ -212,6 +219,15 @@ class LlmProvider(Provider):
     async def check(self) -> None:
         await self._client.check(self._questions.schema)
 
+    async def try_out(self) -> None:
+        await self.check()
+        await self._questions.ask(a_small_request(), Asking(self._client, retry_seconds=0.0))
+
+    @property
+    def is_metered(self) -> bool:
+        """False once the server has answered without saying how many tokens it used."""
+        return self._client.is_metered
+
     @property
     def left_out(self) -> frozenset[str]:
         """Optional fields of requests that the server turned out to refuse."""
@@ -248,6 +264,21 @@ def extracted(request: SummaryRequest) -> Summary:
         usage=Usage(),
         facts=first_person(messages, request.episode.overlap),
     )
+
+
+def a_small_request() -> SummaryRequest:
+    """Make a request that any model for summaries can answer."""
+    now = datetime.now(UTC)
+    said: dict[Role, str] = {
+        "user": "Please cancel my order 4711.",
+        "assistant": "It is cancelled. The refund takes three days.",
+    }
+    messages = tuple(
+        EpisodeMessage(id=role, role=role, content=text, sent_at=now, user_id="check") for role, text in said.items()
+    )
+    fields: dict[str, Any] = {"messages": messages, "overlap": (), "started_at": now, "ended_at": now, "ordinal": 1}
+    episode = EpisodeClosed.model_construct(episode_id="check:1", conversation_id="check", **fields)
+    return SummaryRequest(episode, "", CHECK_ROLLING_TOKENS)
 
 
 def questions_of(template: Template, llm: Llm) -> Questions:

@@ -13,18 +13,30 @@ from typing import TYPE_CHECKING, TypeVar
 import stamina
 import structlog
 
-from afterword.streams.errors import AfterwordError, AnswerInvalid, ProviderError, ProviderUnavailable
+from afterword.streams.errors import (
+    AfterwordError,
+    AnswerInvalid,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+)
 
 if TYPE_CHECKING:
     from afterword.streams.telemetry import Metrics
 
 T = TypeVar("T")
 
+log = structlog.get_logger()
+
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 BUDGET_SHARE = 0.05
 """Largest fraction of the time for retries that one wait takes, so that a short time still allows several attempts."""
 AT_ONCE = 0.0
+FIRST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS, MOST_INTERVALS = 5.0, 300.0, 10
+"""Intervals between two questions to a server that refuses everything; they double."""
+MOST_UNUSABLE = 5
+"""After this many questions in a row whose answers have the same fault, the model is not asked for a time."""
 TIME_IS_UP = "it took longer than a summary may take"
 
 
@@ -99,7 +111,7 @@ async def retrying(
             calls, unusable = 0, unusable + 1
             return AT_ONCE if unusable < answers and deadline.left > 0 else False
         calls += 1
-        if calls == attempts or not isinstance(error, ProviderUnavailable):
+        if calls == attempts or not isinstance(error, ProviderUnavailable) or error.stops_asking:
             return False
         ends = _now() + seconds if ends is None else ends
         left = min(ends - _now(), deadline.left) - longest
@@ -126,20 +138,71 @@ async def retrying(
     raise AssertionError("stamina raises the last error")
 
 
-class PromptRefusals:
-    """Judges the refusals of one server and model.
+class ServerState:
+    """What is known of one server and model: whether it answers, and until when it must not be asked.
 
     A status such as 403 does not say what caused it: a moderation filter or a firewall uses it for the text of one
     request, a gateway for a wrong key. The two differ in whether the server answers any other request.
+
+    Nothing is asked while the server asks to wait. If it refuses everything, or its answers are unusable again and
+    again, only one question is asked in each of a series of growing intervals.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        """`clock` returns seconds; None means the event loop's."""
+        self._now = clock or _now
         self._answered_at = self._failed_at = -inf
         self._probing = asyncio.Lock()
+        self._until = -inf
+        self._error: ProviderUnavailable | None = None
+        """Why nothing is asked before `_until`."""
+        self._intervals = 0
+        """Number of intervals since the server refuses everything."""
+        self._unusable: list[str] = []
+        """What was wrong with the last answers, all the same."""
+
+    def require_open(self, *, takes_interval: bool) -> None:
+        """Raises: ProviderUnavailable while nothing may be asked. `takes_interval` makes others wait for this one."""
+        if self._error is None:
+            return
+        left = self._until - self._now()
+        if left > 0:
+            wait = 0.0 if self._error.stops_asking else left
+            raise type(self._error)(**{**self._error.__dict__, "retry_after": wait})
+        if self._intervals and takes_interval:
+            self._begin_interval()
+
+    def failed(self, error: ProviderUnavailable) -> None:
+        """Note an error after which nothing may be asked for a time; any other one changes nothing."""
+        if error.stops_asking and self._until <= self._now():
+            self._error = without_traceback(error)
+            self._begin_interval()
+        elif error.retry_after:
+            self._error = without_traceback(error)
+            self._until = max(self._until, self._now() + error.retry_after)
 
     def answered(self) -> None:
         """Note that the server has just answered a request."""
-        self._answered_at = _now()
+        self._answered_at = self._now()
+        if self._intervals and len(self._unusable) < MOST_UNUSABLE:
+            self._error, self._intervals = None, 0
+
+    def used(self, problem: str | None) -> None:
+        """Note whether a question got a usable answer, or in the end what was wrong with the last one."""
+        if problem is None:
+            self._unusable = []
+            self.answered()
+            return
+        self._unusable = [*self._unusable, problem] if problem in self._unusable[-1:] else [problem]
+        if len(self._unusable) >= MOST_UNUSABLE:
+            times = f"{problem}, {len(self._unusable)} times in a row"
+            self.failed(ProviderMisconfigured(problem=times, stops_asking=True))
+
+    def _begin_interval(self) -> None:
+        if not self._intervals and self._error:
+            log.warning("llm_not_asked", problem=self._error.problem, error_type=self._error.error_type)
+        self._until = self._now() + min(FIRST_INTERVAL_SECONDS * 2.0**self._intervals, LONGEST_INTERVAL_SECONDS)
+        self._intervals = min(self._intervals + 1, MOST_INTERVALS)
 
     async def concern_one_request(
         self, asked_at: float, ask_something_harmless: Callable[[], Awaitable[object]]
@@ -158,10 +221,15 @@ class PromptRefusals:
             except AnswerInvalid:
                 pass  # it did answer
             except ProviderError:
-                self._failed_at = _now()
+                self._failed_at = self._now()
                 return False
             self.answered()
             return True
+
+
+def without_traceback(error: ProviderUnavailable) -> ProviderUnavailable:
+    """Copy an error, because its traceback holds on to the response and the request."""
+    return type(error)(**{**error.__dict__, "usage": None})
 
 
 def _now() -> float:

@@ -13,6 +13,7 @@ from opentelemetry.trace import Tracer
 from afterword.schemas import EpisodeMessage, Usage
 from afterword.streams.errors import (
     BudgetExhausted,
+    ContextExceeded,
     ProviderError,
     ProviderUnavailable,
     StoreUnavailable,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 STAGE = "summarize"
 PROMPT_TOKENS = 600
 """Approximate tokens of the instructions."""
+MOST_HALVINGS = 4
+"""An episode that is too long for the server is cut smaller this often."""
 ANSWER_TOKENS = 800
 """Approximate tokens of an answer, without its rolling summary."""
 
@@ -144,9 +147,12 @@ class TokenBudget:
             _not_counted(error)
         return Estimate(taken, amount)
 
-    async def settle(self, taken: Estimate, usage: Usage) -> None:
-        """Correct the counters to what was really used."""
-        await self._correct(taken.keys, usage.prompt_tokens + usage.completion_tokens - taken.amount)
+    async def settle(self, taken: Estimate, usage: Usage, *, is_metered: bool = True) -> None:
+        """Correct the counters to what was really used; if the server does not say, to no less than the estimate."""
+        used = usage.prompt_tokens + usage.completion_tokens
+        if used and not is_metered:
+            used = max(used, taken.amount)
+        await self._correct(taken.keys, used - taken.amount)
 
     async def _correct(self, keys: Sequence[str], amount: int) -> None:
         try:
@@ -154,6 +160,14 @@ class TokenBudget:
                 await self._budgets.correct(key, amount)
         except StoreUnavailable as error:
             _not_counted(error)
+
+
+def half_of(room: SpareTokens, plan: Plan) -> SpareTokens:
+    """Return less room: the plan's longest part must lose half of what it shows."""
+    longest = min(plan.parts, key=room)
+    shown = count_tokens(_contents((*longest.episode.overlap, *longest.episode.messages)))
+    missing = room(longest) + shown // 2
+    return lambda request: room(request) - missing
 
 
 def estimate(request: SummaryRequest) -> int:
@@ -202,9 +216,11 @@ class Summarizer:
         redactor: "Redactor | None" = None,
         waits: tuple[type[ProviderError], ...] = (),
         seconds: float = inf,
+        is_metered: Callable[[], bool] = lambda: True,
     ) -> None:
         """What `redactor` finds is shown to the provider as placeholders.
 
+        `is_metered` tells whether the LLM's server says how many tokens it used.
         `seconds` limits the time of a summary's calls. `waits` are the errors on which the episode waits; on any other,
         the extractive method steps in.
         """
@@ -216,6 +232,7 @@ class Summarizer:
         self._redactor = redactor
         self._waits = waits
         self._seconds = seconds
+        self._is_metered = is_metered
         self._split = asyncio.Lock()
 
     async def summarize(self, request: SummaryRequest) -> Summary:
@@ -251,7 +268,7 @@ class Summarizer:
         return replace(summary, usage=calls.used)
 
     async def check(self) -> None:
-        """Check that the LLM can be reached and is configured. Raises: ProviderError."""
+        """Check that the LLM answers. Raises: ProviderError."""
         await self._provider.check()
 
     async def close(self) -> None:
@@ -259,7 +276,7 @@ class Summarizer:
 
     async def _settle(self, taken: Estimate | None, used: Usage) -> None:
         if self._budget and taken:
-            await self._budget.settle(taken, used)
+            await self._budget.settle(taken, used, is_metered=self._is_metered())
 
     async def _ask_until_good(self, request: SummaryRequest, calls: Calls) -> Summary:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
@@ -287,33 +304,49 @@ class Summarizer:
         return masking.summary(await self._ask_as_planned(masked, calls), request)
 
     async def _ask_as_planned(self, request: SummaryRequest, calls: Calls) -> Summary:
-        """Ask for the episode as a whole, or in parts if it is longer than the LLM's context."""
-        plan = await self._plan(request)
-        if len(plan.parts) == 1:
-            summary = await calls.summarize(plan.parts[0])
-        else:
-            # one episode at a time: its parts use all available calls, and with many episodes none would ever finish
-            async with self._split:
-                summary = await self._ask_in_parts(request, plan.parts, calls)
+        """Ask for the episode as a whole, or in parts if it is longer than the LLM's context.
+
+        If the server's context turns out to be smaller than the settings say, the parts become smaller.
+        """
+        room = self._room
+        for has_another in (True,) * MOST_HALVINGS + (False,):
+            plan = await self._plan(request, room)
+            try:
+                summary = await self._ask_for(request, plan, room, calls)
+            except ContextExceeded:
+                if room is None or not has_another:
+                    raise
+                room = half_of(room, plan)
+                log.warning("episode_planned_smaller", stage=STAGE, episode_id=request.episode.episode_id)
+            else:
+                break
         if not plan.truncated:
             return summary
         return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
 
-    async def _plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
-        room = self._room
+    async def _ask_for(self, request: SummaryRequest, plan: Plan, room: SpareTokens | None, calls: Calls) -> Summary:
+        if len(plan.parts) == 1:
+            return await calls.summarize(plan.parts[0])
+        # one episode at a time: its parts use all available calls, and with many episodes none would ever finish
+        async with self._split:
+            return await self._ask_in_parts(request, plan.parts, room, calls)
+
+    async def _plan(self, request: SummaryRequest, room: SpareTokens | None, at_least: int = 1) -> Plan:
         if room is None:
             return Plan((request,), truncated=False)
         return await request.read(lambda: plan_of(request, room, at_least))
 
-    async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest], calls: Calls) -> Summary:
+    async def _ask_in_parts(
+        self, request: SummaryRequest, parts: Sequence[SummaryRequest], room: SpareTokens | None, calls: Calls
+    ) -> Summary:
         """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""
         summaries = await gather_or_cancel(*map(calls.summarize, parts))
         combined = combining(request, parts, summaries)
-        plan = await self._plan(combined, COMBINED_AT_LEAST)
+        plan = await self._plan(combined, room, COMBINED_AT_LEAST)
         if len(plan.parts) == 1:
             summary = await calls.summarize(plan.parts[0])
         elif len(plan.parts) < len(parts):
-            summary = await self._ask_in_parts(combined, plan.parts, calls)
+            summary = await self._ask_in_parts(combined, plan.parts, room, calls)
         else:
             raise ProviderError(problem="llm.context_tokens has no room for what is asked")
         # keep the facts of the parts, because the last call read summaries, not messages
@@ -340,6 +373,7 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
         redactor=settings.redaction.redactor() if settings.redaction.where == "llm" else None,
         waits=waits,
         seconds=seconds,
+        is_metered=lambda: provider.is_metered,
     )
 
 

@@ -24,6 +24,7 @@ from afterword.streams.errors import (
     BrokerUnavailable,
     BudgetExhausted,
     ConfigurationError,
+    PromptFailed,
     ProviderError,
     ProviderUnavailable,
     StoreUnavailable,
@@ -36,8 +37,8 @@ from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.summarizer import Summarizer
 
 CE_SOURCE = "afterword/summarizer"
-TRANSIENT = (ProviderUnavailable, BudgetExhausted)
-"""Errors that say nothing about the episode: the LLM did not answer at all."""
+TRANSIENT = (ProviderUnavailable, BudgetExhausted, PromptFailed)
+"""Errors that say nothing about the episode: the LLM did not answer at all, or a gateway gave up on a long answer."""
 UNUSABLE_ANSWERS = 3
 """An episode whose answers were unusable this often keeps its fallback: the LLM cannot summarize it."""
 MOST_DOUBLINGS = 30

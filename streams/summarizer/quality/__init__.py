@@ -89,6 +89,8 @@ KEY = 6
 """This many words at the end of a question, and at the beginning of an answer, are searched for in the conversation."""
 _SPEAKER = re.compile(rf"(?:^|(?<=\s))(User|Assistant|Tool|System){NAMED}")
 _END = re.compile(r"(?<=[.!?…。！？])\s+")
+_ENDED = re.compile(r"[.!?…。！？｡؟۔।॥።։។။][\"'”’»)\]」』）]*\Z")
+_OPEN = re.compile(r"[\w,;:、，–—-]\Z")
 _QUESTION = re.compile(r"[?？؟]")
 _CYRILLIC = re.compile("[а-яА-Я]")
 
@@ -332,6 +334,8 @@ def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
         yield Problem("echo", "it repeated the instructions")
     if any(repeats_itself(text) for text in (texts.short_summary, texts.long_summary)):
         yield Problem("repetition", "it repeated itself")
+    if ends_in_a_sentence(texts.long_summary):
+        yield Problem("unfinished", "its longest text ended in the middle of a sentence")
     yield from _mismatches(texts, source)
 
 
@@ -377,6 +381,12 @@ def repeats_itself(text: str) -> bool:
     """Return whether a text repeats the same words again and again, as models sometimes do."""
     grams = list(runs(words(text), GRAM))
     return len(grams) - len(set(grams)) > REPEATED_SHARE * len(grams)
+
+
+def ends_in_a_sentence(text: str) -> bool:
+    """Return whether a text breaks off: its last sentence has no end, although the one before has."""
+    *before, last = split_sentences(text) or [""]
+    return bool(before) and bool(_ENDED.search(before[-1])) and bool(_OPEN.search(last))
 
 
 def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:

@@ -164,7 +164,7 @@ async def test_calls_at_a_time_are_bounded(llm_server: LlmServer, protocol: str)
 
 
 async def test_waiting_for_a_retry_takes_no_slot(llm_server: LlmServer, protocol: str) -> None:
-    llm_server.script(llm.rate_limited(retry_after="3"))
+    llm_server.script(llm.rate_limited())
     provider = provider_of(llm_server, protocol, max_concurrency=1)
     limited = asyncio.create_task(provider.summarize(REQUEST))
     await llm_server.called.wait()

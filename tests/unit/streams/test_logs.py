@@ -36,7 +36,7 @@ def test_a_retry_is_one_warning_with_its_stage_and_the_type_of_its_error() -> No
         "level": "warning",
         "stage": "summarize",
         "error_type": "provider_rate_limited",
-        "problem": "the LLM is rate limited; it asks to wait 0 seconds",
+        "problem": "the LLM is rate limited",
         "attempt": 1,
     }
 

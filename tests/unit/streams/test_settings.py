@@ -75,7 +75,7 @@ def problem() -> str:
         ("AFTERWORD_SUMMARIZER__ON_LLM_OUTAGE", "panic", "__ON_LLM_OUTAGE: Input should be 'fallback' or 'wait'"),
         ("AFTERWORD_ROLLING__MAX_TOKENS", "49", "AFTERWORD_ROLLING__MAX_TOKENS"),
         ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
-        ("AFTERWORD_RETRY__FIRST_DELAY_SECONDS", "1000", "AFTERWORD_RETRY: first_delay_seconds (1000) is larger"),
+        ("AFTERWORD_RETRY__FIRST_DELAY_SECONDS", "4000", "AFTERWORD_RETRY: first_delay_seconds (4000) is larger"),
     ],
 )
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:

@@ -66,6 +66,20 @@ async def test_what_was_really_used_is_counted() -> None:
     assert budgets.counters == {HOUR: 5070, f"{HOUR}/t1": 5070}
 
 
+async def test_server_without_usage_uses_up_the_estimates() -> None:
+    budgets, llm = MemoryBudgets(), ScriptedProvider([costing(300)] * 5)
+    budget = TokenBudget(Budget(tokens_per_hour=2 * AMOUNT - 500), budgets, lambda: NOON)
+    budgeted = Summarizer(llm, budget=budget, is_metered=lambda: False)
+    assert [await is_refused(budgeted, a_request()) for _ in range(5)] == [False, False, True, True, True]
+    assert budgets.counters == {HOUR: 2 * AMOUNT}
+    budgets = MemoryBudgets()
+    budget = TokenBudget(Budget(tokens_per_hour=AMOUNT), budgets, lambda: NOON)
+    away = Summarizer(ScriptedProvider([ProviderUnavailable(problem="x")]), budget=budget, is_metered=lambda: False)
+    with pytest.raises(ProviderUnavailable):
+        await away.summarize_without_fallback(a_request())
+    assert budgets.counters == {HOUR: 0}
+
+
 async def test_past_the_budget_the_llm_is_not_asked_until_the_next_hour() -> None:
     clock, llm = Clock(), ScriptedProvider([costing(1000), costing(1000)])
     budgeted = budgeted_by(llm, MemoryBudgets(), Budget(tokens_per_hour=1000), clock)

@@ -9,7 +9,7 @@ import pytest
 
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.summaries import Usage
-from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
+from afterword.streams.errors import AnswerInvalid, PromptFailed, ProviderUnavailable, StoreUnavailable
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -121,6 +121,15 @@ async def test_answers_that_cannot_be_used_are_given_up_sooner_than_an_outage() 
         assert sum(made) == attempts
         assert world.episodes.episodes["c1:1"].summary.revision == 1
         assert announced(world) == ["c1:1:1"]
+
+
+async def test_prompt_at_which_a_gateway_fails_stays_due_for_days() -> None:
+    world = Deployment(Retry())
+    world.provider.script.extend([PromptFailed(problem="408")] * 30)
+    await world.close(CLOSED[0])
+    tried = sum([await world.after(600) for _ in range(6 * 48)])
+    assert 20 < tried <= 31
+    assert world.episodes.episodes["c1:1"].summary.quality.source == "llm"
 
 
 async def test_calls_for_earlier_revisions_and_failed_attempts_are_counted() -> None:

@@ -61,6 +61,14 @@ async def test_every_summary_of_another_prompt_or_model_is_due_and_first_episode
     assert await due(known) == ["b:1", "a:2", "a:10"]
 
 
+async def test_refused_selects_summaries_whose_prompt_was_refused() -> None:
+    reasons = {1: "prompt_refused", 2: "provider_unavailable"}
+    fallbacks = (stored("a", n, quality=Quality(source="fallback", reason=reason)) for n, reason in reasons.items())
+    known = world(*fallbacks, stored("a", 3))
+    assert (await mark_as_due(known, TODAY, None, None, None, refused=True)).waiting == 1
+    assert await due(known) == ["a:1"]
+
+
 async def test_a_limit_counts_what_is_not_waiting_and_0_only_counts() -> None:
     known = world(*(stored("a", n) for n in range(1, 6)))
     assert (await marked(known, limit=0)).waiting == len(await due(known)) == 0

@@ -7,13 +7,20 @@ import httpx
 import orjson
 import pytest
 
-from afterword.streams.errors import AnswerInvalid, PromptRefused, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.errors import (
+    AnswerInvalid,
+    PromptFailed,
+    PromptRefused,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+)
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm import OpenAi
 from afterword.streams.summarizer.prompt import TEMPLATES
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.summarizer.timers import TRANSIENT
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
 
@@ -62,18 +69,22 @@ async def summary_of(asked: LlmProvider, content: str = OTHER) -> Summary:
     return await asked.summarize(SummaryRequest(episode, "Before.", 800))
 
 
-NO_ANSWERS: list[Response] = [
+REFUSALS: list[Response] = [
     (403, {"error": {"message": "This model requires moderation and your input was flagged", "code": 403}}),
     (403, "<html><body>Request blocked by the firewall</body></html>"),
     (400, {"error": {"message": "filtered by the content management policy", "code": "content_filter"}}),
     (400, {"message": "unsafe: response_format, temperature and max_tokens were in your text", "code": 40001}),
-    (402, {"error": {"message": "Insufficient credits", "code": 402}}),
-    (402, {"error": {"message": "Prompt tokens limit exceeded: 64128 > 6964. Upgrade to a paid account"}}),
     (409, {"error": {"message": "conflict, try again"}}),
     (418, "teapot"),
     (424, {"error": {"message": "failed dependency"}}),
     (451, {"message": "Unavailable for legal reasons"}),
-    (498, {"error": {"message": "capacity exceeded", "code": "capacity_exceeded"}}),
+    (400, {"error": {"message": "no", "type": "invalid_request_error", "innererror": {"code": "ResponsibleAI"}}}),
+    (200, {"error": {"message": "Input blocked by guardrail", "code": 400}}),
+]
+FAILURES: list[Response] = [
+    *((status, "<html><h1>Gateway</h1></html>") for status in (408, 425, 500, 502, 503, 504, 524, 529)),
+    (408, {"error": {"message": "litellm.Timeout: timed out", "type": "invalid_request_error", "code": "408"}}),
+    (503, {"error": {"message": "overloaded", "type": "internal_server_error", "code": "503"}}),
     (500, {"error": {"message": "Failed to tokenize prompt"}}),
     (501, "not here"),
     (302, ""),
@@ -84,7 +95,6 @@ NO_ANSWERS: list[Response] = [
     (200, '{"choices": [{"mess'),
     (200, [{"error": {"code": 503, "status": "UNAVAILABLE"}}]),
     (200, {"detail": "model is loading"}),
-    (200, {"error": {"message": "Input blocked by guardrail", "code": 400}}),
     (200, {"error": {"message": "Too many", "code": "503"}}),
     (200, {"choices": None, "prompt_feedback": {"block_reason": "SAFETY"}}),
     (200, {"choices": []}),
@@ -95,7 +105,19 @@ NO_ANSWERS: list[Response] = [
 ]
 
 
+LOCKOUTS: list[Response] = [
+    (401, {"error": {"message": "no", "type": "whatever"}}),
+    (402, {"error": {"message": "Insufficient credits", "code": 402}}),
+    (402, {"error": {"message": "Prompt tokens limit exceeded: 64128 > 6964. Upgrade to a paid account"}}),
+    (400, {"error": {"message": "No connected db.", "type": "no_db_connection", "code": "400"}}),
+    (429, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}),
+]
 RATE_LIMITS: list[Response] = [
+    (
+        422,
+        {"error": {"message": "Budget has been exceeded! Current cost: 1", "type": "budget_exceeded", "code": "422"}},
+    ),
+    (498, {"error": {"message": "capacity exceeded", "code": "capacity_exceeded"}}),
     (429, {}),
     (200, {"error": {"code": 429}}),
     (413, {"error": {"message": "Request too large on tokens per minute (TPM): Limit 6000, Requested 6100"}}),
@@ -103,16 +125,31 @@ RATE_LIMITS: list[Response] = [
 ]
 
 
-@pytest.mark.parametrize("response", NO_ANSWERS)
-async def test_what_a_server_answers_to_one_prompt_only_is_the_prompts_fault(response: Response) -> None:
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [*((one, PromptRefused) for one in REFUSALS), *((one, PromptFailed) for one in FAILURES)],
+)
+async def test_only_a_refusal_of_one_prompt_is_the_prompts_fault(response: Response, error: type[Exception]) -> None:
     asked, _ = provider(lambda body: response if "kayak" in str(body) else good(body))
-    with pytest.raises(PromptRefused):
+    with pytest.raises(error):
         await summary_of(asked, FLAGGED)
     assert (await summary_of(asked)).long_summary == TEXT
     assert not asked.left_out
+    assert issubclass(error, TRANSIENT) is (response in FAILURES)
 
 
-@pytest.mark.parametrize("response", [*NO_ANSWERS, *RATE_LIMITS])
+@pytest.mark.parametrize("response", LOCKOUTS)
+async def test_refused_key_stops_all_asking_at_once(response: Response) -> None:
+    asked, server = provider(lambda _: response)
+    for _ in range(3):
+        with pytest.raises(ProviderMisconfigured):
+            await summary_of(asked)
+        with pytest.raises(ProviderMisconfigured):
+            await asked.check()
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("response", [*REFUSALS, *FAILURES, *LOCKOUTS, *RATE_LIMITS])
 async def test_what_a_server_answers_to_everybody_is_the_servers_fault(response: Response) -> None:
     asked, _ = provider(lambda _: response)
     with pytest.raises(ProviderUnavailable):

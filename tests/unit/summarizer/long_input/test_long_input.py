@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.errors import ProviderError
+from afterword.streams.errors import ContextExceeded, ProviderError
 from afterword.streams.summarizer.long_input import MOST_PARTS, TOOL_OUTPUT_CHARACTERS
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -84,6 +84,31 @@ async def test_a_rolling_summary_that_is_not_wanted_is_not_asked_for() -> None:
     reader = Reader(CONTEXT)
     await summarize(reader, request_of(*long_talk(12), wants_rolling=False))
     assert not any(request.wants_rolling for request in reader.requests)
+
+
+class SmallerServer(Reader):
+    """Its server has a quarter of the context that the settings promise."""
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        if self.room(request) < self.context_tokens * 3 // 4:
+            self.refused = getattr(self, "refused", 0) + 1
+            raise ContextExceeded(status=400)
+        return await super().summarize(request)
+
+
+async def test_episode_beyond_the_servers_context_is_read_in_smaller_parts() -> None:
+    reader, request = SmallerServer(4 * CONTEXT), request_of(*long_talk(12))
+    assert reader.room(request) >= 0
+    await summarize(reader, request)
+    assert {message.id for message in reader.read} == {message.id for message in request.episode.messages}
+    assert reader.refused <= 4
+
+
+async def test_prompt_that_no_context_holds_is_given_up() -> None:
+    reader = SmallerServer(4 * 300)
+    with pytest.raises(ContextExceeded):
+        await summarize(reader, request_of(("user", "Hello"), ("assistant", "Hi")))
+    assert reader.refused <= 5
 
 
 async def test_each_part_is_introduced_by_the_end_of_the_one_before() -> None:

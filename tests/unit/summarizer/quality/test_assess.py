@@ -6,7 +6,7 @@ import pytest
 
 from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.prompt import JSON_FRAME
-from afterword.streams.summarizer.quality import SourceTexts, assess
+from afterword.streams.summarizer.quality import SourceTexts, assess, ends_in_a_sentence
 from afterword.streams.summarizer.summary import Texts
 
 LINES = [
@@ -92,6 +92,35 @@ def test_few_sentences_are_a_fault_of_long_conversations_only() -> None:
     assert reasons(brief, replace(SOURCE, episode="\n".join(LINES + [f"{line} Really." for line in LINES] * 2))) == [
         "too_short"
     ]
+
+
+HALVES = [
+    "The kettle was broken on arrival. It will be replaced by",
+    "The kettle was broken. The seller said, that the lid,",
+    "La bouilloire est cassée. Le vendeur a dit que le",
+    "水壶坏了。卖家说会在星期五",
+]
+WHOLES = [
+    "The kettle was broken on arrival. It will be replaced by Friday.",
+    'The kettle was broken. The seller said: "On Friday."',
+    "The kettle was broken. It comes on Friday 🙂",
+    "It was broken by St. Mary",
+    "- a broken kettle\n- a new one by Friday",
+    "กาต้มน้ำเสีย ผู้ขายจะเปลี่ยนให้วันศุกร์",
+    "Yes",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", HALVES)
+def test_long_summary_that_breaks_off_is_unfinished(text: str) -> None:
+    assert ends_in_a_sentence(text)
+    assert "unfinished" in reasons(but(long=text))
+
+
+@pytest.mark.parametrize("text", WHOLES)
+def test_long_summary_with_an_end_is_finished(text: str) -> None:
+    assert not ends_in_a_sentence(text)
 
 
 def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
