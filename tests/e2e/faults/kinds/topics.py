@@ -3,7 +3,6 @@
 import random
 import time
 from contextlib import AsyncExitStack
-from functools import partial
 
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -152,11 +151,11 @@ class Grown(Fault):
         async with AsyncExitStack() as refusing:
             for name in (*world.running("segmenter"), *world.running("archiver")):
                 await world.ready(name)  # the worker must have seen the topic before the change
-                refusing.callback(partial(workers.pop, name))  # the supervisor would restart it in vain
+                refusing.callback(lambda name: workers.pop(name).kill(), name)  # or the supervisor restarts it in vain
                 await refusing.enter_async_context(world.ending(name, GROWN))
             async with world.admin() as admin:
                 await admin.create_partitions(dict.fromkeys(topics, NewPartitions(2 * kafka.partitions)))
         again = world.start("segmenter")
         async with world.ending(again, GROWN):
             pass
-        workers.pop(again)
+        workers.pop(again).kill()
