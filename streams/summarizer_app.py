@@ -104,6 +104,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.cancel)
         await steps.retry_until_success("indexes", stores.prepare_database)
+        await steps.retry_until_success("indexes", index.prepare)
         producer: IdempotentProducer | None = None
 
         async def send(redo: EpisodeRedo) -> None:

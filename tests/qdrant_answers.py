@@ -1,6 +1,7 @@
 """Answers of a Qdrant server over HTTP, by the client's own local mode: real searches and filters, but no Qdrant
 server. It needs only Afterword's dependencies, so it runs in the image too."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ Answer = Callable[[QdrantClient, str, bytes], Any]
 """Answers a request, given the client, the collection's name and the body."""
 
 _ANY = TypeAdapter(Any)
+KEY = re.compile(r'"key":"([^"]+)"')
 
 
 def response(content: Any, status: int = 200) -> web.Response:
@@ -28,6 +30,8 @@ def answered(answer: Answer, client: QdrantClient, name: str, body: bytes) -> we
     except ValueError as error:  # the local mode's error for a collection that does not exist or exists already
         status = 409 if "already exists" in str(error) else 404
         return response({"status": {"error": str(error)}}, status)
+    except Unindexed as error:
+        return response({"status": {"error": error.__doc__}}, 400)
     return response({"result": result, "status": "ok", "time": 0.0})
 
 
@@ -40,7 +44,15 @@ def _exists(client: QdrantClient, name: str, body: bytes) -> Any:
 
 
 def _collection(client: QdrantClient, name: str, body: bytes) -> Any:
-    return client.get_collection(name)
+    """Return the collection with its payload indexes, which the local mode does not keep."""
+    info = client.get_collection(name)
+    schema = {
+        field: models.PayloadIndexInfo(
+            data_type=kind if isinstance(kind, models.PayloadSchemaType) else kind.type.value, params=None, points=0
+        )
+        for field, kind in _indexes(client, name).items()
+    }
+    return info.model_copy(update={"payload_schema": schema})
 
 
 def _create(client: QdrantClient, name: str, body: bytes) -> Any:
@@ -54,12 +66,35 @@ def _create(client: QdrantClient, name: str, body: bytes) -> Any:
 
 
 def _delete(client: QdrantClient, name: str, body: bytes) -> Any:
+    _indexes(client, name).clear()
     return client.delete_collection(name)
 
 
+def _indexes(client: QdrantClient, name: str) -> dict[str, Any]:
+    """Return the collection's payload indexes by field."""
+    indexes: dict[str, dict[str, Any]] = vars(client).setdefault("payload_indexes", {})
+    return indexes.setdefault(name, {})
+
+
 def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
-    """Do nothing: the local mode has no indexes and finds everything anyway."""
+    """Note the index: the local mode has none and finds everything anyway."""
+    wanted = models.CreateFieldIndex.model_validate_json(body)
+    client.get_collection(name)  # which may not exist
+    _indexes(client, name)[wanted.field_name] = wanted.field_schema
     return {"operation_id": 0, "status": "completed"}
+
+
+class Unindexed(Exception):
+    """Index required but not found"""
+
+
+def require_indexes(client: QdrantClient, name: str, wanted: models.QueryRequest) -> None:
+    """Refuse what a server in strict mode refuses: to filter or sort by a field without an index."""
+    filters = [wanted.filter, *(one.filter for one in wanted.prefetch or ())]
+    fields = {key for one in filters for key in KEY.findall(one.model_dump_json() if one else "")}
+    fields |= set(KEY.findall(wanted.query.model_dump_json() if isinstance(wanted.query, models.OrderByQuery) else ""))
+    if fields - _indexes(client, name).keys():
+        raise Unindexed
 
 
 def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
@@ -73,7 +108,9 @@ def _delete_points(client: QdrantClient, name: str, body: bytes) -> Any:
 
 def _points(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.PointRequest.model_validate_json(body)
-    return client.retrieve(name, ids=wanted.ids, with_payload=wanted.with_payload or False)
+    return client.retrieve(
+        name, ids=wanted.ids, with_payload=wanted.with_payload or False, with_vectors=wanted.with_vector or False
+    )
 
 
 def _scroll(client: QdrantClient, name: str, body: bytes) -> Any:
@@ -90,6 +127,8 @@ def _scroll(client: QdrantClient, name: str, body: bytes) -> Any:
 
 def _query(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.QueryRequest.model_validate_json(body)
+    client.get_collection(name)  # which may not exist
+    require_indexes(client, name, wanted)
     return client.query_points(
         name,
         query=wanted.query,
@@ -99,11 +138,6 @@ def _query(client: QdrantClient, name: str, body: bytes) -> Any:
         limit=wanted.limit or 10,
         with_payload=wanted.with_payload or False,
     )
-
-
-def _query_batch(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.QueryRequestBatch.model_validate_json(body)
-    return client.query_batch_points(name, wanted.searches)
 
 
 _ONE = "/collections/{collection}"
@@ -119,5 +153,4 @@ ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("POST", _ONE + "/points/delete", _delete_points),
     ("POST", _ONE + "/points/scroll", _scroll),
     ("POST", _ONE + "/points/query", _query),
-    ("POST", _ONE + "/points/query/batch", _query_batch),
 )

@@ -1,6 +1,7 @@
 """Stand-in for a Qdrant server, answered by qdrant_answers.py; see tests/qdrant.py for when it is used."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -26,6 +27,8 @@ class QdrantServer:
         self.version = version
         self.requests: list[str] = []
         """Method and path of each request."""
+        self.bodies: dict[str, Any] = {}
+        """Body of the last request of each method and path that had one, without what was null."""
         self._answer: int | str | None = None
         self._client = QdrantClient(":memory:")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant-server")
@@ -80,6 +83,8 @@ class QdrantServer:
         async def handle(request: web.Request) -> web.Response:
             body, name = await request.read(), request.match_info.get("collection", "")
             self.requests.append(f"{request.method} {request.path}")
+            if body:
+                self.bodies[self.requests[-1]] = without_null(json.loads(body))
             if self._answer is not None:
                 return await _refusal(self._answer)
             return await asyncio.get_running_loop().run_in_executor(
@@ -87,6 +92,12 @@ class QdrantServer:
             )
 
         return handle
+
+
+def without_null(body: Any) -> Any:
+    if isinstance(body, dict):
+        return {name: without_null(value) for name, value in body.items() if value is not None}
+    return body
 
 
 async def _refusal(answer: int | str) -> web.Response:

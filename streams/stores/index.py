@@ -230,6 +230,10 @@ class EpisodeIndex(Protocol):
     All methods raise StoreUnavailable.
     """
 
+    async def prepare(self) -> None:
+        """Check that an index which is there can be used. Raises: ConfigurationError, which names every mismatch."""
+        ...
+
     async def put(
         self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:

@@ -96,7 +96,7 @@ def _on_servers(settings: Settings) -> Stores:
     async def check_index() -> str:
         # in a thread, because the import takes a while
         qdrant = await asyncio.to_thread(import_module, "afterword.streams.stores.qdrant")
-        return str(await qdrant.check(settings.qdrant))
+        return str(await qdrant.check(settings.qdrant, settings.embedder))
 
     stores = Stores(
         episodes=mongo.MongoEpisodes(database),

@@ -71,10 +71,24 @@ PAYLOAD = {
 PAGE_SIZE = 1000
 USERS = "user_ids"
 """Payload field with the users who find the episode."""
-FILTERED_FIELDS = ("tenant_id", USERS, "agent_id", "conversation_id")
-"""Payload fields that have an index."""
-ORDERED = "started_at"
-"""The payload field, with an index of its own, by which a search in an order sorts."""
+KEYWORD, TIME = models.PayloadSchemaType.KEYWORD, models.PayloadSchemaType.DATETIME
+INDEXES: Mapping[str, models.PayloadSchemaType | models.KeywordIndexParams] = {
+    USERS: models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
+    **dict.fromkeys(("tenant_id", "agent_id", "conversation_id"), KEYWORD),
+    **dict.fromkeys(("started_at", "ended_at"), TIME),
+}
+"""Index of each payload field that a search filters or sorts by: a server in strict mode refuses the others."""
+RANKED = ["episode_id", "conversation_id", "message_ids", "started_at", "ended_at", WORDS, VECTORS]
+"""Payload fields that a candidate has."""
+CREATED_WITH: Mapping[str, Any] = {
+    # every search is of one user: the graph of all of them would never be used
+    "hnsw_config": models.HnswConfigDiff(m=0, payload_m=16),
+    # so that later writes soon push deleted texts out of the log and the segments: docs/how-to/privacy.md
+    "wal_config": models.WalConfigDiff(wal_capacity_mb=1),
+    "optimizers_config": models.OptimizersConfigDiff(deleted_threshold=0.001, vacuum_min_vector_number=100),
+}
+"""What a collection that we create has besides its vectors; one that exists keeps its own."""
+ANOTHER = "Delete it, or name another one, then run: afterword index rebuild"
 
 Call = Callable[[Any], Any]
 """Calls one method of the client."""
@@ -241,31 +255,30 @@ class QdrantIndex:
             raise
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
-        requests = await asyncio.to_thread(_requests, query, dense)
-        if not requests or not await self._exists():
+        request = await asyncio.to_thread(_request, query, dense)
+        if not request:
             return []
-        answers = await self._connection.run(lambda client: client.query_batch_points(self.collection, requests))
-        found = {point.id: point.payload for answer in answers for point in answer.points}
-        return list(map(_candidate, found.values()))
+        answer = await self._asked(methodcaller("query_points", self.collection, **request), None)
+        return [_candidate(point.payload) for point in answer.points] if answer else []
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         ids = {point_id(episode): episode for episode in episode_ids}
-        if not ids or not await self._exists():
-            return {}
         points = list(ids)
         found: dict[str, int] = {}
         for start in range(0, len(points), PAGE_SIZE):
             asked = {"ids": points[start : start + PAGE_SIZE], "with_payload": ["revision", DELETED]}
-            page = await self._connection.run(methodcaller("retrieve", self.collection, **asked))
+            page = await self._asked(methodcaller("retrieve", self.collection, **asked), [])
             found |= {ids[one.id]: one.payload["revision"] for one in page if not one.payload.get(DELETED)}
         return found
 
     async def pages(self) -> AsyncIterator[dict[str, int]]:
         following = None
         asked = {"limit": PAGE_SIZE, "with_payload": ["episode_id", "revision", DELETED]}
-        while await self._exists():
+        while True:
             scroll = methodcaller("scroll", self.collection, offset=following, **asked)
-            points, following = await self._connection.run(scroll)
+            points, following = await self._asked(scroll, ([], None))
+            if not points:
+                return
             yield {one.payload["episode_id"]: one.payload["revision"] for one in points if not one.payload.get(DELETED)}
             if following is None:
                 return
@@ -277,28 +290,43 @@ class QdrantIndex:
     async def close(self) -> None:
         await self._connection.close()
 
+    async def _asked(self, call: Call, otherwise: Any) -> Any:
+        """Return the answer of a call, or `otherwise` if there is no collection, which is asked for only then."""
+        try:
+            return await self._connection.run(call)
+        except StoreRefuses as error:
+            if error.status != NOT_FOUND:
+                raise
+            # another process may have created it just now
+            return await self._connection.run(call) if await self._exists() else otherwise
+
     async def _exists(self) -> bool:
         return bool(await self._connection.run(lambda client: client.collection_exists(self.collection)))
+
+    async def prepare(self) -> None:
+        await self._check(None)
+
+    async def _check(self, dimension: int | None) -> set[str] | None:
+        """Return the fields that have a payload index; None if there is no collection. Raises: ConfigurationError."""
+        info = await self._asked(methodcaller("get_collection", self.collection), None)
+        if info is None:
+            return None
+        if found := mismatches(info, dimension, has_vectors=bool(self._model or dimension)):
+            problem = f"collection {self.collection} does not fit: {'; '.join(found)}. {ANOTHER}"
+            raise ConfigurationError(setting=variable(("qdrant", "collection")), problem=problem)
+        return set(info.payload_schema)
 
     async def _ensure_collection(self, dimension: int | None) -> None:
         async with self._creating:
             if self._ready:
                 return
-            if await self._exists() or not await self._created(dimension):
-                await self._check_dimension(dimension)
-            keyword, time = models.PayloadSchemaType.KEYWORD, models.PayloadSchemaType.DATETIME
-            for field, kind in (*((field, keyword) for field in FILTERED_FIELDS), (ORDERED, time)):
-                create = methodcaller("create_payload_index", self.collection, field_name=field, field_schema=kind)
-                await self._connection.run(create)
+            indexed = await self._check(dimension)
+            if indexed is None:
+                indexed = set() if await self._created(dimension) else await self._check(dimension)
+            for field in INDEXES.keys() - (indexed or set()):
+                create = {"field_name": field, "field_schema": INDEXES[field]}
+                await self._connection.run(methodcaller("create_payload_index", self.collection, **create))
             self._ready = True
-
-    async def _check_dimension(self, dimension: int | None) -> None:
-        info = await self._connection.run(lambda client: client.get_collection(self.collection))
-        dense = (info.config.params.vectors or {}).get(VECTORS)
-        found = dense.size if dense else None
-        if dimension is not None and found != dimension:
-            problem = f"collection {self.collection} has vectors of dimension {found}, the embedder's have {dimension}"
-            raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
 
     async def _created(self, dimension: int | None) -> bool:
         """Create the collection; return False if another process was faster."""
@@ -310,6 +338,7 @@ class QdrantIndex:
             self.collection,
             vectors_config={VECTORS: dense} if dimension else {},
             sparse_vectors_config={WORDS: sparse},
+            **CREATED_WITH,
         )
         try:
             await self._connection.run(create)
@@ -320,19 +349,49 @@ class QdrantIndex:
         return True
 
 
+def mismatches(info: models.CollectionInfo, dimension: int | None, *, has_vectors: bool) -> list[str]:
+    """Say how an existing collection does not fit. `dimension` is that of the embedder's vectors, if it is known."""
+    params = info.config.params
+    words, dense = (params.sparse_vectors or {}).get(WORDS), params.vectors or {}
+    is_unnamed = isinstance(dense, models.VectorParams)
+    vector = dense.get(VECTORS) if has_vectors and not isinstance(dense, models.VectorParams) else None
+    several = vector and vector.multivector_config
+    said = {
+        "it has one vector without a name": is_unnamed,
+        f"it has no sparse vector {WORDS}": words is None,
+        f"its sparse vector {WORDS} lacks the modifier idf": words and words.modifier != models.Modifier.IDF,
+        f"it has no vector {VECTORS}": has_vectors and vector is None,
+    }
+    if vector:
+        best = models.MultiVectorComparator.MAX_SIM
+        said |= {
+            f"its vectors have dimension {vector.size}, the embedder's have {dimension}": (
+                dimension not in (None, vector.size)
+            ),
+            f"its vectors have the distance {vector.distance}, not Cosine": vector.distance != models.Distance.COSINE,
+            "its vectors are no multivectors with max_sim": not several or several.comparator != best,
+            "its vectors are whole numbers": vector.datatype == models.Datatype.UINT8,
+        }
+    for field, kind in INDEXES.items():
+        index, wanted = info.payload_schema.get(field), TIME if kind is TIME else KEYWORD
+        if index:
+            said[f"its index of {field} is {index.data_type}, not {wanted}"] = index.data_type != wanted
+    return [problem for problem, is_so in said.items() if is_so]
+
+
 def open_index(settings: Qdrant, embedder: EmbedderSettings) -> QdrantIndex:
     """Return the configured index, in the configured embedder's collection; it connects on first use."""
     return QdrantIndex(connect_qdrant(settings), settings.collection, embedder.vectors_model)
 
 
-async def check(settings: Qdrant) -> str:
+async def check(settings: Qdrant, embedder: EmbedderSettings) -> str:
     """Describe the server with its version.
 
-    Raises: ConfigurationError if the server is too old; StoreUnavailable.
+    Raises: ConfigurationError if the server is too old, or its collection does not fit; StoreUnavailable.
     """
     connection = connect_qdrant(settings)
     try:
-        await connection.run(lambda client: client.get_collections())
+        await QdrantIndex(connection, settings.collection, embedder.vectors_model).prepare()
     finally:
         await connection.close()
     address = without_credentials(settings.url) if settings.url else "at its default address"
@@ -369,19 +428,22 @@ def _candidate(payload: Mapping[str, Any]) -> Candidate:
     )
 
 
-def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
-    """Return one request for the best episodes by words, and one by vectors, or one in the query's order."""
+def _request(query: Query, dense: Dense | None) -> dict[str, Any]:
+    """Return the request for the best episodes by words and by vectors, or for those in the query's order.
+
+    It is empty if the query has no words. Fusion gives the payload of an episode that both lists have once.
+    """
+    allowed = _allowed_by(query)
     if query.order:
         direction = models.Direction.DESC if query.order == "newest" else models.Direction.ASC
-        order = models.OrderByQuery(order_by=models.OrderBy(key=ORDERED, direction=direction))
-        return [models.QueryRequest(query=order, filter=_allowed_by(query), limit=query.k, with_payload=True)]
-    sparse = query_vector(query.text)
+        order = models.OrderByQuery(order_by=models.OrderBy(key="started_at", direction=direction))
+        return {"query": order, "query_filter": allowed, "limit": query.k, "with_payload": RANKED}
+    sparse, most = query_vector(query.text), max(DEPTH, query.k)
     asked: dict[str, Any] = ({WORDS: sparse} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
-    most = max(DEPTH, query.k)
-    return [
-        models.QueryRequest(query=vector, using=name, filter=_allowed_by(query), limit=most, with_payload=True)
-        for name, vector in asked.items()
-    ]
+    lists = [models.Prefetch(query=vector, using=name, filter=allowed, limit=most) for name, vector in asked.items()]
+    fused = models.FusionQuery(fusion=models.Fusion.RRF)
+    limit = most * len(lists)
+    return {"prefetch": lists, "query": fused, "limit": limit, "with_payload": RANKED} if lists else {}
 
 
 def _allowed_by(query: Query) -> models.Filter:

@@ -69,6 +69,9 @@ class SqliteIndex:
         self._file = file
         self._model = model
 
+    async def prepare(self) -> None:
+        await self._file.ping()
+
     async def put(
         self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:

@@ -142,18 +142,19 @@ async def test_qdrant_is_asked_over_tls_with_its_key(
         keys.append(request.headers.get("api-key"))
         if request.path == "/":
             return web.json_response({"title": "qdrant", "version": "1.17.1"})
-        return web.json_response({"result": {"collections": []}, "status": "ok", "time": 0})
+        there = request.path.endswith("/exists")
+        return web.json_response({"result": {"exists": False}, "status": "ok", "time": 0}, status=200 if there else 404)
 
     async with serving(answer, "GET", "/{any:.*}", server_context(authority)) as url:
         settings = Qdrant.model_validate({"url": url, "api_key": "canary"})
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-        await check(settings)
-        assert keys == ["canary"] * 2
+        await check(settings, EmbedderSettings(provider="none"))
+        assert keys == ["canary"] * 3
         monkeypatch.setenv("SSL_CERT_FILE", str(stranger.file))
         with pytest.raises(StoreUnavailable) as caught:
-            await check(settings)
+            await check(settings, EmbedderSettings(provider="none"))
         assert str(caught.value) == f"qdrant at {url} cannot be reached: its certificate is not trusted"
-    assert keys == ["canary"] * 2
+    assert keys == ["canary"] * 3
 
 
 async def test_llm_and_embedder_are_asked_over_tls(

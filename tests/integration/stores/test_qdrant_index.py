@@ -10,6 +10,7 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from tests.blocking import MOST_SHARE, blocking
 from tests.indexing import put
+from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
 
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
@@ -20,9 +21,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:U
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[AsyncQdrantClient]:
-    opened = AsyncQdrantClient(":memory:")
-    yield opened
-    await opened.close()
+    async with QdrantServer() as server:
+        opened = AsyncQdrantClient(url=server.url, check_compatibility=False)
+        yield opened
+        await opened.close()
 
 
 @pytest.fixture
@@ -76,6 +78,65 @@ async def test_a_model_whose_dimension_changed_is_a_wrong_setting(client: AsyncQ
     second = index_of(client, "m")
     with pytest.raises(ConfigurationError, match="dimension 2"):
         await put(second, a_summary(), RAW_TEXT, [1.0, 0.0, 0.0])
+
+
+DENSE = models.VectorParams(
+    size=2,
+    distance=models.Distance.COSINE,
+    multivector_config=models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM),
+)
+SPARSE = models.SparseVectorParams(modifier=models.Modifier.IDF)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "sparse", "said"),
+    [
+        (DENSE, {"words": SPARSE}, ["it has one vector without a name", "it has no vector messages"]),
+        ({"other": DENSE}, {}, ["it has no vector messages", "it has no sparse vector words"]),
+        (
+            {"messages": models.VectorParams(size=3, distance=models.Distance.DOT)},
+            {"words": models.SparseVectorParams()},
+            ["its sparse vector words lacks the modifier idf", "dimension 3", "the distance Dot", "no multivectors"],
+        ),
+    ],
+)
+async def test_every_mismatch_of_an_existing_collection_is_named(
+    client: AsyncQdrantClient, vectors: Any, sparse: Any, said: list[str]
+) -> None:
+    await client.create_collection("episodes-m", vectors_config=vectors, sparse_vectors_config=sparse)
+    with pytest.raises(ConfigurationError, match=r"AFTERWORD_QDRANT__COLLECTION: .* episodes-m does not fit") as found:
+        await put(index_of(client, "m"), a_summary(), RAW_TEXT, [1.0, 0.0])
+    assert all(part in str(found.value) for part in said)
+
+
+async def test_a_collection_that_fits_is_used_as_it_is(client: AsyncQdrantClient) -> None:
+    await client.create_collection(
+        "episodes-m", vectors_config={"messages": DENSE}, sparse_vectors_config={"words": SPARSE}
+    )
+    index = index_of(client, "m")
+    await index.prepare()
+    await put(index, a_summary(), RAW_TEXT, [1.0, 0.0])
+    assert await index.revisions(["c1:1"]) == {"c1:1": 1}
+
+
+async def test_an_index_of_another_type_is_a_mismatch_and_is_named_at_the_start(client: AsyncQdrantClient) -> None:
+    await client.create_collection("episodes", vectors_config={}, sparse_vectors_config={"words": SPARSE})
+    await client.create_payload_index("episodes", "started_at", models.PayloadSchemaType.KEYWORD)
+    with pytest.raises(ConfigurationError, match="its index of started_at is keyword, not datetime"):
+        await index_of(client).prepare()
+
+
+async def test_what_is_filtered_or_sorted_by_has_an_index_and_an_operators_own_is_kept(
+    index: QdrantIndex, client: AsyncQdrantClient
+) -> None:
+    await client.create_collection("episodes", vectors_config={}, sparse_vectors_config={"words": SPARSE})
+    await client.create_payload_index("episodes", "agent_id", models.KeywordIndexParams(type="keyword", on_disk=True))
+    await put(index, a_summary(), RAW_TEXT)
+    info = await client.get_collection("episodes")
+    assert {field: kind.data_type.value for field, kind in info.payload_schema.items()} == {
+        **dict.fromkeys(("tenant_id", "user_ids", "agent_id", "conversation_id"), "keyword"),
+        **dict.fromkeys(("started_at", "ended_at"), "datetime"),
+    }
 
 
 async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> None:

@@ -97,7 +97,7 @@ async def test_a_server_that_answers_is_not_said_to_be_out_of_reach(status: int,
             return web.json_response({"title": "qdrant", "version": "1.17.1"})
         return web.Response(status=status, text="canary", headers={"Retry-After": "1"})
 
-    async with serving(answer, "GET", "/{any:.*}") as url:
+    async with serving(answer, "*", "/{any:.*}") as url:
         with_login = url.replace("://", "://canary:canary@")
         assert await problem(with_login) == f"qdrant at {url} {said}"
 
@@ -140,7 +140,7 @@ async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_
                 await use
         await index.close()
         with pytest.raises(ConfigurationError, match="AFTERWORD_QDRANT__URL: qdrant at http"):
-            await check(settings.qdrant)
+            await check(settings.qdrant, settings.embedder)
 
 
 @pytest.mark.parametrize("answer", [429, 503, "too late"])
@@ -154,6 +154,29 @@ async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(
             await put(index, a_summary(2), TEXT)
         await put(index, a_summary(2), TEXT)
         assert server.requests == ["PUT /collections/episodes/points"] * 2
+        await index.close()
+
+
+async def test_a_search_is_one_request_and_names_the_collection_only_if_it_is_missing() -> None:
+    async with QdrantServer() as server:
+        index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
+        assert await index.search(A_QUERY) == []
+        await put(index, a_summary(), TEXT, [1.0, 0.0])
+        server.requests.clear()
+        assert [one.episode_id for one in await index.search(A_QUERY, [1.0, 0.0])] == ["c1:1"]
+        assert await index.revisions(["c1:1"]) == {"c1:1": 1}
+        assert server.requests == ["POST /collections/episodes/points/query", "POST /collections/episodes/points"]
+        await index.close()
+
+
+async def test_a_collection_is_created_for_tenants_and_for_deletions_to_have_a_bound() -> None:
+    async with QdrantServer() as server:
+        index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
+        await put(index, a_summary(), TEXT)
+        created = server.bodies["PUT /collections/episodes"]
+        assert created["hnsw_config"] == {"m": 0, "payload_m": 16}
+        assert created["wal_config"] == {"wal_capacity_mb": 1}
+        assert created["optimizers_config"] == {"deleted_threshold": 0.001, "vacuum_min_vector_number": 100}
         await index.close()
 
 
