@@ -762,6 +762,9 @@ class Serve(Section):
         "", max_length=256, description="user whose memory agents use over MCP if there is no authentication"
     )
     mcp_tenant: str = Field("", max_length=256, description="tenant of that user; empty: none")
+    mcp_url: str | None = Field(
+        None, pattern="^https?://[^/@]+(/|$)", description="address of /mcp for clients; default: as they call it"
+    )
     jwt_issuer: str | None = Field(None, min_length=1, description="`iss` that tokens must have")
     jwt_audience: str | None = Field(None, min_length=1, description="`aud` that tokens must have")
     jwt_jwks_url: str | None = Field(

@@ -134,7 +134,8 @@ class AfterwordStore(BaseStore):
 
     A search with a query ranks like `Memory.recall`, within its first 100 hits, and each value includes the `matches`.
     Without a query it lists episodes, starting with the most recently summarized conversation. `aget` also returns the
-    long summary. An item's times are those of the episode's last message. `alist_namespaces` lists one user's. The
+    long summary. An item's times are those of its last message. What was said in a conversation that is still open is
+    found too; it is not an episode yet, so `aget` does not know it. `alist_namespaces` lists one user's namespaces. The
     store is asynchronous only. Calls raise the errors of `Memory`, StoreReadOnly, NamespaceUnknown and FilterUnknown.
     """
 

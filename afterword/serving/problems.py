@@ -1,5 +1,6 @@
 """Answers errors with RFC 9457 problem documents, which carry our `error_type` and never repeat the request."""
 
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ RETRY_SECONDS = 5
 MAX_PROBLEMS_NAMED = 20
 MAX_FAULTS_READ = 1000
 """Above this number of faults none is named: listing 800,000 unknown fields takes seconds and gigabytes."""
+
+MCP_PATH, METADATA_PATH = "/mcp", "/.well-known/oauth-protected-resource"
 
 FAILED = "unexpected error"
 """Detail of an unexpected error."""
@@ -187,7 +190,21 @@ def explained(error: Exception) -> tuple[int, str]:
     return status, detail or str(error)
 
 
-async def show_error(_: Request, error: Exception) -> Response:
+def mcp_url(request: Request) -> str:
+    """Return the address of `/mcp` as clients call it, which they compare with the one that we state."""
+    configured: str | None = request.app.state.services.settings.serve.mcp_url
+    return configured or f"{request.base_url}".rstrip("/") + MCP_PATH
+
+
+def challenge(request: Request) -> str:
+    """Return the challenge for a request without a valid token. MCP clients learn where to log in (RFC 9728)."""
+    if request.url.path != MCP_PATH or request.app.state.services.settings.serve.auth != "jwt":
+        return "Bearer"
+    site, path = re.fullmatch(r"(\w+://[^/]*)(.*)", mcp_url(request)).groups()  # type: ignore[union-attr]  # a URL
+    return f'Bearer resource_metadata="{site}{METADATA_PATH}{path}"'
+
+
+async def show_error(request: Request, error: Exception) -> Response:
     """Answer one of our errors, invalid parameters, or a refusal by the framework, such as for an unknown path."""
     if isinstance(error, RequestValidationError):
         error = RequestInvalid(problems=problems_of(error))
@@ -199,6 +216,6 @@ async def show_error(_: Request, error: Exception) -> Response:
     if status in (429, 503):
         headers["Retry-After"] = str(getattr(error, "retry_after", RETRY_SECONDS))
     if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
+        headers["WWW-Authenticate"] = challenge(request)
     problems = error.problems if isinstance(error, RequestInvalid) else ()
     return problem_response(status, error.error_type, detail, problems, headers)

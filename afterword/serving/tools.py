@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import Field, ValidationError
 
 from afterword.reading.context import ANYONE
@@ -35,7 +36,16 @@ from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Id, Model, Time, mended
 from afterword.schemas.messages import Role
 from afterword.serving.principal import MayReadOrWrite, Permission, Principal
-from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, existing, problems_of
+from afterword.serving.problems import (
+    MCP_PATH,
+    METADATA_PATH,
+    NotFound,
+    NotPermitted,
+    RequestInvalid,
+    existing,
+    mcp_url,
+    problems_of,
+)
 from afterword.serving.reading import (
     LARGE_TOKENS,
     MOST_CONTEXT_TOKENS,
@@ -316,7 +326,28 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
     return await tool.call(toolbox, given)
 
 
-@router.post("/mcp", include_in_schema=False)
+@router.api_route(METADATA_PATH, methods=["GET", "OPTIONS"], include_in_schema=False)
+@router.api_route(METADATA_PATH + "{path:path}", methods=["GET", "OPTIONS"], include_in_schema=False)
+async def describe_resource(request: Request, path: str = MCP_PATH) -> Response:
+    """Tell MCP clients, also in a web page, which issuer's tokens `/mcp` accepts (RFC 9728)."""
+    settings, url = services_of(request).settings.serve, mcp_url(request)
+    if settings.auth != "jwt" or not url.endswith(path):
+        raise NotFound(what="page")
+    described = {
+        "resource": url,
+        "authorization_servers": [settings.jwt_issuer],
+        "scopes_supported": ["read", "write"],
+        "bearer_methods_supported": ["header"],
+    }
+    anybody = {
+        "Access-Control-Allow-Origin": "*",
+        "Access-Control-Allow-Headers": ", ".join(HEADERS_OF_CLIENTS),
+        "Cross-Origin-Resource-Policy": "cross-origin",
+    }
+    return JSONResponse(described, headers=anybody)
+
+
+@router.post(MCP_PATH, include_in_schema=False)
 async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Response:
     """Answer one message of an MCP client. No state is kept between messages."""
     # imported here because the SDK takes 25 MB and half a second, and in a thread so that others need not wait for it

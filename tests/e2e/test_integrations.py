@@ -133,8 +133,8 @@ async def test_agents_recall_in_a_new_conversation_what_was_said_in_an_earlier_o
     tool = create_retriever_tool(retriever, "recall", "Search earlier conversations.")
     assert "allergic to peanuts" in await tool.ainvoke({"query": question})
 
-    [item] = await AfterwordStore(clients.memory, tenant_id="acme").asearch(("ada",), query=question)
-    assert item.namespace == ("ada", "earlier")
+    items = await AfterwordStore(clients.memory, tenant_id="acme").asearch(("ada",), query=question)
+    assert ("ada", "earlier") in [item.namespace for item in items]
     report = await deployment.audit()
     assert report.clean, report.lines()
 

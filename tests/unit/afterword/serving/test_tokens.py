@@ -72,7 +72,8 @@ class Clock:
 
 
 def settings(issuer: Issuer, **fields: Any) -> Serve:
-    return Serve(auth="jwt", jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_jwks_url=issuer.url, **fields)
+    given = {"auth": "jwt", "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": issuer.url}
+    return Serve.model_validate({**given, **fields})
 
 
 def holders(issuer: Issuer, clock: Clock, **fields: Any) -> TokenHolders:
@@ -231,3 +232,47 @@ async def test_only_one_waits_for_an_issuer_that_does_not_answer(issuer: Issuer)
         assert (await found.principal(signed())).user_id == "u1"
     assert not waiting.done()
     waiting.cancel()
+
+
+METADATA = "/.well-known/oauth-protected-resource"
+
+
+async def test_mcp_clients_learn_where_to_log_in(issuer: Issuer) -> None:
+    fields = settings(issuer).model_dump(exclude_unset=True)
+    async with serving(holders(issuer, Clock()), **fields) as served:
+        refused = await served.client.post("/mcp", json={}, headers={"authorization": "Bearer wrong"})
+        named = f"http://127.0.0.1{METADATA}/mcp"
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (
+            401,
+            f'Bearer resource_metadata="{named}"',
+        )
+        elsewhere = await served.client.get(PATH)
+        assert elsewhere.headers["www-authenticate"] == "Bearer"
+        for path in (METADATA, f"{METADATA}/mcp"):
+            found = await served.client.get(path, headers={"origin": "https://client.example"})
+            assert found.json() == {
+                "resource": "http://127.0.0.1/mcp",
+                "authorization_servers": [ISSUER],
+                "scopes_supported": ["read", "write"],
+                "bearer_methods_supported": ["header"],
+            }
+            assert found.headers["access-control-allow-origin"] == "*"
+            assert found.headers["cross-origin-resource-policy"] == "cross-origin"
+        assert (await served.client.options(METADATA)).headers["access-control-allow-origin"] == "*"
+        assert (await served.client.get(f"{METADATA}/other")).status_code == 404
+
+
+async def test_metadata_names_the_configured_address(issuer: Issuer) -> None:
+    fields = settings(issuer, mcp_url="https://memory.example/ai/mcp").model_dump(exclude_unset=True)
+    async with serving(holders(issuer, Clock()), **fields) as served:
+        refused = await served.client.post("/mcp", json={})
+        assert f"https://memory.example{METADATA}/ai/mcp" in refused.headers["www-authenticate"]
+        for path in ("", "/mcp", "/ai/mcp"):
+            found = await served.client.get(METADATA + path)
+            assert found.json()["resource"] == "https://memory.example/ai/mcp"
+
+
+async def test_server_with_keys_offers_no_log_in() -> None:
+    async with serving(auth="keys") as served:
+        assert (await served.client.get(f"{METADATA}/mcp")).status_code == 404
+        assert (await served.client.get(METADATA)).status_code == 404
