@@ -48,12 +48,12 @@ SOMETIMES = 0.1
 """Minimum share of records that are messages."""
 
 MESSAGES = ("message", "msg", "event", "part", "comment", "reply")
-CONVERSATIONS = ("conversation", "thread", "session", "chat", "dialog", "dialogue", "ticket", "case")
+CONVERSATIONS = ("conversation", "conv", "thread", "session", "chat", "dialog", "dialogue", "ticket", "case")
 PLACES = ("room", "channel", "call")
 """Where people talk. They are conversations only if nothing else is, and their values look like ids."""
 USERS = (
     *("user", "customer", "member", "contact", "visitor", "person", "uid", "enduser", "guest", "lead"),
-    *("requester", "caller", "consumer", "buyer", "subscriber", "patient"),
+    *("requester", "caller", "consumer", "buyer", "subscriber", "patient", "cust", "usr"),
 )
 ACCOUNTS = ("account", "owner", "client")
 """Users if nearly every conversation has another one, which a vendor's account or an app's client has not."""
@@ -73,7 +73,10 @@ LATER = ("updated", "modified", "edited", "deleted", "read", "seen", "delivered"
 """Words in the name of a time that is not the message's."""
 KINDS = ("kind", "type", "event", "action", "subtype", "operation", "op", "status")
 PRIVATE = ("private", "internal", "note", "whisper")
-EDITED = ("edited", "edit", "updated", "update", "changed", "modified")
+NOTES = ("note", "whisper")
+STAFF_ONLY = ("private", "internal", "agent", "staff", "team")
+"""Words of a note's visibility; elsewhere, a `private` chat is one with a person."""
+EDITED = ("updated", "update", "edited", "edit", "changed", "modified")
 DELETED = ("deleted", "delete", "removed", "retracted", "unsent", "recalled", "redacted")
 FLAG = ("is", "was", "has", "sent", "from", "by")
 """Words that may stand before another one in the name of a field that is true or false."""
@@ -260,7 +263,7 @@ class Sample:
 
     def of_items(self, path: str) -> "Sample":
         """Return a sample of the items of a list."""
-        items = Expression(path)
+        items = Expression(_every(path))
         return Sample(
             [
                 {**record, "item": item, "index": index}
@@ -268,6 +271,11 @@ class Sample:
                 for index, item in enumerate(items.find(record) or ())
             ]
         )
+
+
+def _every(path: str) -> str:
+    """Return an expression for all items of a list, in all lists around it."""
+    return f"{path.replace('[0]', '[]')}[]" if "[0]" in path else path
 
 
 def _is_of_application(header: str) -> bool:
@@ -281,7 +289,7 @@ def _name(name: str) -> str:
 def _parts(parts: tuple[tuple[str, ...], ...], within: Mapping[str, Any], name: str) -> tuple[tuple[str, ...], ...]:
     if len(within) == 1 and parts and UNION.fullmatch(name):
         return parts
-    return (*parts, tuple(single for word in name_words(name) for single in _singular(word)))
+    return (*parts, tuple(_words(name)))
 
 
 THINGS = frozenset({*MESSAGES, *CONVERSATIONS, *PLACES, *USERS, *ACCOUNTS, *WRITERS, *STAFF, *TENANTS})
@@ -340,7 +348,7 @@ def guess(records: Sequence[Record], key_format: KeyFormat = "text") -> Guess:
         is_within = content is not None and content.path.startswith(f"{path}[0]")
         better = content and _as_content(inner, len(items.rows)) > _as_content(content, len(sample.rows))
         if content is None or is_within or better:
-            foreach, sample, content = path, items, inner
+            foreach, sample, content = _every(path), items, inner
     return _Guesser(sample, content, base, envelope, foreach, key_format).guess()
 
 
@@ -367,7 +375,8 @@ def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
     if not rows or not all(isinstance(row, dict) for row in rows):
         return base, None
     for envelope in ENVELOPES:
-        if all(envelope.names <= row.keys() for row in rows):
+        is_known = not envelope.kinds or any(row.get(envelope.kind) in envelope.kinds for row in rows)
+        if is_known and all(envelope.names <= row.keys() for row in rows):
             return base, envelope
     are_rows = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
     return base, TABLE if are_rows else None
@@ -408,6 +417,7 @@ def _as_content(column: Column, records: int) -> float:
     if not spoken and (is_name or column.named(TEXTS) < NAMED or not all(texts)):
         return 0
     length = min(1.0, sum(map(len, texts)) / len(texts) / 200)
+    length -= sum(text.startswith("<") for text in texts) / len(texts)  # the same text may be there without its markup
     return spoken + column.named(TEXTS) + length + len(column.values) / records + 2 * len(set(texts)) / len(texts)
 
 
@@ -461,6 +471,8 @@ class _Guesser:
         ]
         self.taken = {content.path if content else ""}
         self.notes: dict[str, str] = {}
+        self.former: dict[str, str] = {}
+        """The paths of columns that say in deletions what others were."""
 
     def take(self, score: Callable[[Column], float]) -> Column | None:
         """Return the best column that is not taken yet; among equal ones, one that stands near the text."""
@@ -484,6 +496,8 @@ class _Guesser:
             user = self._of_key(conversation) or self.take(self._as_writer)
         if conversation is None and (conversation := self._by_role(role, user)) and user is None:
             user = conversation if conversation.noun in WRITERS else self.take(self._as_writer)
+        if conversation and user and role and _mixes(user, role, tenant, conversation):
+            conversation = None
         identifier = self._identifier(conversation, role, tenant)
         sent_at, unit = self._sent_at()
         edits, deletions = self._changes(identifier, conversation, tenant)
@@ -521,6 +535,8 @@ class _Guesser:
     def _also_deleted(self, column: Column) -> str:
         """Return an expression that finds an id in deletions, too, whose row stands elsewhere."""
         envelope = self.envelope
+        if column.path in self.former:
+            return f"{column.path} || {self.former[column.path]}"
         if envelope is None or envelope.row == envelope.deleted or f"{self.base}.{envelope.row}" not in column.path:
             return column.path
         other = column.path.replace(f"{self.base}.{envelope.row}", f"{self.base}.{envelope.deleted}")
@@ -580,7 +596,8 @@ class _Guesser:
         if column.noun in ACCOUNTS:
             return 1 + column.is_id if conversation and column.distinct >= NEARLY_ALL * conversation.distinct else 0
         if column.noun in USERS and not column.words & {*WRITERS}:
-            return 2 + column.is_id
+            finest = column.distinct / max(1, conversation.distinct if conversation else 1)
+            return 2 + column.is_id + (column.noun not in ("user", "usr")) + min(1.0, finest)
         is_writer = column.words & {*WRITERS} and column.noun in (*WRITERS, *USERS) and conversation is not None
         return 1 if is_writer and column.is_id else 0
 
@@ -663,9 +680,10 @@ class _Guesser:
                 found.append(flag)
             elif words == ["public"] and all(isinstance(one, bool) for one in column.values.values()) and column.values:
                 found.append(f"{column.path} == `false`")
-            elif column.distinct <= FEW and column.last and (column.noun in (*KINDS, *AUTHORS, "visibility")):
+            elif column.distinct <= FEW and column.noun in (*KINDS, *AUTHORS, "visibility"):
+                hidden = STAFF_ONLY if column.noun == "visibility" else NOTES
                 values = {one for one in column.values.values() if isinstance(one, str) and "'" not in one}
-                found += [f"{column.path} == '{one}'" for one in sorted(values) if {*name_words(one)} & {*PRIVATE}]
+                found += [f"{column.path} == '{one}'" for one in sorted(values) if {*_words(one)} & {*hidden}]
         return " || ".join(found)
 
     def _changes(
@@ -686,7 +704,7 @@ class _Guesser:
         edits = None
         for column in self._kinds():
             known = {value for at, value in column.values.items() if at in self.messages}
-            found = sorted(value for value in known if _says(value, EDITED))
+            found = sorted(value for value in known if _says(column, value, EDITED))
             if 0 < len(found) < len(known):
                 edits = {"when": _equals(column.path, found), "creates": True}
                 break
@@ -710,19 +728,33 @@ class _Guesser:
             if column.path.rpartition(".")[2].startswith("__"):
                 continue
             if words & {*DELETED} and words <= {*DELETED, "at", "time", "ts", "message", "flag"}:
-                is_moment = bool(words & {"at", "time", "ts"})
-                if is_moment and not column.values:
-                    found.append(column.path)
-                elif flag := _flag(column) or (column.path if is_moment and _unit_of(column) else ""):
-                    found.append(flag)
+                is_number = any(isinstance(one, int) and not isinstance(one, bool) for one in column.values.values())
+                moment = f"{column.path} > `0`" if is_number else column.path
+                found += [one for one in (moment if words & {"at", "time", "ts"} else _flag(column),) if one]
         everything = self.sample.columns
         for column in self._kinds():
-            gone = {value for value in column.values.values() if _says(value, DELETED)}
+            gone = {value for value in column.values.values() if _says(column, value, DELETED)}
             places = [at for at, value in column.values.items() if value in gone]
             wanted = [everything[one.path] for one in (identifier, conversation) if one]
-            if gone and all(at in one.values for one in wanted for at in places):
+            if gone and all(self._is_in(one, places) for one in wanted):
                 found.append(_equals(column.path, sorted(gone)))
+            elif gone:
+                self.notes[""] = f"deletions name no message and are not mapped: {_equals(column.path, sorted(gone))}"
         return found
+
+    def _is_in(self, column: Column, places: Sequence[int]) -> bool:
+        """Return whether deletions have an id, or say what it was in a column of the same name."""
+        if all(at in column.values for at in places):
+            return True
+        mine = column.path.split(".")
+        for other in self.sample.columns.values():
+            theirs = other.path.split(".")
+            apart = [b for a, b in zip(mine, theirs, strict=False) if a != b]
+            is_old = len(mine) == len(theirs) and len(apart) == 1 and {*_words(apart[0])} & {*OLD}
+            if is_old and all(at in other.values for at in places):
+                self.former[column.path] = other.path
+                return True
+        return False
 
     def _repeat_differs(self, *ids: Column | None) -> bool:
         """Return whether a message is there twice, with different texts."""
@@ -798,11 +830,17 @@ def _flag(column: Column) -> str:
     return f"{column.path} == 'true'" if all(one in ("true", "false") for one in values) else ""
 
 
-def _says(value: str, words: Sequence[str]) -> bool:
+def _says(column: Column, value: str, words: Sequence[str]) -> bool:
     """Return whether the kind of a record says this of a message, and not of a conversation or a user."""
-    said = [single for word in name_words(value) for single in _singular(word)]
+    said = _words(value)
+    if column.words & {"op", "operation", "change"} and said == [words[0][0]]:  # d, D, -D, u, U, +U
+        return True
     others = {*CONVERSATIONS, *USERS, *PLACES} - {"chat"}
     return any(word in words for word in said) and not others & {*said}
+
+
+def _words(value: str) -> list[str]:
+    return [single for word in name_words(value) for single in _singular(word)]
 
 
 def _equals(path: str, values: Sequence[str]) -> str:
@@ -836,6 +874,15 @@ def _is_one_of_each(column: Column, conversation: Column | None) -> bool:
         return column.are_ids
     pairs = {(repr(conversation.values.get(at)), repr(one)) for at, one in column.values.items()}
     return len(pairs) <= conversation.distinct
+
+
+def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
+    """Return whether several users talk with somebody in one conversation, each on their own: it is not one."""
+    talks: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for at, value in user.values.items():
+        place = tuple(repr(one.values.get(at)) for one in scope if one)
+        talks.setdefault(place, {}).setdefault(repr(value), set()).add(repr(role.values.get(at)))
+    return any(sum(len(sides) > 1 for sides in users.values()) > 1 for users in talks.values())
 
 
 def _joined(one: Column, other: Column) -> Column:
