@@ -46,7 +46,7 @@ class MessageCreated(Model):
 
     id: Id
     """Message id, unique within the conversation. A repeat with the same text is dropped as a duplicate; one with
-    another text edits the message."""
+    another text edits the message, unless somebody else wrote it."""
     conversation_id: Id
     """Equal to the record's key; unique across tenants."""
     user_id: PartyId
@@ -79,6 +79,11 @@ class MessageCreated(Model):
     def edited(self, edit: "MessageEdited") -> "MessageCreated":
         """Return the message with the edit applied."""
         return self.model_copy(update=edit.changes)
+
+    @property
+    def writer(self) -> tuple[str, ...]:
+        """Role and ids of who wrote it, and for whom. A message with the id of somebody else's is no edit of it."""
+        return self.role, self.user_id, "" if self.role == "user" else self.agent_id or ""
 
     @property
     def as_edit(self) -> "MessageEdited":

@@ -358,14 +358,14 @@ class Memory:
         )
 
     async def changed_repeats(self, messages: Sequence[MessageCreated]) -> list[int]:
-        """Return the positions of messages whose id an earlier one has, here or in the archive, in another role or with
-        a text that no edit has replaced.
+        """Return the positions of messages whose id an earlier one has, here or in the archive, of another writer or
+        with a text that no edit has replaced.
         """
         keys = [message_key(one.conversation_id, one.id, one.tenant_id) for one in messages]
         archived = await self._messages.get_many(keys)
         unedited = {key: found.message for key, found in archived.items() if found.changed == NEVER}
-        known = {key: (message.role, message.content) for key, message in unedited.items()}
-        said = [(key, (one.role, one.content)) for key, one in zip(keys, messages, strict=True)]
+        known = {key: (message.writer, message.content) for key, message in unedited.items()}
+        said = [(key, (one.writer, one.content)) for key, one in zip(keys, messages, strict=True)]
         return [at for at, (key, text) in enumerate(said) if known.setdefault(key, text) != text]
 
     async def _following(self, selection: Selection, offset: int, count: int) -> list[ArchivedMessage]:

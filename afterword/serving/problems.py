@@ -59,7 +59,7 @@ class RequestInvalid(AfterwordError):
 
 
 class ChangedRepeat(RequestInvalid):
-    """an earlier message has the same id and another text or role: see `problems`"""
+    """an earlier message has the same id and another text or writer: see `problems`"""
 
 
 class PositionInvalid(AfterwordError, ValueError):

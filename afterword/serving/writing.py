@@ -234,8 +234,8 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
 
 
 async def require_unchanged(memory: Memory, messages: Sequence[MessageCreated]) -> None:
-    """Raises: ChangedRepeat if a message has the id of an earlier one and another text or role; StoreUnavailable."""
-    problem = "has the id of an earlier message with another text or role"
+    """Raises: ChangedRepeat if a message has the id of an earlier one and another text or writer; StoreUnavailable."""
+    problem = "has the id of an earlier message with another text, role, user or agent"
     if changed := await memory.changed_repeats(messages):
         raise ChangedRepeat(problems=[(f"body.messages.{at}", problem) for at in changed[:MAX_PROBLEMS_NAMED]])
 

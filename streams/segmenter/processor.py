@@ -44,6 +44,7 @@ from afterword.streams.segmenter.episodes import (
 )
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES, EpisodeRules, episode_rules
 from afterword.streams.segmenter.state import (
+    WRITER_BYTES,
     Rows,
     Scope,
     StagedRows,
@@ -417,7 +418,7 @@ class _Batch:
             self._outcome.duplicates += 1
             return
         if known is not None:
-            self._repeat(record, has_same_role=known[:1] == text[:1])
+            self._repeat(record, has_same_writer=known[:WRITER_BYTES] == text[:WRITER_BYTES])
             root.remember(digest, text, is_new=False)
             self._amend(message.as_edit, root, record)
             return
@@ -434,12 +435,12 @@ class _Batch:
             self._outcome.new_conversation_keys.append(record.key or b"")
         self._outcome.messages += 1
 
-    def _repeat(self, record: KafkaRecord, *, has_same_role: bool) -> None:
+    def _repeat(self, record: KafkaRecord, *, has_same_writer: bool) -> None:
         """Count and report a message that repeats an id with another text. Raises: InvalidRecord if it is no edit."""
         limits = self._segmenter.limits
         self._report(log.warning, "message_repeated_with_another_text", record.key or b"", CHANGED_REPEAT)
-        if limits.on_changed_repeat == "reject" or not has_same_role:
-            what = "text" if has_same_role else "role"
+        if limits.on_changed_repeat == "reject" or not has_same_writer:
+            what = "text" if has_same_writer else "role, user or agent"
             raise InvalidRecord(CHANGED_REPEAT, f"an earlier message has this id and another {what}")
         self._outcome.changed_repeats += 1
 

@@ -6,12 +6,11 @@ digest of its id. No two conversations or messages share a key, whatever charact
 
 import struct
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
 from afterword.schemas import CloseReason, MessageCreated
-from afterword.schemas.messages import Role
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from faust_eos.database import IdleSince
 
@@ -54,9 +53,8 @@ RECORD_BYTES = 60
 """What a row of the changelog takes besides its key and value, so that many deletions fill a transaction too."""
 DIGEST_BYTES = 16
 """128 bits, so that two ids of one conversation collide once in 2⁶⁴ messages."""
-TEXT_DIGEST_BYTES = 8
-ROLES: tuple[Role, ...] = get_args(Role)
-"""Positions in this tuple are stored."""
+WRITER_BYTES = 4
+TEXT_BYTES = 8
 
 
 class Rows(Protocol):
@@ -351,12 +349,12 @@ def id_digest(message_id: str) -> bytes:
 
 
 def text_digest(message: MessageCreated) -> bytes:
-    """Return the role's number and a digest of the content, which tell a repeated message from a changed one.
+    """Return digests of the writer and of the content, which tell a repeated message from a changed one.
 
-    The id goes into it too, so that the state does not show which messages have the same text.
+    The id goes into them too, so that the state does not show which messages have the same text.
     """
-    digest = blake2b(f"{message.id}\0{message.content}".encode(), digest_size=TEXT_DIGEST_BYTES).digest()
-    return bytes([ROLES.index(message.role)]) + digest
+    writer = blake2b("\0".join((message.id, *message.writer)).encode(), digest_size=WRITER_BYTES).digest()
+    return writer + blake2b(f"{message.id}\0{message.content}".encode(), digest_size=TEXT_BYTES).digest()
 
 
 def encode_seq(seq: int) -> bytes:

@@ -269,7 +269,7 @@ class MessageArchive(Protocol):
 
 def when_archived(known: Kept | None, given: ArchivedMessage, *, repeats_edit: bool = True) -> Kept:
     """Decide what to keep when the archiver brings a message. If an earlier one has its id, the earlier one is kept;
-    with `repeats_edit`, it is edited if its role is the same, and its text was another when it last came.
+    with `repeats_edit`, it is edited if the same writer sent it, and its text was another when it last came.
     """
     if known is None:
         return Kept(given)
@@ -286,8 +286,8 @@ def when_archived(known: Kept | None, given: ArchivedMessage, *, repeats_edit: b
     earlier = known.state.message
     if earlier.skip_summarization and not text.skip_summarization and known.state.changed == NEVER:
         return Kept(given)  # the segmenter has skipped the earlier one, so this is the first for it
-    is_edit = repeats_edit and (earlier.role, earlier.skip_summarization) == (text.role, text.skip_summarization)
-    if not is_edit or said.endswith(digest):
+    is_same = (earlier.writer, earlier.skip_summarization) == (text.writer, text.skip_summarization)
+    if not (repeats_edit and is_same) or said.endswith(digest):
         return known
     edited = when_changed(known, ArchiveChange(text.as_edit, given.partition, given.offset))
     return replace(edited or known, said=said)

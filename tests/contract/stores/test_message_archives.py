@@ -117,8 +117,9 @@ async def test_changed_repeat_is_ignored_if_repeats_are_rejected(messages: Messa
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived(content="First.")}
 
 
-async def test_repeat_in_another_role_is_ignored(messages: MessageArchive) -> None:
-    await messages.put_many([archived(), archived(offset=1, content="Changed.", role="assistant")])
+@pytest.mark.parametrize("fields", [{"role": "assistant"}, {"user_id": "ben"}])
+async def test_repeat_of_another_writer_is_ignored(messages: MessageArchive, fields: dict[str, Any]) -> None:
+    await messages.put_many([archived(), archived(offset=1, content="Changed.", **fields)])
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": archived()}
 
 

@@ -81,8 +81,8 @@ class Room:
 
     limits: Episodes
     taken: list[Taken] = field(default_factory=list)
-    told: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Role and content of each id's last record."""
+    told: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """Writer and content of each id's last record."""
     active: list[str] = field(default_factory=list)
     forgotten: int = 0
     """Number of messages at the start of `taken` whose ids are forgotten."""
@@ -251,19 +251,19 @@ class Oracle:
         self.rooms[name] = room
         new = Taken(message, stamped_ms)
         room.taken.append(new)
-        room.told[message.id] = message.role, message.content
+        room.told[message.id] = message.writer, message.content
         for talk_name in self.addressed(room, new, now_ms):
             self.place(talk_name, new, limits, now_ms)
 
     def repeat(self, message: MessageCreated, room: Room) -> None:
-        role, content = room.told[message.id]
-        if (role, content) == (message.role, message.content):
+        writer, content = room.told[message.id]
+        if (writer, content) == (message.writer, message.content):
             self.duplicates += 1
-        elif role != message.role or self.limits.on_changed_repeat == "reject":
+        elif writer != message.writer or self.limits.on_changed_repeat == "reject":
             self.refused += 1
         else:
             self.changed_repeats += 1
-            room.told[message.id] = role, message.content
+            room.told[message.id] = writer, message.content
             names = ("id", "conversation_id", "content", "metadata", "sentiment", "flows", "tools")
             self.amend(MessageEdited(**{name: getattr(message, name) for name in names}))
 

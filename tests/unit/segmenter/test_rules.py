@@ -55,8 +55,16 @@ class TestWhatIsTaken:
         [episode] = chat.hear(flush())
         assert episode.messages[0].content == "two"
 
-    @pytest.mark.parametrize("fields", [{"role": "assistant"}, {"role": "assistant", "content": "other"}])
-    def test_repeat_in_another_role_is_dead_lettered(self, fields):
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"role": "assistant"},
+            {"role": "assistant", "content": "other"},
+            {"user_id": "ben"},
+            {"user_id": "", "content": ""},
+        ],
+    )
+    def test_repeat_of_another_writer_is_dead_lettered(self, fields):
         chat = Chat()
         outcome = chat.process([say("a"), say("a", **fields)])
         assert (outcome.dead_letters, outcome.changed_repeats) == ({"changed_repeat": 1}, 0)

@@ -101,7 +101,7 @@ async def test_message_that_is_sent_again_is_written_with_its_last_text() -> Non
         assert [getattr(event, "content", None) for event in sent(served)] == ["The", "The key is here."]
 
 
-@pytest.mark.parametrize("change", [{"content": "Goodbye."}, {"role": "assistant"}])
+@pytest.mark.parametrize("change", [{"content": "Goodbye."}, {"role": "assistant"}, {"user_id": "u2"}])
 async def test_changed_repeat_is_refused_if_repeats_are_rejected(change: dict[str, Any]) -> None:
     async with serving(episodes=Episodes(on_changed_repeat="reject")) as served:
         message = MessageCreated.model_validate(MESSAGE)
