@@ -99,6 +99,8 @@ class ProviderUnavailable(ProviderError):
     """Seconds that the server asks to wait; 0 if it does not ask."""
     has_response: bool = False
     """True if the server responded, but not with an answer."""
+    was_held: bool = False
+    """True if nothing was asked, because the server wants no question yet."""
     stops_asking: bool = False
     """True if any other request would be refused too, for example because of the key."""
 

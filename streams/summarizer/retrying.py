@@ -93,10 +93,10 @@ async def retrying(
 ) -> T:
     """Return the call's result, calling up to `attempts` times per answer.
 
-    It asks for up to `answers` answers until one is usable. No retry begins later than `seconds` after the first
-    failure, or after the whole summary's `deadline`. If a server asks for a longer wait than is left, there is no
-    retry: an earlier one would only be refused again. `stage` is for the log. `metrics` counts each retry by the error
-    before it. Raises: whatever the last call raised.
+    A call that was held back does not count. It asks for up to `answers` answers until one is usable. No retry begins
+    later than `seconds` after the first failure, or after the whole summary's `deadline`. If a server asks for a longer
+    wait than is left, there is no retry: an earlier one would only be refused again. `stage` is for the log. `metrics`
+    counts each retry by the error before it. Raises: whatever the last call raised.
     """
     deadline = deadline or Deadline()
     longest = min(LONGEST_WAIT_SECONDS, seconds * BUDGET_SHARE)
@@ -110,16 +110,14 @@ async def retrying(
         if isinstance(error, AnswerInvalid):
             calls, unusable = 0, unusable + 1
             return AT_ONCE if unusable < answers and deadline.left > 0 else False
-        calls += 1
+        calls += not (isinstance(error, ProviderUnavailable) and error.was_held)
         if calls == attempts or not isinstance(error, ProviderUnavailable) or error.stops_asking:
             return False
-        ends = _now() + seconds if ends is None else ends
+        ends = ends or _now() + seconds
         left = min(ends - _now(), deadline.left) - longest
         asked = error.retry_after
-        if asked == 0:
-            return left > 0
         jitter = random.uniform(0, longest)  # noqa: S311 – spreads callers that were all given the same time
-        return asked + jitter if asked < left else False
+        return asked < left and (asked + jitter if asked else True)
 
     first = min(FIRST_WAIT_SECONDS, longest / 4)
     context = stamina.retry_context(
@@ -168,7 +166,7 @@ class ServerState:
         left = self._until - self._now()
         if left > 0:
             wait = 0.0 if self._error.stops_asking else left
-            raise type(self._error)(**{**self._error.__dict__, "retry_after": wait})
+            raise type(self._error)(**{**self._error.__dict__, "retry_after": wait, "was_held": True})
         if self._intervals and takes_interval:
             self._begin_interval()
 

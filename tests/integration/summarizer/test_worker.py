@@ -114,13 +114,12 @@ def cases(server: LlmServer) -> dict[str, tuple[list[Outcome], End]]:
     not_json, other_schema = llm.answers("{not JSON}"), llm.answers('{"summary": "It went well."}')
     refusal, empty = llm.answers("", refusal="I cannot help with that."), llm.answers("")
     unavailable, invalid = End(ATTEMPTS, "provider_unavailable"), End(ATTEMPTS, "answer_invalid")
-    refused = End(ATTEMPTS, "prompt_refused")  # the others are answered
+    failed = End(ATTEMPTS, "prompt_failed")  # the others are answered
     return {
         "success": ([llm.success()], End(1)),
         "429 and a short Retry-After": ([llm.rate_limited(retry_after="1")], End(2)),
-        "429 and a long Retry-After": (always(llm.rate_limited(retry_after="3600")), End(1, "provider_rate_limited")),
         "500 once": ([llm.fails(500)], End(2)),
-        "500 always": (always(llm.fails(500)), refused),
+        "500 always": (always(llm.fails(500)), failed),
         "timeout once": ([server.hangs()], End(2)),
         "timeout always": (always(server.hangs()), unavailable),
         "malformed JSON once": ([not_json], End(2)),
@@ -128,8 +127,8 @@ def cases(server: LlmServer) -> dict[str, tuple[list[Outcome], End]]:
         "wrong schema once": ([other_schema], End(2)),
         "wrong schema always": (always(other_schema), invalid),
         "refusal": (always(refusal), invalid),
-        "empty answer": (always(empty), refused),
-        "a page of HTML": (always(llm.says("<html>maintenance</html>")), refused),
+        "empty answer": (always(empty), failed),
+        "a page of HTML": (always(llm.says("<html>maintenance</html>")), failed),
     }
 
 
@@ -149,6 +148,18 @@ async def test_whatever_the_llm_does_each_episode_ends_as_described(settings, de
         check_texts(event)
     check_waits_and_corrections(llm_server)
     assert SECRET not in deployment.logs("summarizer")
+    await send_limited(settings, llm_server)
+
+
+async def send_limited(settings: Settings, server: LlmServer) -> None:
+    """Send two episodes while the server wants no question for an hour: one is asked, and both fall back."""
+    server.scripts = {"[limited]": deque(always(llm.rate_limited(retry_after="3600")))}
+    for name in ("limited", "next"):
+        await send(settings, episode(name))
+        while (event := (await announced(settings, 1))[0]).conversation_id != name:
+            pass  # a fallback of before was replaced
+        assert event.quality.reason == "provider_rate_limited"
+    assert [len(requests_of(server, name)) for name in ("limited", "next")] == [1, 0]
 
 
 def check_texts(event: SummaryCreated) -> None:

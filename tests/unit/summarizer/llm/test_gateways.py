@@ -218,3 +218,17 @@ async def test_ollama_refuses_rather_than_cuts_a_long_prompt() -> None:
     await Ollama(llm, server).chat(ChatRequest([{"role": "user", "content": "x"}], 10))
     assert server.asked[0]["truncate"] is False
     assert server.asked[0]["shift"] is False
+
+
+async def test_held_back_call_takes_no_attempt() -> None:
+    held = [failed_with(was_held=True)] * 5 + [failed_with()] * 3
+    calls = 0
+
+    async def call() -> None:
+        nonlocal calls
+        calls += 1
+        raise held.pop(0)
+
+    with pytest.raises(ProviderUnavailable):
+        await retrying.retrying("summarize", call, 3, 2.0)
+    assert calls == 8
