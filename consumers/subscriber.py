@@ -37,6 +37,8 @@ REPEATS_REMEMBERED = 10_000
 """How many ids of processed events to remember. Repeats normally follow soon after the original."""
 
 STAGE = "subscribe"
+METADATA_AGE_MS = 60_000
+"""Longest time until a topic that was deleted and created again is read; aiokafka's default is five minutes."""
 CURRENT_EPISODES = "afterword.episodes"
 OnInvalid = Callable[[ConsumerRecord, InvalidRecord], None]
 
@@ -97,6 +99,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
             await require_topics(self._kafka, *self._topics, **connection_of(self._options))
         self._current_id, self._progress = None, PassedOffsets()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
+        ours["metadata_max_age_ms"] = METADATA_AGE_MS
         options = (
             ours | self._options | {"auto_offset_reset": "none"}
         )  # `_reposition` decides, so that no records are skipped silently

@@ -17,6 +17,8 @@ from tests.stack import Stack, running_stack
 MakeSettings = Callable[..., Settings]
 
 MONGO_URI, QDRANT_URL = "AFTERWORD_MONGO__URI", "AFTERWORD_QDRANT__URL"
+MONGO_VARIABLE = "AFTERWORD_TEST_MONGO"
+"""URI of a MongoDB server, in which each test takes a database of its own."""
 QDRANT_VARIABLE = "AFTERWORD_TEST_QDRANT"
 """`host:port` of a Qdrant server."""
 
@@ -45,7 +47,7 @@ async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack
 @pytest_asyncio.fixture(scope="session")
 async def mongo_uri(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     """A MongoDB server, shared: take a fresh database from `database_name`."""
-    if uri := stack.environment().get(MONGO_URI):
+    if uri := os.environ.get(MONGO_VARIABLE) or stack.environment().get(MONGO_URI):
         yield uri
         return
     async with running_mongo(tmp_path_factory.mktemp("mongo")) as server:

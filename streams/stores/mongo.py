@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 import orjson
+import pymongo
+import structlog
 from motor.motor_asyncio import AsyncIOMotorClient as Client
 from pydantic import TypeAdapter
 from pymongo import ReplaceOne, UpdateOne
@@ -57,6 +59,8 @@ from afterword.streams.stores.messages import (
 )
 from afterword.streams.text.tokens import count_tokens
 
+log = structlog.get_logger(__name__)
+
 MongoDatabase: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
 Collection: TypeAlias = Any
@@ -67,6 +71,10 @@ TIMEOUT_SECONDS = 10.0
 """Timeout of an operation, and of finding a server."""
 BATCH_SIZE = 1000
 """Maximum number of operations in one bulk write, and of ids in one `$in`."""
+SCAN_SECONDS = 120.0
+"""Timeout of what reads all episodes, which the server keeps too: usage, and the list of users."""
+BUILD_SECONDS = 86_400.0
+"""Timeout of building an index, in which no other call has to wait."""
 PAGE_SIZE = 40
 """Documents per reply. A message has up to 1 MB, the driver refuses 48 MB, and unlike MongoDB not every server splits a
 reply at 16 MB."""
@@ -155,17 +163,36 @@ async def ping(database: MongoDatabase) -> None:
 
 
 async def check(database: MongoDatabase) -> str:
-    """Describe the database that answers. Raises: StoreUnavailable."""
-    await ping(database)
+    """Describe the database that answers. Raises: ConfigurationError, StoreUnavailable."""
+    await require_mongodb(database)
     return f"database {database.name}"
 
 
-async def ensure_indexes(database: MongoDatabase) -> None:
-    """Create the missing indexes; may be repeated. Raises: StoreUnavailable."""
+async def require_mongodb(database: MongoDatabase) -> None:
+    """Refuse a server that speaks MongoDB's protocol but answers wrongly. Raises: ConfigurationError."""
     with mongo_errors():
+        about = await database.command("buildInfo")
+    if version := about.get("ferretdbVersion"):
+        problem = (
+            f"FerretDB {version} cannot be used: it has no TTL indexes, its conditional updates are not atomic, and of "
+            "several sums in one $group all but the first are 0. Use MongoDB"
+        )
+        raise ConfigurationError(setting=variable(("mongo", "uri")), problem=problem)
+
+
+async def ensure_indexes(database: MongoDatabase) -> None:
+    """Create the missing indexes, which takes long if there are many documents; may be repeated.
+
+    Raises: ConfigurationError, StoreUnavailable.
+    """
+    await require_mongodb(database)
+    with mongo_errors(), pymongo.timeout(BUILD_SECONDS):
         for name, indexes in INDEXES.items():
+            known = [index["key"] for index in (await database[name].index_information()).values()]
             for keys in indexes:
-                await database[name].create_index(list(keys))
+                if list(keys) not in known:
+                    log.info("index_build_began", stage="indexes", collection=name, fields=[field for field, _ in keys])
+                    await database[name].create_index(list(keys))
         await database["budgets"].create_index("expires_at", expireAfterSeconds=0)
 
 
@@ -289,43 +316,44 @@ class MongoEpisodes(EpisodeQueries):
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
         keys = {"tenant": "$tenant_id", "user": "$summary.user_id", "model": "$summary.model", "day": day}
         sums = {name: {"$sum": f"$spent.{name}"} for name in UsageTotals._fields[2:]}
-        found = await _grouped(self._episodes, {"deleted": False}, keys[by], {"episodes": {"$sum": 1}, **sums})
+        with pymongo.timeout(SCAN_SECONDS):
+            found = await _grouped(self._episodes, {"deleted": False}, keys[by], {"episodes": {"$sum": 1}, **sums})
         totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
         return sorted(totals, key=lambda one: one.group or "")
 
     async def users(
         self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
     ) -> list[UserTotals]:
-        own = {"participants": {"$gt": "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
+        own = {"$gt": "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}
         earlier: dict[str, Any] = {}
         if before is not None:
             last_at, user_id = before
             same_time = {"last_at": {"$eq": last_at}, "_id": {"$lt": user_id}}
             earlier = {"$or": [{"last_at": {"$lt": last_at}}, same_time]}
-        sums = {
-            "conversations": {"$addToSet": "$conversation_id"},
-            "episodes": {"$sum": 1},
-            "last_at": {"$max": "$ended_at"},
-            "tokens": {"$sum": "$summary.compression.tokens_before"},
-            "prompt_tokens": {"$sum": "$spent.prompt_tokens"},
-            "cached_tokens": {"$sum": "$spent.cached_tokens"},
-            "completion_tokens": {"$sum": "$spent.completion_tokens"},
+        spent = ("prompt_tokens", "cached_tokens", "completion_tokens")
+        sums: dict[str, Any] = {
+            "episodes": 1,
+            "tokens": "$summary.compression.tokens_before",
+            **{name: f"$spent.{name}" for name in spent},
         }
+        # grouped twice, because a set of all conversations of a user has no bound
+        in_conversation = {"user": "$participants", "conversation": "$conversation_id"}
         stages: list[dict[str, Any]] = [
-            {"$match": {"tenant_id": {"$eq": tenant_id}}},
+            {"$match": {"tenant_id": {"$eq": tenant_id}, "participants": {"$elemMatch": own}}},
             {"$unwind": "$participants"},
-            {"$match": own},
-            {"$group": {"_id": "$participants", **sums}},
+            {"$match": {"participants": own}},
+            {"$group": {"_id": in_conversation, "last_at": {"$max": "$ended_at"}} | _sums(sums)},
+            {
+                "$group": {"_id": "$_id.user", "last_at": {"$max": "$last_at"}}
+                | _sums({"conversations": 1, **{name: f"${name}" for name in sums}})
+            },
             {"$match": earlier},
             {"$sort": {"last_at": -1, "_id": -1}},
             {"$limit": limit},
         ]
-        with mongo_errors():
-            found = await self._episodes.aggregate(stages).to_list(limit)
-        return [
-            UserTotals(**{"user_id": one.pop("_id"), **one, "conversations": len(one["conversations"])})
-            for one in found
-        ]
+        with mongo_errors(), pymongo.timeout(SCAN_SECONDS):
+            found = await self._episodes.aggregate(stages, allowDiskUse=True).to_list(limit)
+        return [UserTotals(user_id=one.pop("_id"), **one) for one in found]
 
     async def count(self) -> int:
         with mongo_errors():
@@ -651,6 +679,10 @@ async def _replaced(collection: Collection, document: dict[str, Any], version: M
         except DuplicateKeyError:
             return False
     return True
+
+
+def _sums(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: {"$sum": value} for name, value in values.items()}
 
 
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:

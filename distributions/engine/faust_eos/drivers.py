@@ -36,6 +36,8 @@ from faust_eos.output import Output
 log = structlog.get_logger()
 
 FETCH_MAX_WAIT_MS = 200
+METADATA_AGE_MS = 60_000
+"""Longest time until a topic that was deleted and created again is read; aiokafka's default is five minutes."""
 UNKNOWN_OFFSET = -1
 """Stands for the offset of a record in a batch, which has none before the commit."""
 
@@ -78,6 +80,7 @@ class Consumer(base.Consumer):
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
             max_poll_interval_ms=int(conf.broker_max_poll_interval * 1000),
             fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
+            metadata_max_age_ms=METADATA_AGE_MS,
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             partition_assignment_strategy=[self.assignor],
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord
-from aiokafka.admin import RecordsToDelete
+from aiokafka.admin import NewTopic, RecordsToDelete
 from structlog.testing import capture_logs
 
 from afterword import SummarySubscriber
@@ -242,6 +242,24 @@ async def test_a_topic_that_is_shorter_than_what_was_read_is_read_from_its_begin
     await commit_offsets(settings.kafka, unique("subscriber"), {where: 99})
     async with subscriber() as events:
         assert await take(events, 5) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.nightly
+async def test_a_topic_that_is_created_again_is_read_within_a_minute(announce, subscriber, settings):
+    topic = settings.kafka.summaries_topic
+    await announce(a_summary(1))
+    async with subscriber() as events, admin_client(settings.kafka) as admin:
+        assert await take(events, 1) == [1]
+        following = asyncio.create_task(take(events, 1))
+        [described] = await admin.describe_topics([topic])
+        await admin.delete_topics([topic])
+        while topic in await admin.list_topics():  # noqa: ASYNC110 – nobody sets an event for it
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5)  # the subscriber learns that it is gone
+        await admin.create_topics([NewTopic(topic, len(described["partitions"]), 1)])
+        await announce(a_summary(2))
+        async with asyncio.timeout(75):
+            assert await following == [2]
 
 
 async def expire(settings: Settings, before: int) -> None:

@@ -5,10 +5,11 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 from pymongo import ReadPreference, WriteConcern
+from pymongo.monitoring import CommandListener, CommandStartedEvent
 from pymongo.read_concern import ReadConcern
 
 from afterword.schemas import MessageDeleted, MessageEdited
-from afterword.streams.errors import StoreUnavailable
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import all_episodes
@@ -161,3 +162,51 @@ async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_setting
         assert await database["messages"].find_one({}) == {"_id": "c1:m1", "deleted": True, "offset": 7}
     await database.client.drop_database(database.name)
     await mongo.close(database)
+
+
+async def test_a_scan_may_take_longer_than_other_calls_and_is_bounded_by_the_server_too(mongo_settings: Mongo) -> None:
+    database = mongo.connect(mongo_settings)
+    commands: list[Mapping[str, Any]] = []
+
+    class Listener(CommandListener):
+        def started(self, event: CommandStartedEvent) -> None:
+            commands.append(event.command)
+
+        def succeeded(self, event: Any) -> None: ...
+
+        def failed(self, event: Any) -> None: ...
+
+    uri = mongo_settings.uri.get_secret_value()
+    client: Any = mongo.Client(uri, event_listeners=[Listener()], tz_aware=True)
+    heard = client[database.name]
+    await MongoEpisodes(heard).usage("day")
+    await MongoEpisodes(heard).users(None, "", None, 1)
+    await mongo.ensure_indexes(heard)
+
+    def limits(name: str) -> list[float]:
+        return [one["maxTimeMS"] / 1000 for one in commands if name in one]
+
+    assert len(limits("aggregate")) == 2
+    assert all(mongo.TIMEOUT_SECONDS < limit <= mongo.SCAN_SECONDS for limit in limits("aggregate"))
+    assert all(limit > mongo.SCAN_SECONDS for limit in limits("createIndexes"))
+    commands.clear()
+    await mongo.ensure_indexes(heard)
+    assert [one for one in commands if one.get("createIndexes") not in (None, "budgets")] == []
+    await database.client.drop_database(database.name)
+    client.close()
+    await mongo.close(database)
+
+
+class Ferret:
+    """A database like motor's, of a FerretDB server."""
+
+    name = "afterword"
+
+    async def command(self, _: str) -> Mapping[str, Any]:
+        return {"version": "7.0.42", "ferretdbVersion": "v1.24.2"}
+
+
+@pytest.mark.parametrize("use", [mongo.check, mongo.ensure_indexes])
+async def test_a_server_that_answers_wrongly_is_refused_by_name(use: Callable[[Any], Awaitable[object]]) -> None:
+    with pytest.raises(ConfigurationError, match=r"AFTERWORD_MONGO__URI: FerretDB v1\.24\.2 cannot be used"):
+        await use(Ferret())
