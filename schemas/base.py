@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -125,9 +125,12 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    def to_json(self, *, include: set[str] | None = None) -> bytes:
-        """Serialize to UTF-8 JSON as sent on a topic. `include` names the fields to write; None writes all of them."""
+    def to_json(self, **options: Any) -> bytes:
+        """Serialize to UTF-8 JSON as sent on a topic, with U+FFFD for a lone surrogate.
+
+        `options` are those of pydantic's `model_dump`, such as `include`.
+        """
         try:
-            return self.__pydantic_serializer__.to_json(self, include=include)
+            return self.__pydantic_serializer__.to_json(self, **options)
         except PydanticSerializationError:  # a lone surrogate
-            return mended(json.dumps(self.model_dump(mode="json", include=include)).encode())
+            return mended(json.dumps(self.model_dump(mode="json", **options)).encode())

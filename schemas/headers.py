@@ -150,6 +150,6 @@ def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: byt
         event_id = f"{event_id}:{event_type.rpartition('.')[2]}:{int(now.timestamp() * 1000)}"
     if value is None:  # an edit may set a field to its default; a message need not repeat it
         is_message = event_type == MESSAGE_CREATED
-        value = event.model_dump_json(exclude_defaults=is_message, exclude_unset=not is_message).encode()
+        value = event.to_json(exclude_defaults=is_message, exclude_unset=not is_message)
     headers = cloud_event(event_type, event_id, source, time)
     return ProducerRecord(event_type, event.conversation_id, event.tenant_id, value, headers)

@@ -1,10 +1,13 @@
 from enum import IntEnum
+from typing import Any
 
+import orjson
 import pytest
 from pydantic import ValidationError
 
-from afterword.schemas import ConversationFlush, MessageCreated
-from tests.samples import a_message
+from afterword.schemas import ConversationFlush, InputEvent, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas.headers import to_record
+from tests.samples import NOON, a_message
 
 
 class Level(IntEnum):
@@ -51,3 +54,27 @@ def test_ids_of_those_who_take_part_are_bounded_and_may_be_empty(field: str) -> 
 def test_so_is_the_agent_of_a_flush() -> None:
     with pytest.raises(ValidationError, match="at most 256"):
         ConversationFlush(conversation_id="c1", agent_id="a" * 257)
+
+
+HALF = "\ud83c"
+"""The first half of a party popper, as a cut inside the emoji leaves it."""
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "written"),
+    [
+        (a_message(content=f"well done {HALF}"), "content", "well done \ufffd"),
+        (a_message(content=f"{HALF}{HALF}\udf89!"), "content", "\ufffd🎉!"),
+        (a_message(content="\udf89 back"), "content", "\ufffd back"),
+        (a_message(content=f"a\\ud83c {HALF}"), "content", "a\\ud83c \ufffd"),
+        (a_message(metadata={"shown": [f"as {HALF}"]}), "metadata", {"shown": ["as \ufffd"]}),
+        (a_message(tools=(f"t{HALF}",)), "tools", ["t\ufffd"]),
+        (a_message(flows=(f"f{HALF}",)), "flows", ["f\ufffd"]),
+        (MessageEdited(id="1", conversation_id="k", content=f"better {HALF}"), "content", "better \ufffd"),
+        (MessageEdited(id="1", conversation_id="k", metadata={"a": HALF}), "metadata", {"a": "\ufffd"}),
+        (MessageDeleted(id="1", conversation_id="k", reason=f"odd {HALF}"), "reason", "odd \ufffd"),
+        (ConversationFlush(conversation_id="k", reason=HALF), "reason", "\ufffd"),
+    ],
+)
+def test_event_with_half_an_emoji_is_sent_with_a_replacement(event: InputEvent, field: str, written: Any) -> None:
+    assert orjson.loads(to_record(event, NOON).value)[field] == written

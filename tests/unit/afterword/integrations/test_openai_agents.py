@@ -216,6 +216,13 @@ async def test_any_json_item_comes_back_equal(items: list[Any]) -> None:
     assert found[::-1] == items
 
 
+async def test_session_takes_an_item_with_half_an_emoji() -> None:
+    world = Remembered()
+    session = a_session(world)
+    await session.add_items([{"role": "user", "content": "done \ud83c"}])
+    assert await a_session(world).get_items() == [{"role": "user", "content": "done \ufffd"}]
+
+
 async def test_encrypted_session_gets_back_what_it_stored() -> None:
     world = Remembered()
     producer = ArchivingProducer(world)
