@@ -204,7 +204,7 @@ async def test_init_finds_the_pages_mapping_and_source_try_shows_that_it_fits(
     code, said, _ = await afterword(settings, "source", "try", "--last", "20", "--json")
     assert code == 0, said
     tried = [json.loads(line) for line in said.splitlines()]
-    assert len(tried) == 20
+    assert len(tried) == min(20, len(SHAPES[shape].records()))
     assert any(one["becomes"][0]["content"].startswith("Question number") for one in tried if one["becomes"])
     settings.ingest.file.write_text(
         settings.ingest.file.read_text().replace(fields_of(found)["content"], "value.absent")
