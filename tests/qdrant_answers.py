@@ -44,7 +44,7 @@ def _exists(client: QdrantClient, name: str, body: bytes) -> Any:
 
 
 def _collection(client: QdrantClient, name: str, body: bytes) -> Any:
-    """Return the collection with its payload indexes, which the local mode does not keep."""
+    """Return the collection with its payload indexes and the size of its log, which the local mode does not keep."""
     info = client.get_collection(name)
     schema = {
         field: models.PayloadIndexInfo(
@@ -52,11 +52,15 @@ def _collection(client: QdrantClient, name: str, body: bytes) -> Any:
         )
         for field, kind in _indexes(client, name).items()
     }
+    if info.config.wal_config:
+        info.config.wal_config.wal_capacity_mb = vars(client).get("log_segment_mb", {}).get(name) or 32
     return info.model_copy(update={"payload_schema": schema})
 
 
 def _create(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.CreateCollection.model_validate_json(body)
+    log = wanted.wal_config
+    vars(client).setdefault("log_segment_mb", {})[name] = log and log.wal_capacity_mb
     return client.create_collection(
         name,
         vectors_config=wanted.vectors or {},  # type: ignore[arg-type]  # the request's type is wider than the method's

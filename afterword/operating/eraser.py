@@ -172,6 +172,7 @@ class Eraser:
                 pass
             for name in run.found:
                 await run.until_none("episodes in the index", partial(deleted_but_indexed, self._stores, name))
+            await self._stores.index.push_out_removed()
             # the archiver writes dead letters too
             await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
             theirs = await self._dead_letters(person, run.found)

@@ -250,6 +250,10 @@ class EpisodeIndex(Protocol):
         """
         ...
 
+    async def push_out_removed(self) -> None:
+        """Push what was removed out of the index's log of writes, which may otherwise keep it for months."""
+        ...
+
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
         """Return the DEPTH (or `k`) best episodes by words and, with `dense`, as many by vectors.
 

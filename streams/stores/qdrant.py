@@ -15,6 +15,7 @@ from json import JSONDecodeError
 from operator import methodcaller
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import httpx
 import numpy as np
@@ -69,6 +70,11 @@ PAYLOAD = {
 }
 """Fields of an episode that filters compare or that a candidate has."""
 PAGE_SIZE = 1000
+SEGMENTS_PUSHED = 4
+"""The log keeps its open segment and a closed one. Ids at random do not fill all shards alike."""
+DEFAULT_SEGMENT_MB = 32
+FILLERS, MEBIBYTE = 16, 1 << 20
+"""Number of points that fill a mebibyte of the log."""
 USERS = "user_ids"
 """Payload field with the users who find the episode."""
 KEYWORD, TIME = models.PayloadSchemaType.KEYWORD, models.PayloadSchemaType.DATETIME
@@ -237,6 +243,18 @@ class QdrantIndex:
             id=point_id(episode_id), vector={}, payload=payload
         )  # no search finds a point without users
         await self._upsert(point, revision)
+
+    async def push_out_removed(self) -> None:
+        info = await self._asked(methodcaller("get_collection", self.collection), None)
+        if info is None:
+            return
+        segment_mb = info.config.wal_config.wal_capacity_mb if info.config.wal_config else DEFAULT_SEGMENT_MB
+        for _ in range(SEGMENTS_PUSHED * segment_mb * (info.config.params.shard_number or 1)):
+            # random ids, so that each shard gets its part; no search finds a point without users
+            payload = {DELETED: True, "filler": "-" * (MEBIBYTE // FILLERS)}
+            points = [models.PointStruct(id=str(uuid4()), vector={}, payload=payload) for _ in range(FILLERS)]
+            await self._connection.run(methodcaller("upsert", self.collection, points, wait=True))
+            await self._connection.run(methodcaller("delete", self.collection, [one.id for one in points], wait=True))
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
         """Write the point unless there is a later revision."""

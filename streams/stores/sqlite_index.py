@@ -89,6 +89,9 @@ class SqliteIndex:
         await self._file.write(write)
         await self._file.empty_log()
 
+    async def push_out_removed(self) -> None:
+        await self._file.empty_log()
+
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
         return await self._file.read(lambda connection: _search(connection, query, dense, self._model))
 

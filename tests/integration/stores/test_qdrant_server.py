@@ -180,6 +180,24 @@ async def test_a_collection_is_created_for_tenants_and_for_deletions_to_have_a_b
         await index.close()
 
 
+async def test_what_was_removed_is_pushed_out_of_the_log_by_later_writes() -> None:
+    async with QdrantServer() as server:
+        index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
+        await index.push_out_removed()  # there is no collection yet
+        await put(index, a_summary(), TEXT)
+        await index.remove("c1:1", 1)
+        server.requests.clear()
+        await index.push_out_removed()
+        written = server.bodies["PUT /collections/episodes/points"]
+        size = sum(len(point["payload"]["filler"]) for point in written["points"])
+        assert size * server.requests.count("PUT /collections/episodes/points") >= 4 << 20
+        client = AsyncQdrantClient(url=server.url, check_compatibility=False)
+        left, _ = await client.scroll("episodes")
+        await client.close()
+        assert [point.payload for point in left] == [{"episode_id": "c1:1", "revision": 1, "deleted": True}]
+        await index.close()
+
+
 async def test_a_collection_that_was_deleted_is_created_again(writers: list[QdrantIndex], url: str) -> None:
     index = writers[0]
     await put(index, a_summary(), TEXT)
