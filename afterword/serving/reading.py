@@ -2,10 +2,10 @@
 
 import asyncio
 from operator import not_
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from afterword.reading.context import ANYONE, Context, Owner, empty_context
 from afterword.reading.memory import (
@@ -27,24 +27,24 @@ from afterword.reading.memory import (
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.schemas import CloseReason, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
-from afterword.serving.principal import MayAdminister, MayRead, Principal
+from afterword.serving.admission import MayAdminister, MayRead
+from afterword.serving.outbox import Begun
+from afterword.serving.principal import Principal
 from afterword.serving.problems import NotPermitted, existing
 from afterword.serving.requests import (
     SMALL_BYTES,
     ConversationId,
     EpisodeId,
     MessageId,
+    Parameters,
     UserId,
     body_of,
     described_body,
-    services_of,
 )
+from afterword.serving.services import services_of
 from afterword.streams.settings import TimeZone
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
-
-if TYPE_CHECKING:
-    from afterword.serving.writing import Begun
 
 MOST_CONTEXT_TOKENS = 1_000_000
 MOST_RECENT = 500
@@ -52,12 +52,6 @@ LARGE_TOKENS, LARGE_PAGE = 32_000, 100
 """Larger contexts and pages of a key are made one after the other."""
 
 router = APIRouter(prefix="/v1", tags=["memory"])
-
-
-class Parameters(BaseModel):
-    """Query parameters of a request; unknown ones are rejected."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class TenantParameters(Parameters):
@@ -310,7 +304,7 @@ async def get_context(
     return ContextAnswer.of(found, wanted.form)
 
 
-async def known_context(memory: Memory, begun: "Begun", owner: Owner, conversation_id: str, **given: Any) -> Context:
+async def known_context(memory: Memory, begun: Begun, owner: Owner, conversation_id: str, **given: Any) -> Context:
     """Return `Memory.context`, or an empty one if nothing of a new conversation is archived yet. Raises: NotFound."""
     found = await memory.context(conversation_id, **given, **owner._asdict())
     if found is None and begun.is_of(owner, conversation_id) and await memory.owner(conversation_id) is None:

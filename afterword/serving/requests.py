@@ -1,40 +1,26 @@
-"""What all routes share: the server's services, limits for reading from Kafka, ids in paths, and JSON bodies.
+"""What all routes share: limits for reading from Kafka, ids in paths, and JSON bodies.
 
 Bodies are validated as strictly as records of the topics.
 """
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 from urllib.parse import unquote
 
 from fastapi import Depends, Path, Request
-from pydantic import BaseModel, BeforeValidator, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 
-from afterword.operating.eraser import ErasureRunner
-from afterword.reading.memory import Memory
 from afterword.schemas.base import Id, mended
+from afterword.serving.outbox import in_time
 from afterword.serving.problems import RequestInvalid, problems_of
-from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.bookkeeping import EndedSessions
-from afterword.streams.stores.episodes import UsageBy, UsageTotals
-from afterword.streams.tasks import FairTurns
-from afterword.streams.telemetry import Metrics
+from afterword.serving.services import services_of
+from afterword.streams.settings import Kafka
 
-if TYPE_CHECKING:
-    from afterword.serving.events import Feed
-    from afterword.serving.principal import Authenticator, Rates
-    from afterword.serving.writing import Outbox, WrittenAnswer
-
-PING_SECONDS = 3.0
 READ_SECONDS = 10.0
 JSON = "application/json"
 BODY_SECONDS = 30.0
@@ -56,54 +42,10 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Services:
-    """The parts of a running server, shared by all requests."""
+class Parameters(BaseModel):
+    """Query parameters of a request; unknown ones are rejected."""
 
-    settings: Settings
-    ping_database: Callable[[], Awaitable[None]]
-    """May raise StoreUnavailable."""
-    usage: Callable[[UsageBy], Awaitable[list[UsageTotals]]]
-    """May raise StoreUnavailable."""
-    count_messages: Callable[[], Awaitable[int]]
-    """May raise StoreUnavailable."""
-    memory: Memory
-    authenticator: "Authenticator"
-    rates: "Rates"
-    sessions: EndedSessions
-    metrics: Metrics
-    outbox: "Outbox"
-    feed: "Feed"
-    erasures: ErasureRunner
-    open_streams: Counter[str] = field(default_factory=Counter)
-    """Numbers of open event streams by key."""
-    turns: FairTurns = field(default_factory=FairTurns)
-    """Turns by key, for what takes a request long."""
-    pace: "Pace[tuple[str, str | None, str], WrittenAnswer]" = field(default_factory=lambda: Pace(1.0))
-    """For messages that are sent again and again, by conversation, tenant and id."""
-
-    async def database_answers(self) -> bool:
-        try:
-            async with asyncio.timeout(PING_SECONDS):
-                await self.ping_database()
-        except (StoreUnavailable, TimeoutError):
-            return False
-        return True
-
-
-def services_of(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
-
-
-@asynccontextmanager
-async def in_time(kafka: Kafka, seconds: float) -> AsyncIterator[None]:
-    """Limit the time that a block may wait for Kafka. Raises: BrokerUnavailable."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=f"no answer in {seconds:g} s") from None
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class SharedRead(Generic[K, T]):
@@ -130,37 +72,6 @@ class SharedRead(Generic[K, T]):
     async def _read_in_time(self, key: K) -> T:
         async with in_time(self._kafka, READ_SECONDS):
             return await self._read(key)
-
-
-class Pace(Generic[K, T]):
-    """Lets a write of each key begin every so many seconds. Of those that wait meanwhile, only the last is made."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._begun: OrderedDict[K, float] = OrderedDict()
-        self._last: dict[K, Callable[[], Awaitable[T]]] = {}
-        self._waiting: dict[K, asyncio.Task[T]] = {}
-
-    async def write(self, key: K, write: Callable[[], Awaitable[T]]) -> T:
-        """Write now, or when the key's last write is long enough ago. All who wait get the result of the last `write`.
-
-        Raises: what `write` raises.
-        """
-        now = time.monotonic()
-        while self._begun and next(iter(self._begun.values())) <= now - self._seconds:
-            self._begun.popitem(last=False)
-        self._last[key] = write
-        if key not in self._waiting:
-            self._waiting[key] = asyncio.create_task(self._write(key, self._begun.get(key)))
-        return await asyncio.shield(self._waiting[key])
-
-    async def _write(self, key: K, before: float | None) -> T:
-        if before is not None:
-            await asyncio.sleep(before + self._seconds - time.monotonic())
-        del self._waiting[key]
-        self._begun[key] = time.monotonic()
-        self._begun.move_to_end(key)
-        return await self._last.pop(key)()
 
 
 def body_of(model: type[B], most: int = MOST_BYTES) -> Any:

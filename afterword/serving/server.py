@@ -35,8 +35,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from afterword.installed import running_version
 from afterword.operating.eraser import Eraser, ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.serving import events, http_api, reading, tools, writing
-from afterword.serving.events import Feed
+from afterword.serving import events, http_api, mcp_route, reading, tools, writing
+from afterword.serving.feed import Feed
+from afterword.serving.outbox import Outbox
 from afterword.serving.page import chat, conversations, operating, people, visitor
 from afterword.serving.page.conversations import LATEST_SECONDS, latest_conversations
 from afterword.serving.page.operating import LAG_SECONDS, Counted, read_lag
@@ -44,8 +45,8 @@ from afterword.serving.page.rendering import STATIC
 from afterword.serving.page.visitor import Seal
 from afterword.serving.principal import Authenticator, KeyHolders, Nobody, Rates
 from afterword.serving.problems import FAILED, RESPONSES, problem_response, show_error
-from afterword.serving.requests import Services, SharedRead, services_of
-from afterword.serving.writing import Outbox
+from afterword.serving.requests import SharedRead
+from afterword.serving.services import Services, services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
 from afterword.streams.stores.opening import Stores, open_stores
@@ -179,7 +180,7 @@ ROUTERS = (
     writing.router,
     writing.erasures,
     events.router,
-    tools.router,
+    mcp_route.router,
     router,
     *(screen.router for screen in SCREENS),
 )

@@ -11,11 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import Field, ValidationError
 
 from afterword.reading.context import ANYONE
@@ -33,17 +30,15 @@ from afterword.reading.memory import (
 )
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted
-from afterword.schemas.base import Id, Model, Time, mended
+from afterword.schemas.base import Id, Model, Time
 from afterword.schemas.messages import Role
-from afterword.serving.principal import MayReadOrWrite, Permission, Principal
+from afterword.serving.outbox import Outbox, require_own, write_change, write_events
+from afterword.serving.principal import Permission, Principal
 from afterword.serving.problems import (
-    MCP_PATH,
-    METADATA_PATH,
     NotFound,
     NotPermitted,
     RequestInvalid,
     existing,
-    mcp_url,
     problems_of,
 )
 from afterword.serving.reading import (
@@ -51,13 +46,12 @@ from afterword.serving.reading import (
     MOST_CONTEXT_TOKENS,
     ContextAnswer,
     EpisodeDocument,
-    Parameters,
     ProfileAnswer,
     RecallAnswer,
     known_context,
 )
-from afterword.serving.requests import SMALL_BYTES, EpisodeName, read_json, services_of
-from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
+from afterword.serving.requests import EpisodeName, Parameters
+from afterword.serving.writing import NewMessage, owned_message
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Serve, TimeZone
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
@@ -72,7 +66,6 @@ ARCHIVED_SECONDS, LOOK_SECONDS = 1.0, 0.02
 """How long `remember` waits until the archive has its message, which a model's next call may ask for, and how often it
 looks."""
 
-router = APIRouter(tags=["mcp"])
 
 ConversationName = Annotated[Id, Field(description="Id of the conversation.")]
 MessageName = Annotated[Id, Field(description="Id of the message.")]
@@ -324,41 +317,6 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error)) from None
     return await tool.call(toolbox, given)
-
-
-@router.api_route(METADATA_PATH, methods=["GET", "OPTIONS"], include_in_schema=False)
-@router.api_route(METADATA_PATH + "{path:path}", methods=["GET", "OPTIONS"], include_in_schema=False)
-async def describe_resource(request: Request, path: str = MCP_PATH) -> Response:
-    """Tell MCP clients, also in a web page, which issuer's tokens `/mcp` accepts (RFC 9728)."""
-    settings, url = services_of(request).settings.serve, mcp_url(request)
-    if settings.auth != "jwt" or not url.endswith(path):
-        raise NotFound(what="page")
-    described = {
-        "resource": url,
-        "authorization_servers": [settings.jwt_issuer],
-        "scopes_supported": ["read", "write"],
-        "bearer_methods_supported": ["header"],
-    }
-    anybody = {
-        "Access-Control-Allow-Origin": "*",
-        "Access-Control-Allow-Headers": ", ".join(HEADERS_OF_CLIENTS),
-        "Cross-Origin-Resource-Policy": "cross-origin",
-    }
-    return JSONResponse(described, headers=anybody)
-
-
-@router.post(MCP_PATH, include_in_schema=False)
-async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Response:
-    """Answer one message of an MCP client. No state is kept between messages."""
-    # imported here because the SDK takes 25 MB and half a second, and in a thread so that others need not wait for it
-    await asyncio.to_thread(import_module, "afterword.serving.mcp")
-    from afterword.serving.mcp import McpExchange, make_server
-
-    services = services_of(request)
-    settings = services.settings.serve
-    content = await read_json(request, mended, SMALL_BYTES)
-    toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings), services.turns)
-    return McpExchange(make_server(toolbox), content, settings)
 
 
 def quoted(lines: Iterable[str]) -> str:

@@ -3,16 +3,11 @@
 A write becomes a record of the topic `messages`, and is answered once Kafka acknowledges it.
 """
 
-import asyncio
-import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Iterable, Sequence
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict, Field
 
@@ -24,44 +19,33 @@ from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
-    InvalidRecord,
     MessageCreated,
     MessageDeleted,
     MessageEdited,
-    decode_input,
 )
-from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.headers import ProducerRecord, owner_header, to_record
+from afterword.schemas.base import Model, PartyId, Time
 from afterword.schemas.messages import MessageChanges
-from afterword.serving.principal import MayErase, MayWrite, Principal
+from afterword.serving.admission import MayErase, MayWrite
+from afterword.serving.outbox import WrittenAnswer, require_own, write_change, write_events
+from afterword.serving.principal import Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, ChangedRepeat, NotFound, RequestInvalid, responses
-from afterword.serving.reading import Parameters
 from afterword.serving.requests import (
     SMALL_BYTES,
     ConversationId,
     ErasureId,
     MessageId,
+    Parameters,
     body_of,
     described_body,
-    in_time,
-    services_of,
 )
-from afterword.streams.settings import Kafka
+from afterword.serving.services import services_of
 from afterword.streams.stores.bookkeeping import Erasure
-from afterword.writing.producer import Producer, WrittenAt
 
-SOURCE = "afterword/server"
-"""CloudEvents source of records written through the server."""
 MOST_MESSAGES = 1000
-CONCURRENT_LOOKS = 16
 REASON_CHARACTERS = 1000
 
 router = APIRouter(prefix="/v1", tags=["changes"])
 erasures = APIRouter(prefix="/v1", tags=["erasures"])
-BEGUN_SECONDS = 60.0
-MOST_BEGUN = 10_000
-ACKNOWLEDGE_SECONDS = 15.0
-"""How long Kafka may take to acknowledge all records of a request. The client itself would keep trying for minutes."""
 
 
 class NewMessage(MessageCreated):
@@ -110,22 +94,6 @@ class DeletionQuery(Parameters):
     """Tenant of the conversation. Defaults to the key's tenant if it is bound to one."""
     reason: str | None = Field(None, max_length=REASON_CHARACTERS)
     """Free-text reason."""
-
-
-class RecordPlace(Model):
-    """A record's position on the topic."""
-
-    partition: int
-    """The record's partition."""
-    offset: int
-    """The record's offset."""
-
-
-class WrittenAnswer(Model):
-    """Positions of the records that Kafka acknowledged, in the order of the request."""
-
-    records: tuple[RecordPlace, ...]
-    """One position for each event."""
 
 
 @router.post("/messages", status_code=202, openapi_extra=described_body(MessagesBody), responses=responses(409))
@@ -238,137 +206,6 @@ async def require_unchanged(memory: Memory, messages: Sequence[MessageCreated]) 
     problem = "has the id of an earlier message with another text, role, user or agent"
     if changed := await memory.changed_repeats(messages):
         raise ChangedRepeat(problems=[(f"body.messages.{at}", problem) for at in changed[:MAX_PROBLEMS_NAMED]])
-
-
-async def require_own(memory: Memory, owner: Owner, conversation_ids: Iterable[Id], new: bool = False) -> frozenset[Id]:
-    """Check that conversations belong to the owner, and return those that are not known yet.
-
-    An unknown conversation is accepted with `new`, or if the principal may act for any user. Raises: NotFound for
-    somebody else's, and StoreUnavailable.
-    """
-    if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
-        return frozenset()
-    slots = asyncio.Semaphore(CONCURRENT_LOOKS)
-    unknown: set[Id] = set()
-
-    async def look(conversation_id: str) -> bool:
-        async with slots:
-            conversation_owner = await memory.owner(conversation_id)
-        if conversation_owner is None:
-            unknown.add(conversation_id)
-            return new or owner.user_id is ANYONE
-        return owner.has(*conversation_owner)
-
-    if not all(await asyncio.gather(*map(look, conversation_ids))):
-        raise NotFound(what="conversation")
-    return frozenset(unknown)
-
-
-async def write_change(memory: Memory, outbox: "Outbox", principal: Principal, event: InputEvent) -> WrittenAnswer:
-    """Send a change of a conversation that belongs to the principal, or a flush of one that is not known yet.
-
-    Raises: NotFound, RequestInvalid, StoreUnavailable, BrokerUnavailable, TopicMissing.
-    """
-    is_flush = isinstance(event, ConversationFlush)
-    unknown = await require_own(memory, principal.owner, {event.conversation_id}, new=is_flush)
-    return await write_events(outbox, [event], principal.owner, unknown)
-
-
-async def write_events(
-    outbox: "Outbox", events: Sequence[InputEvent], owner: Owner, unknown: Container[Id]
-) -> WrittenAnswer:
-    """Send events of an owner. Records of `unknown` conversations claim them, which the segmenter compares.
-
-    Raises: RequestInvalid, BrokerUnavailable, TopicMissing.
-    """
-    # in a thread, because a large batch takes long
-    records = await asyncio.to_thread(records_of, events)
-    if isinstance(owner.user_id, str):
-        claim = owner_header(None if owner.tenant_id is ANYONE else owner.tenant_id, owner.user_id)
-        for record in records:
-            record.headers.extend([claim] if record.conversation_id in unknown else [])
-    written = await outbox.send(records)
-    outbox.begun.add(events)
-    return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
-
-
-def records_of(events: Sequence[InputEvent]) -> list[ProducerRecord]:
-    """Make records, and decode each as a worker will, so that a 202 is never followed by a dead letter.
-
-    Raises: RequestInvalid.
-    """
-    now = datetime.now(UTC)
-    records = [to_record(event, now, SOURCE) for event in events]
-    problems: list[tuple[str, str]] = []
-    for at, (record, event) in enumerate(zip(records, events, strict=True)):
-        if len(orjson.dumps(getattr(event, "metadata", None))) > SMALL_BYTES:
-            problems.append((f"body.messages.{at}.metadata", f"must have at most {SMALL_BYTES:,} bytes"))
-        try:
-            decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
-        except InvalidRecord as error:
-            problems.append((f"body.messages.{at}", f"{error.error_type}: {error.detail}"))
-    if problems:
-        raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
-    return records
-
-
-class Begun:
-    """Conversations that were written to a moment ago, and may not be archived yet, with their users and tenants."""
-
-    def __init__(self) -> None:
-        self._owners: OrderedDict[str, tuple[float, str, str | None]] = OrderedDict()
-
-    def add(self, events: Sequence[InputEvent]) -> None:
-        for event in events:
-            if isinstance(event, MessageCreated) and not self.is_of(Owner(), event.conversation_id):
-                self._owners[event.conversation_id] = time.monotonic(), event.user_id, event.tenant_id
-        while len(self._owners) > MOST_BEGUN:
-            self._owners.popitem(last=False)
-
-    def is_of(self, owner: Owner, conversation_id: str) -> bool:
-        """Return whether this process took the owner's first message of the conversation within BEGUN_SECONDS."""
-        at, user_id, tenant_id = self._owners.get(conversation_id, (float("-inf"), "", None))
-        if time.monotonic() - at > BEGUN_SECONDS:
-            self._owners.pop(conversation_id, None)
-            return False
-        return owner.has(user_id, tenant_id)
-
-
-class Outbox:
-    """Sends records to the topic `messages`. Use it within `aclosing`.
-
-    `make` builds a producer that is not yet connected. `seconds` limits the wait for acknowledgement of a request's
-    records.
-    """
-
-    def __init__(self, kafka: Kafka, make: Callable[[], Producer], seconds: float = ACKNOWLEDGE_SECONDS) -> None:
-        self._kafka = kafka
-        self._make = make
-        self._seconds = seconds
-        self._opening = asyncio.Lock()
-        self._running = AsyncExitStack()
-        self._producer: Producer | None = None
-        self.begun = Begun()
-
-    async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
-        """Send the records, and return their positions once all are acknowledged.
-
-        Raises: TopicMissing; BrokerUnavailable, also if there is no answer in time. In that case some records may still
-        be written later, and a repeated message is dropped as a duplicate.
-        """
-        async with in_time(self._kafka, self._seconds):
-            return await (await self.open()).send_all(records)
-
-    async def open(self) -> Producer:
-        """Return the producer, connecting it first if necessary. Raises: BrokerUnavailable, TopicMissing."""
-        async with self._opening:
-            if self._producer is None:
-                self._producer = await self._running.enter_async_context(self._make())
-        return self._producer
-
-    async def aclose(self) -> None:
-        """Wait for all acknowledgements, then disconnect."""
-        await self._running.aclose()
 
 
 ErasureState = Literal["waiting", "running", "done"]

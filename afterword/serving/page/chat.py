@@ -16,12 +16,13 @@ from afterword.reading.memory import MAX_TOKENS, Memory, hits_as_text
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
+from afterword.serving.outbox import write_events
 from afterword.serving.page.rendering import PageRoute, address, fragment, html_page, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, SubmittedText, only_value
 from afterword.serving.problems import RequestInvalid
-from afterword.serving.reading import Parameters
-from afterword.serving.requests import Services, services_of
-from afterword.serving.writing import FlushBody, flush_conversation, write_events
+from afterword.serving.requests import Parameters
+from afterword.serving.services import Services, services_of
+from afterword.serving.writing import FlushBody, flush_conversation
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import zone_of
 

@@ -21,7 +21,8 @@ from afterword.serving.page.visitor import ReadingVisitor, Submitted, SubmittedT
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
-from afterword.serving.requests import SharedRead, services_of
+from afterword.serving.requests import SharedRead
+from afterword.serving.services import services_of
 from afterword.serving.writing import (
     ChangeBody,
     DeletionQuery,

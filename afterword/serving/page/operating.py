@@ -18,11 +18,14 @@ from afterword.installed import running_version
 from afterword.operating.dlq import Action, DeadLetterQueue, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas import SummaryCreated, Usage
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.serving.events import ALL, TICK_SECONDS, Feed, Published, StreamFilter, event_stream
+from afterword.serving.events import event_stream
+from afterword.serving.feed import ALL, TICK_SECONDS, Feed, Published, StreamFilter
+from afterword.serving.outbox import in_time
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, see_other
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, only_value
 from afterword.serving.problems import NotFound, RequestInvalid
-from afterword.serving.requests import SharedRead, in_time, services_of
+from afterword.serving.requests import SharedRead
+from afterword.serving.services import services_of
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy

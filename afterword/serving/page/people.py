@@ -25,8 +25,9 @@ from afterword.serving.page.visitor import (
 )
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound, RequestInvalid, existing, problems_of
-from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters, UsersQuery
-from afterword.serving.requests import services_of
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
+from afterword.serving.requests import Parameters
+from afterword.serving.services import services_of
 from afterword.serving.writing import DeletionQuery, ErasureBody, delete_message, request_erasure, show_erasure
 
 KNOWN_TOKENS = 10_000

@@ -31,7 +31,7 @@ from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, explained
-from afterword.serving.requests import services_of
+from afterword.serving.services import services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import is_loopback
 from afterword.streams.stores.episodes import Revision, revisions_until

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from starlette.responses import RedirectResponse
 
 from afterword.consumers.subscriber import RecentIds
+from afterword.serving.admission import admit
 from afterword.serving.page.rendering import (
     COOKIE,
     SIGN_IN,
@@ -26,9 +27,10 @@ from afterword.serving.page.rendering import (
     keep_signed_in,
     see_other,
 )
-from afterword.serving.principal import Permission, Principal, admit
+from afterword.serving.principal import Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
-from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed_body, services_of
+from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed_body
+from afterword.serving.services import services_of
 from afterword.streams.stores.bookkeeping import EndedSessions
 
 SESSION_SECONDS = 15 * 60

@@ -12,8 +12,8 @@ from aiokafka import TopicPartition
 from afterword.operating.topics import ensure_topics
 from afterword.reading.context import Owner
 from afterword.schemas.headers import owner_header
-from afterword.serving import events as module
-from afterword.serving.events import RECORDS_PER_TURN, Feed, StreamFilter, offsets_of
+from afterword.serving import feed as module
+from afterword.serving.feed import RECORDS_PER_TURN, Feed, StreamFilter, offsets_of
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import Episode

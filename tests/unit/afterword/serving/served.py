@@ -11,11 +11,11 @@ from fastapi import FastAPI
 from afterword.operating.eraser import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.schemas.headers import ProducerRecord
-from afterword.serving.events import Feed
+from afterword.serving.feed import Feed
+from afterword.serving.outbox import Begun
 from afterword.serving.principal import Authenticator, Nobody, Rates
-from afterword.serving.requests import Services
 from afterword.serving.server import make_app
-from afterword.serving.writing import Begun
+from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
 from afterword.streams.stores.bookkeeping import EndedSessions

@@ -22,24 +22,22 @@ from afterword.reading.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
 from afterword.schemas.headers import owner_header, owner_in
-from afterword.serving import events
-from afterword.serving.events import (
+from afterword.serving import events, feed
+from afterword.serving.admission import is_still_admitted
+from afterword.serving.events import CHECK_SECONDS, LATE_SECONDS, STREAMS_PER_KEY, event_stream
+from afterword.serving.feed import (
     ALL,
     CATCHING_UP,
-    CHECK_SECONDS,
     COMPARED_TOGETHER,
-    LATE_SECONDS,
     MOST_UNREAD,
-    STREAMS_PER_KEY,
     TICK_SECONDS,
     Feed,
     Published,
     StreamFilter,
-    event_stream,
     offsets_of,
     position_id,
 )
-from afterword.serving.principal import CACHED_SECONDS, Principal, is_still_admitted
+from afterword.serving.principal import CACHED_SECONDS, Principal
 from afterword.serving.problems import PositionInvalid, TooManyStreams, Unauthenticated
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import TopicStalled
@@ -214,7 +212,7 @@ async def test_events_before_a_client_s_position_are_not_sent_to_it_again() -> N
 
 async def test_without_clients_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, decoded = Feeding(), []
-    monkeypatch.setattr(events, "decode_revision", decoded.append)
+    monkeypatch.setattr(feed, "decode_revision", decoded.append)
     await feeding.summary(1)
     assert decoded == []
     assert feeding.feed.offsets[TopicPartition("summary.created", 0)] == 1
@@ -263,7 +261,8 @@ async def test_a_text_that_was_deleted_before_a_late_client_reads_it_is_not_sent
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feeding, now = Feeding(), 0.0
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
+    for module in (events, feed):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     lines = events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)
     assert [(await anext(lines)) is None for _ in range(2)] == [False, True]
     for ordinal in (1, 2, 3):
@@ -278,7 +277,8 @@ async def test_a_text_that_was_deleted_before_a_late_client_reads_it_is_not_sent
 
 async def test_events_that_are_sent_late_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, now = Feeding(), 0.0
-    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now))
+    for module in (events, feed):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     async with aclosing(events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)) as lines:
         await anext(lines)
         await anext(lines)
@@ -343,9 +343,9 @@ async def test_an_event_is_sent_once_the_store_is_back_and_its_outage_is_logged_
         return await feeding.lookup(episode_ids)
 
     monkeypatch.setattr(feeding.feed, "_lookup", lookup)
-    monkeypatch.setattr(events, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(events, "require_topics", no_check)
-    monkeypatch.setattr(events, "open_log", topic.opening)
+    monkeypatch.setattr(feed, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(feed, "require_topics", no_check)
+    monkeypatch.setattr(feed, "open_log", topic.opening)
     task, found = await listening(feeding, EVERYTHING)
     with capture_logs() as logs:
         running = asyncio.create_task(feeding.feed.run())
@@ -376,7 +376,7 @@ async def test_a_limited_number_of_clients_catches_up_and_a_key_with_many_does_n
     async def catch_up(key: str) -> None:
         await anext(feeding.feed.follow(replace(EVERYTHING, key_id=key), {}))
 
-    monkeypatch.setattr(events, "open_log", open_log)
+    monkeypatch.setattr(feed, "open_log", open_log)
     await feeding.summary(1)
     keys = [*["many"] * 5, "more", "more", "one"]
     tasks = [asyncio.create_task(catch_up(key), name=key) for key in keys]
@@ -412,7 +412,7 @@ async def test_key_that_read_its_records_of_the_minute_waits(monkeypatch: pytest
 
     consumer = SimpleNamespace(beginning_offsets=beginning_offsets, assign=lambda _: None, seek=lambda *_: None)
     for name, value in {"open_log": open_log, "batches": batches, "RECORDS_PER_MINUTE": 2}.items():
-        monkeypatch.setattr(events, name, value)
+        monkeypatch.setattr(feed, name, value)
     await feeding.summary(1)
     tasks: list[asyncio.Task[None]] = []
     for key in ("one", "one", "one", "other"):

@@ -27,7 +27,8 @@ from afterword.schemas import Quality, Usage
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.summaries import SUMMARY_CREATED, Compression
 from afterword.serving import requests, server
-from afterword.serving.events import ALL, Batch, Published, StreamFilter
+from afterword.serving.admission import admit, is_still_admitted
+from afterword.serving.feed import ALL, Batch, Published, StreamFilter
 from afterword.serving.page import operating
 from afterword.serving.page.operating import LiveTotals, live_parts
 from afterword.serving.page.rendering import (
@@ -42,7 +43,7 @@ from afterword.serving.page.rendering import (
     word_finder,
 )
 from afterword.serving.page.visitor import COOKIE, RENEWED_SECONDS, SESSION_SECONDS, SIGNED_IN_SECONDS, Seal
-from afterword.serving.principal import Principal, admit, is_still_admitted, new_key
+from afterword.serving.principal import Principal, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.serving.requests import SharedRead
 from afterword.serving.server import make_app

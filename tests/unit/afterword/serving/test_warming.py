@@ -7,8 +7,8 @@ import pytest
 
 from afterword.reading.memory import Memory
 from afterword.serving import server
+from afterword.serving.outbox import Outbox
 from afterword.serving.server import warm_up
-from afterword.serving.writing import Outbox
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, load_settings
 from afterword.streams.stores.index import Candidate, Dense, Query

@@ -19,8 +19,8 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.headers import owner_in
+from afterword.serving.outbox import Pace
 from afterword.serving.principal import SCOPES
-from afterword.serving.requests import Pace
 from afterword.serving.writing import MOST_MESSAGES
 from afterword.streams.settings import Episodes
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
