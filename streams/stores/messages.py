@@ -286,8 +286,9 @@ def when_archived(known: Kept | None, given: ArchivedMessage, *, repeats_edit: b
     earlier = known.state.message
     if earlier.skip_summarization and not text.skip_summarization and known.state.changed == NEVER:
         return Kept(given)  # the segmenter has skipped the earlier one, so this is the first for it
-    is_same = (earlier.writer, earlier.skip_summarization) == (text.writer, text.skip_summarization)
-    if not (repeats_edit and is_same) or said.endswith(digest):
+    is_seen = earlier.skip_summarization or not text.skip_summarization  # the segmenter skips it otherwise
+    is_edit = repeats_edit and is_seen and earlier.writer == text.writer
+    if not is_edit or said.endswith(digest):
         return known
     edited = when_changed(known, ArchiveChange(text.as_edit, given.partition, given.offset))
     return replace(edited or known, said=said)

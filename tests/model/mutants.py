@@ -443,8 +443,8 @@ MUTANTS = (
         "a message that is sent again undoes an edit",
         SUMMARIZER,
         "streams/stores/messages.py",
-        "    if not (repeats_edit and is_same) or said.endswith(digest):\n",
-        "    if not (repeats_edit and is_same):\n",
+        "    if not is_edit or said.endswith(digest):\n",
+        "    if not is_edit:\n",
     ),
     Mutant(
         "an edit without effect makes a revision",

@@ -155,6 +155,14 @@ async def test_changed_repeat_of_a_skipped_message_edits_it(messages: MessageArc
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
 
 
+async def test_changed_repeat_edits_a_message_that_an_edit_took_out_of_summaries(messages: MessageArchive) -> None:
+    await messages.put_many([archived(content="One.")])
+    await messages.change(changed(edit(skip_summarization=True), 1))
+    await messages.put_many([archived(offset=2, content="Two.")])
+    expected = replace(archived(content="Two.", skip_summarization=True), changed=2)
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
+
+
 async def test_repeat_does_not_bring_a_deleted_message_back(messages: MessageArchive) -> None:
     await messages.put_many([archived()])
     await messages.change(changed(MessageDeleted(id="m1", conversation_id="c1"), 1))

@@ -34,6 +34,8 @@ EDITED, DELETED, ENDED = 0.08, 0.05, 0.01
 """Shares of messages after which an earlier one is edited or deleted, or the conversation is deleted."""
 SKIPPED_LATER = 0.1
 """Share of edits that take the message out of summaries."""
+SENT_AGAIN = 0.3
+"""Share of edits that are the message itself, sent again with another text."""
 AFTER_THE_END = 3
 """Maximum number of changes after the last flush, when everything is closed."""
 REDONE_PER_SECOND = 3.0
@@ -106,10 +108,10 @@ class Changes:
     def __init__(self, conversation: str, chance: random.Random) -> None:
         self._conversation, self._chance = conversation, chance
         self._versions: Counter[str] = Counter()
-        self._ids: list[str] = []
+        self._said: dict[str, dict[str, Any]] = {}
 
-    def said(self, message_id: str) -> None:
-        self._ids.append(message_id)
+    def said(self, message: dict[str, Any]) -> None:
+        self._said[message["id"]] = message
 
     def next(self) -> dict[str, Any] | None:
         """Return the next change, if any: of any message, even a deleted one, or a repeated change."""
@@ -119,7 +121,7 @@ class Changes:
         return self.any() if draw < ENDED + DELETED + EDITED else None
 
     def any(self) -> dict[str, Any]:
-        message_id = self._chance.choice(self._ids)
+        message_id = self._chance.choice(list(self._said))
         if self._chance.random() < DELETED / (DELETED + EDITED):
             return {"type": "message.deleted", "id": message_id}
         if self._chance.random() < SKIPPED_LATER:
@@ -127,6 +129,8 @@ class Changes:
         self._versions[message_id] += 1
         said = mark(self._conversation, message_id, self._versions[message_id])
         content = " ".join([*statement(self._chance, said), "Put right.", said])
+        if self._chance.random() < SENT_AGAIN:
+            return {**self._said[message_id], "content": content}
         return {"type": "message.edited", "id": message_id, "content": content}
 
 
@@ -136,6 +140,8 @@ class Said:
 
     mark: str
     skipped: bool
+    sent: str
+    """Content of the last record that brought it."""
 
 
 @dataclass
@@ -168,9 +174,12 @@ class Truth:
         elif kind == "message.edited" and name in self.left:
             said = self.left[name]
             found = marks(event.get("content") or "")
-            self.left[name] = Said(found[0] if found else said.mark, said.skipped or "skip_summarization" in event)
-        elif kind == "message.created" and name not in self.left and name not in self.gone:
-            self.left[name] = Said(marks(event["content"])[0], event.get("skip_summarization", False))
+            said.mark, said.skipped = found[0] if found else said.mark, said.skipped or "skip_summarization" in event
+        elif kind == "message.created" and name not in self.gone:
+            content, skipped = event["content"], event.get("skip_summarization", False)
+            said = self.left.setdefault(name, Said("", skipped, ""))
+            if said.sent != content:
+                said.mark, said.sent = marks(content)[0], content
         for known in self.gone & self.left.keys():
             del self.left[known]
 

@@ -75,8 +75,9 @@ class Conversations:
         chance, sent = self._chance, []
         changes = Changes(name, chance)
         for number in range(chance.randint(*LENGTHS)):
-            sent.append(orjson.dumps(self._message(name, number)))
-            changes.said(f"m{number}")
+            message = self._message(name, number)
+            sent.append(orjson.dumps(message))
+            changes.said(message)
             yield sent[-1]
             if chance.random() < REPEATED:
                 yield chance.choice(sent)
