@@ -88,6 +88,8 @@ class ProviderError(AfterwordError):
     problem: str = ""
     usage: "Usage | None" = None
     """Tokens of the failed calls; None if there were none."""
+    model: str | None = None
+    """The model that was asked, if one was."""
     named: frozenset[str] = frozenset()
     """Fields of the request that the server's error mentions."""
 

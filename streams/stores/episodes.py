@@ -80,6 +80,8 @@ class StoredEpisode:
     """Record that made this revision, and announces it."""
     spent: Usage
     """What all calls for this episode used, those for earlier revisions and failed attempts too."""
+    asked: str | None = None
+    """The model that was asked last; None if none was."""
     inputs: Inputs = ()
     """The messages of core and overlap from which the texts were made."""
     participants: tuple[str, ...] = ()

@@ -314,7 +314,8 @@ class MongoEpisodes(EpisodeQueries):
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
-        keys = {"tenant": "$tenant_id", "user": "$summary.user_id", "model": "$summary.model", "day": day}
+        model = {"$ifNull": ["$asked", "$summary.model"]}
+        keys = {"tenant": "$tenant_id", "user": "$summary.user_id", "model": model, "day": day}
         sums = {name: {"$sum": f"$spent.{name}"} for name in UsageTotals._fields[2:]}
         with pymongo.timeout(SCAN_SECONDS):
             found = await _grouped(self._episodes, {"deleted": False}, keys[by], {"episodes": {"$sum": 1}, **sums})

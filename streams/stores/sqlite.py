@@ -461,6 +461,7 @@ class SqliteEpisodes(EpisodeQueries):
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         field = {"tenant": "tenant_id", "user": "user_id", "model": "model", "day": "created_at"}[by]
         key = f"document ->> '$.summary.{field}'"
+        key = f"coalesce(document ->> '$.asked', {key})" if by == "model" else key
         sums = ", ".join(f"sum(document ->> '$.spent.{name}')" for name in UsageTotals._fields[2:])
         select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
             FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""

@@ -196,8 +196,15 @@ class LlmProvider(Provider):
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers are usable. Raises: ProviderError with the `usage` of all calls."""
-        asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline)
-        answer = await self._questions.ask(request, asking)
+        asking, model = (
+            Asking(self._client, self._llm.retry_budget_seconds, request.deadline),
+            self._llm.model or self.name,
+        )
+        try:
+            answer = await self._questions.ask(request, asking)
+        except ProviderError as error:
+            error.model = model
+            raise
         # without facts of the LLM, people's own statements are used
         select = partial(first_person, before=request.episode.overlap)
         if answer.facts is not None:
@@ -206,7 +213,7 @@ class LlmProvider(Provider):
         return Summary.of(
             answer,
             quality=Quality(source="llm"),
-            model=self._llm.model or self.name,
+            model=model,
             usage=asking.used,
             prompt_version=self._questions.version,
             facts=facts,

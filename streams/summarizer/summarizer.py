@@ -188,14 +188,18 @@ class Calls:
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self.used = Usage()
+        self.model: str | None = None
+        """The model that was asked last."""
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         try:
             summary = await self._provider.summarize(request)
         except ProviderError as error:
             self.used += usage_of(error)
+            self.model = error.model or self.model
             raise
         self.used += summary.usage
+        self.model = summary.model
         return summary
 
 
@@ -251,7 +255,7 @@ class Summarizer:
             )
             summary = await self._fallback.summarize(request)
             quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
-            return replace(summary, quality=quality, usage=usage_of(error))
+            return replace(summary, quality=quality, usage=usage_of(error), asked=error.model)
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
@@ -261,7 +265,7 @@ class Summarizer:
         try:
             summary = await self._ask_until_good(request, calls)
         except ProviderError as error:
-            error.usage = calls.used
+            error.usage, error.model = calls.used, calls.model
             await self._settle(taken, calls.used)
             raise
         await self._settle(taken, calls.used)

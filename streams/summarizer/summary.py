@@ -109,6 +109,8 @@ class Summary(Texts):
     """Tokens of every call that was made for it, including unusable answers."""
     prompt_version: str | None = None
     """Version of the prompt; None if no LLM was asked."""
+    asked: str | None = None
+    """The model that was asked in vain, if these are not its texts."""
     facts: tuple[Fact, ...] = ()
     """What the messages say about people."""
 

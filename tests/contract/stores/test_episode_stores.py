@@ -47,6 +47,7 @@ async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeQueri
         participants=("u1", "u2"),
         writers=("u2",),
         earlier=(Revision.of(a_summary(1)), Revision.of(a_summary(1, revision=2))),
+        asked="m",
         attempt=4,
         unusable=2,
         due_at=NOON,
@@ -344,7 +345,7 @@ async def test_conversations_of_a_user_are_listed_by_their_last_summary(episodes
 async def test_usage_is_added_up_by_tenant_user_model_and_day(episodes: EpisodeQueries) -> None:
     used = Usage(prompt_tokens=100, cached_tokens=60, completion_tokens=20, seconds=1.5)
     await stored(episodes, 1, usage=used, model="small")
-    await stored(episodes, 2, usage=used, model="large", user_id="u2")
+    await stored(episodes, 2, usage=used, model="extractive", asked="large", user_id="u2")
     await stored(episodes, 3, usage=used, model="large", tenant_id=None, created_at=NOON + timedelta(days=1))
     await episodes.put(a_tombstone(4, 1), None)
     assert await episodes.usage("model") == [

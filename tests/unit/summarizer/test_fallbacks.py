@@ -140,6 +140,17 @@ async def test_calls_for_earlier_revisions_and_failed_attempts_are_counted() -> 
     stored = world.episodes.episodes["c1:1"]
     assert (stored.summary.quality.source, stored.summary.revision) == ("llm", 2)
     assert stored.spent == Usage(prompt_tokens=10) + stored.summary.usage
+    assert stored.asked == "scripted"
+
+
+async def test_calls_in_vain_are_booked_under_the_model_that_was_asked() -> None:
+    world = Deployment()
+    world.provider.script.extend([AnswerInvalid(problem="no JSON", usage=Usage(prompt_tokens=5), model="m")] * 4)
+    await world.close(CLOSED[0])
+    for _ in range(4):
+        await world.after(41)
+    stored = world.episodes.episodes["c1:1"]
+    assert (stored.summary.model, stored.asked, stored.spent.prompt_tokens) == ("extractive", "m", 20)
 
 
 async def test_no_attempts_means_that_fallbacks_stay() -> None:
