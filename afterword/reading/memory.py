@@ -279,7 +279,8 @@ class Memory:
     ) -> ConversationDetails | None:
         """Return the title, counts and last activity of a conversation; None if it is unknown.
 
-        `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
+        `agent_id` is as for `context`. A conversation that began with another `user_id` or `tenant_id` counts as
+        unknown; by default, they are not compared. Raises: OwnerMissing.
         """
         known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
         if known is None:
@@ -314,7 +315,7 @@ class Memory:
         """Return a page of the conversation's archived messages, newest first; None if the conversation is unknown.
 
         `limit` is 1 to 200; long messages make a page shorter. `before` is the previous page's `next_before`.
-        `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
+        `agent_id`, `user_id` and `tenant_id` are as for `conversation`. Raises: OwnerMissing.
         """
         require_within(1, MOST_PAGE_SIZE, limit=limit)
         known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
@@ -338,7 +339,7 @@ class Memory:
     ) -> MessageInContext | None:
         """Return an archived message with up to `neighbours` (0 to 20) before and after it; None if it is unknown.
 
-        `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
+        `user_id` and `tenant_id` are as for `conversation`. Raises: OwnerMissing.
         """
         require_within(0, MOST_NEIGHBOURS, neighbours=neighbours)
         known = await self._owned(conversation_id, None, _owner(user_id, tenant_id))
@@ -390,7 +391,7 @@ class Memory:
     ) -> StoredEpisode | None:
         """Return the last revision of an episode; None if it is unknown, deleted, or another owner's.
 
-        `user_id` and `tenant_id` are those of the episode, as for `recall`, or of the conversation, as for `context`.
+        `user_id` and `tenant_id` are those of the episode, as for `recall`, or of the conversation.
         Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
@@ -488,7 +489,7 @@ class Memory:
     ) -> EpisodePage:
         """Return a page of the conversation's episodes with ordinals below `before`, newest first.
 
-        `limit` is 1 to 1,000. `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no
+        `limit` is 1 to 1,000. `user_id` and `tenant_id` are as for `conversation`; somebody else's conversation has no
         episodes. Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
