@@ -13,7 +13,7 @@ from afterword.schemas.dead_letters import INGEST, WEBHOOKS, DeadLetter, users_i
 from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
-from afterword.streams.ingest.sources import Expression, Source, context, id_of
+from afterword.streams.ingest.sources import KEYS, Expression, Source, context, id_of, items_of
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores
@@ -116,14 +116,21 @@ def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) 
         value = loads(data[FRAME_BYTES:] if data.startswith(b"\0") else data)
         record = replace(letter, **origin._asdict()) if origin else letter
         about = context(record, value, source.key_format if source else "text")
-        text = orjson.dumps([about["key"], value, about["headers"]]).decode()
+        text = orjson.dumps([about["key"], value, about["headers"]], lambda _: None).decode()
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         parts = b"\n".join([letter.key or b"", data, *(said for _, said in letter.headers)])
         return person.user_id.encode() in parts
-    if source and _found(source.map.tenant_id, about) != person.tenant_id:
-        return False
-    if source and (user := _found(source.map.user_id, about)) is not None:
-        return user == person.user_id
+    items = [about]
+    is_key_read = source is None or source.key_format in KEYS
+    if source:
+        with suppress(InvalidRecord):
+            items = items_of(source, about)
+        items = [one for one in items if _found(source.map.tenant_id, one) == person.tenant_id]
+        users = [_found(source.map.user_id, one) for one in items]
+        if None not in users:
+            return person.user_id in users
+    if not is_key_read or isinstance(about["key"], InvalidRecord):
+        return _names(person, text) or person.user_id.encode() in (letter.key or b"")
     return _names(person, text)
 
 

@@ -348,20 +348,27 @@ def map_items(source: Source, record: KafkaRecord, value: Any, key: Any = None) 
     about = context(record, value, source.key_format, key)
     if source.foreach is None:
         return Mapped(_mapped(source, record, about))
+    made: list[ProducerRecord] = []
+    invalid = None
+    for index, item in enumerate(items_of(source, about)):
+        try:
+            made += _mapped(source, record, item)
+        except InvalidRecord as error:
+            invalid = invalid or InvalidRecord(error.error_type, f"item {index}: {error.detail}")
+        _check_size(made)
+    return Mapped(made, invalid)
+
+
+def items_of(source: Source, about: Named) -> list[Named]:
+    """Return what is mapped on its own: a record, or each of its items. Raises: InvalidRecord."""
+    if source.foreach is None:
+        return [about]
     items = source.foreach.find(about)
     if not isinstance(items, list | None):
         raise InvalidRecord(UNMAPPED, f"foreach = {source.foreach}: no list")
     if len(items or ()) > MOST_ITEMS:
         raise InvalidRecord("too_large", f"foreach = {source.foreach}: more than {MOST_ITEMS} items")
-    made: list[ProducerRecord] = []
-    invalid = None
-    for index, item in enumerate(items or ()):
-        try:
-            made += _mapped(source, record, Named(about, item=item, index=index))
-        except InvalidRecord as error:
-            invalid = invalid or InvalidRecord(error.error_type, f"item {index}: {error.detail}")
-        _check_size(made)
-    return Mapped(made, invalid)
+    return [Named(about, item=item, index=index) for index, item in enumerate(items or ())]
 
 
 def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerRecord]:

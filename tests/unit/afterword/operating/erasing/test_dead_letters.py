@@ -259,6 +259,30 @@ def test_what_ingest_rejected_is_theirs_by_its_mapping_or_if_it_contains_their_i
     assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped])(letter) is is_theirs
 
 
+EVENTS = b'{"events": [{"user": "bob", "team": "acme"}, {"user": "%s", "team": "%s"}], "note": "ann"}'
+
+
+@pytest.mark.parametrize(
+    ("above", "letter", "is_theirs"),
+    [
+        ('foreach = "value.events"', of_source(EVENTS % (b"ann", b"acme")), True),
+        ('foreach = "value.events"', of_source(EVENTS % (b"eve", b"acme")), False),
+        ('foreach = "value.events"', of_source(EVENTS % (b"ann", b"other")), False),
+        ('foreach = "value.events"', of_source(b'{"events": [{"team": "acme", "who": "ann"}]}'), True),
+        ('key_format = "avro"', of_source(b'{"team": "acme"}', key=b"\0\0\0\0\1\x06ann"), True),
+        ('key_format = "avro"', of_source(b'{"team": "acme"}', key=b"\0\0\0\0\1\x06bob"), False),
+        ("", of_source(b'{"team": "acme", "user": "bob", "text": "ann"}', key=b"\xff\0ann"), False),
+        ("", of_source(b'{"team": "acme"}', key=b"\xff\0ann"), True),
+    ],
+)
+def test_rejected_record_is_theirs_by_one_of_its_items_or_its_key(
+    above: str, letter: DeadLetter, is_theirs: bool
+) -> None:
+    within = "item" if "foreach" in above else "value"
+    mapped = source(FIELDS.replace("value.user", f"{within}.user") + f'tenant_id = "{within}.team"', above)
+    assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped])(letter) is is_theirs
+
+
 def test_an_erasure_discards_what_ingest_rejected_of_the_person() -> None:
     async def story() -> tuple[set[str], int]:
         letters = [of_source(b'{"user": "ann"'), replace(of_source(b'{"user": "bob"'), offset=1)]
