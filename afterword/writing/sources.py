@@ -16,7 +16,7 @@ from afterword.schemas.headers import ProducerRecord, to_record
 from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, unframed
-from afterword.streams.ingest.guessing import NOTHING, Guess, Record, guess, key_format_of, toml_of
+from afterword.streams.ingest.guessing import NOTHING, Guess, Record, guess, items_in, key_format_of, toml_of
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import (
     Expression,
@@ -174,12 +174,7 @@ class FieldShown(NamedTuple):
 def described(found: Guess, records: Sequence[Record]) -> list[FieldShown]:
     """Show each field of a mapping by the records that it was guessed from."""
     if found.foreach:
-        items = Expression(found.foreach)
-        records = [
-            {**record, "item": item, "index": at}
-            for record in records
-            for at, item in enumerate(items.find(record) or ())
-        ]
+        records = items_in(records, found.foreach)
     paths = {name: value["path"] if isinstance(value, dict) else value for name, value in found.fields.items()}
     values = {name: [_value(Expression(path), record) for record in records] for name, path in paths.items()}
     said = [at for at, value in enumerate(values["content"]) if value or paths["content"] == NOTHING]

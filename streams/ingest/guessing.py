@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import orjson
@@ -185,11 +186,11 @@ class Column:
     def is_id(self) -> bool:
         return any(word in IDS for word in self.last)
 
-    @property
+    @cached_property
     def distinct(self) -> int:
         return len(set(map(repr, self.values.values())))
 
-    @property
+    @cached_property
     def are_ids(self) -> bool:
         return bool(self.values) and all(
             isinstance(one, str | int) and not isinstance(one, bool) and one not in ("", UNAVAILABLE)
@@ -263,14 +264,19 @@ class Sample:
 
     def of_items(self, path: str) -> "Sample":
         """Return a sample of the items of a list."""
-        items = Expression(_every(path))
-        return Sample(
-            [
-                {**record, "item": item, "index": index}
-                for record in self.records
-                for index, item in enumerate(items.find(record) or ())
-            ]
-        )
+        return Sample(items_in(self.records, _every(path)))
+
+
+def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
+    """Return the items of a list in each record, as expressions see them."""
+    expression = Expression(foreach)
+    lists = [(record, expression.find(record)) for record in records]
+    return [
+        {**record, "item": item, "index": index}
+        for record, items in lists
+        if isinstance(items, list)
+        for index, item in enumerate(items)
+    ]
 
 
 def _every(path: str) -> str:
@@ -303,9 +309,9 @@ def _singular(word: str) -> Sequence[str]:
     return (word.removesuffix("s") if word.removesuffix("s") in THINGS else word,)
 
 
-def _are_messages(items: Sequence[Mapping[str, Any]]) -> bool:
+def _are_messages(items: Sequence[Any]) -> bool:
     marks = {"author", "role", "sender", "created", "timestamp", "received", "sent"}
-    return any(marks & {*name_words(name)} for item in items for name in item)
+    return any(marks & {*name_words(name)} for item in items if isinstance(item, dict) for name in item)
 
 
 SLACK_KINDS = ("bot_message", "file_share", "me_message", "message_changed", "message_deleted", "thread_broadcast")
@@ -462,10 +468,11 @@ class _Guesser:
         if self.private:
             hidden = Expression(self.private)
             self.messages = [at for at in self.messages if not hidden.find(sample.records[at])]
+        said = set(self.messages)
         self.columns = [
             Column(one.path, one.parts, kept, one.kind)
             for one in everything
-            if (kept := {at: value for at, value in one.values.items() if at in {*self.messages}})
+            if (kept := {at: value for at, value in one.values.items() if at in said})
             and len(kept) >= USUALLY * len(self.messages)
             and not one.words & {*OLD}
         ]
@@ -581,8 +588,10 @@ class _Guesser:
         for tenant in sorted(tenants, key=self._nearness, reverse=True):
             owned = _joined(tenant, conversation)
             by_both = self.take(lambda one, owned=owned: self._as_user(one, owned))  # type: ignore[misc]
-            key = self.sample.records[self.messages[0]]["key"]
-            if by_both or (isinstance(key, dict) and tenant.last[-1] in key):  # the same conversation id in two tenants
+            key = record_row(self.sample.records[self.messages[0]]["key"])
+            if by_both or (
+                isinstance(key, dict) and tenant.path.rpartition(".")[2] in key
+            ):  # the same conversation id in two tenants
                 self.notes["conversation_id"] = "tenants share ids; the second one's are dead letters (tenant_mismatch)"
                 return tenant, by_both or user
         return None, user
@@ -703,7 +712,7 @@ class _Guesser:
             return None, None
         edits = None
         for column in self._kinds():
-            known = {value for at, value in column.values.items() if at in self.messages}
+            known = {column.values[at] for at in self.messages if at in column.values}
             found = sorted(value for value in known if _says(column, value, EDITED))
             if 0 < len(found) < len(known):
                 edits = {"when": _equals(column.path, found), "creates": True}

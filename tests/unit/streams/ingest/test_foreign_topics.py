@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord
 from afterword.streams.ingest.formats import read_json
@@ -51,6 +53,79 @@ def outcomes(source: Any, records: Any) -> Iterator[str]:
             yield invalid.error_type
         elif not made:
             yield "skipped"
+
+
+NAMES = st.sampled_from(
+    [
+        *(
+            "id",
+            "type",
+            "op",
+            "before",
+            "after",
+            "source",
+            "data",
+            "table",
+            "database",
+            "schema",
+            "payload",
+            "__deleted",
+        ),
+        *(
+            "__op",
+            "user_id",
+            "conversation",
+            "thread",
+            "tenant",
+            "role",
+            "text",
+            "messages",
+            "created_at",
+            "deleted_at",
+        ),
+        *("is_bot", "private", "string", "$oid", "odd name", "events", "author", "key", "event", "bot_id", "channel"),
+    ]
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 3)
+    | st.sampled_from(
+        [
+            "a",
+            "b",
+            "u",
+            "d",
+            "user",
+            "bot",
+            "deleted",
+            "update",
+            "Where is it?",
+            "__x",
+            "{",
+            '{"id": 1}',
+            "2026-03-04",
+            "",
+        ]
+    )
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=6),
+    max_leaves=25,
+)
+
+
+@given(values=st.lists(VALUES, max_size=6), keys=st.lists(st.none() | st.binary(max_size=9), min_size=6, max_size=6))
+def test_any_topic_gets_a_mapping_that_refuses_or_maps(values: list[Any], keys: list[bytes | None]) -> None:
+    form = key_format_of(keys)
+    records = [
+        (Foreign(json.dumps(value).encode(), key, (), "topic", 0, offset), value)
+        for offset, (value, key) in enumerate(zip(values, keys, strict=False))
+    ]
+    found = guess([context(record, value, form) for record, value in records], form)
+    [source] = parse_sources(toml_of("topic", "json", found), "")
+    assert len(list(outcomes(source, records))) >= len(records)
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=[topic["kind"] for topic in TOPICS])
