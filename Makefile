@@ -17,7 +17,7 @@ MINUTES ?= 20
 SEED ?= 1
 THREADS ?= 1
 
-.PHONY: help help-all venv demo test test-all test-touched test-deploy test-cluster test-llm faults hostile abuse soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
+.PHONY: help help-all venv demo test test-all test-touched test-deploy test-cluster test-llm newest faults hostile abuse soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
 
 ##@ Start
 help: ## list the targets that a contributor needs
@@ -106,6 +106,10 @@ test-all: lint site #. run everything but test-deploy, with the long forms and t
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
 	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit distributions/engine/tests tests/deploy && exit $$servers
 	$(MAKE) model mutants faults hostile
+
+newest: #. test with the newest frameworks and clients, and print a table: locked, newest, result; ARGS= names the tests
+	@$(INSTALL) build/newest-venv requirements.lock . distributions/engine
+	build/newest-venv/bin/python -m tools.newest $(ARGS)
 
 test-deploy: $(STAMP) #. test the image, the compose file and the chart; fetches Helm, and a container engine where none runs
 	$(BIN)/pytest tests/deploy -m deploy
