@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import httpx
-from huggingface_hub import HfApi, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError
 
+from afterword.installed import extra_required
 from afterword.streams.errors import AfterwordError
+
+with extra_required("onnx", "afterword embedder get"):
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
 
 FILES = (
     *("onnx/model.onnx", "onnx/model.onnx_data", "model.onnx", "model.onnx_data", "1_Pooling/config.json"),

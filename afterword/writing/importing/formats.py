@@ -99,8 +99,9 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             is_complete = False
-        else:  # a number at the end of the text may continue in the next chunk
-            is_complete = (is_whole or not NUMBER_ENDS.match(text, end)) and not is_too_deep(value)
+        else:  # a number at the end of the text may continue in the next chunk, or was cut off in an array
+            has_ended = (is_whole and not in_array) or not NUMBER_ENDS.match(text, end)
+            is_complete = has_ended and not is_too_deep(value)
         if is_complete:
             yield _parsed(text[at:end].encode(errors="surrogateescape"))
             at = end

@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from afterword.writing.importing import formats
@@ -65,6 +65,7 @@ def test_values_that_follow_each_other_are_records_too(values):
     assert read("\n".join(json.dumps(value, indent=1) for value in values).encode()) == values
 
 
+@example([10], 2, b"")
 @given(st.lists(json_values, max_size=5), st.integers(0, 200), st.sampled_from([b"", b"x", b"\xff"]))
 def test_what_is_cut_off_or_damaged_gives_the_records_before_it_and_one_that_is_malformed(values, cut, damage):
     data = b"[" + b" , ".join(json.dumps(value).encode() for value in values) + b"]"
