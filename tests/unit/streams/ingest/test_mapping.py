@@ -1,6 +1,8 @@
 """What records become."""
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -195,6 +197,45 @@ def test_each_item_of_a_list_is_mapped_on_its_own() -> None:
     assert map_items(of, Foreign(), {"thread": "c1"}) == ([], None)
     assert "no list" in problem(of, {"events": "x"})
     assert "more than 1000 items" in problem(of, {"events": [0] * 1001})
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "connect-a-topic.md"
+
+
+def test_pages_expression_makes_messages_of_spans() -> None:
+    [expression] = re.findall(r"```\n(value\.resourceSpans.*?)```", PAGE.read_text(), re.S)
+    fields = """
+        id = "join(':', [item.id, to_string(index)])"
+        conversation_id = "item.of"
+        user_id = "item.user"
+        role = "item.said.role"
+        content = "item.said.parts"
+        sent_at = { path = "item.at", unit = "ns" }
+    """
+    of = source(fields, f'foreach = """{expression}"""\nskip = "!(item.said)"')
+
+    def parts(role: str, *texts: str) -> str:
+        said = [{"role": role, "parts": [{"type": "text", "content": text}]} for text in texts]
+        return orjson.dumps(said).decode()
+
+    def span(name: str, **attributes: str) -> dict[str, Any]:
+        names = {"of": "gen_ai.conversation.id", "user": "enduser.id"}
+        names |= {"heard": "gen_ai.input.messages", "said": "gen_ai.output.messages"}
+        given = [{"key": names[key], "value": {"stringValue": value}} for key, value in attributes.items()]
+        return {"spanId": name, "endTimeUnixNano": "1790000000000000000", "attributes": given}
+
+    chat = {
+        "of": "c4",
+        "user": "dana",
+        "heard": parts("user", "Hi.", "Where is it?"),
+        "said": parts("assistant", "Here."),
+    }
+    spans = [span("a", **chat), span("b"), span("c", **chat | {"of": "c5"})]
+    made = events(of, {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
+    assert [(one.id, one.conversation_id, one.content) for one in made if isinstance(one, MessageCreated)] == [
+        *(("a:0", "c4", "Where is it?"), ("a:1", "c4", "Here.")),
+        *(("c:4", "c5", "Where is it?"), ("c:5", "c5", "Here.")),
+    ]
 
 
 EDITS = "[sources.edits]\nwhen = \"value.kind == 'edit'\"\n"
