@@ -25,7 +25,7 @@ from afterword.streams.summarizer.quality.facts import (
     weekdays,
     words_of,
 )
-from afterword.streams.summarizer.quality.quantities import number_words, spellings
+from afterword.streams.summarizer.quality.quantities import BEFORE_DATE, number_words, spellings
 from afterword.streams.summarizer.summary import Texts
 from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import (
@@ -145,8 +145,13 @@ class Evidence:
         return has_code or self._facts.support(claim)
 
     def leaves_open(self, claim: Claim) -> bool:
-        """Return whether the claim may be the writer's own count, because the source does not count such things."""
-        return bool(claim.counted) and claim.counted not in self._facts.counted and not self.supports(claim)
+        """Return whether the claim may be the writer's own count, because the source does not count such things.
+
+        Nobody can count more things than the source has words for.
+        """
+        if not claim.counted or claim.counted in self._facts.counted or self.supports(claim):
+            return False
+        return max(claim.whole_numbers, default=0) <= len(self.stems)
 
     def names(self, word: str) -> bool:
         return word in self._words or self._has_form_of(word) or self._abbreviates(word)
@@ -234,7 +239,8 @@ def _decimals(written: re.Match[str]) -> str:
     NFKC would turn "2½" into "21⁄2", and "10²" into "102".
     """
     fraction, over, under = written.group("fraction", "over", "under")
-    if over and int(over) >= int(under):
+    is_date = _DATE_BEGINS.search(written.string, max(0, written.start() - LONGEST_BEFORE), written.start())
+    if over and (is_date or int(over) >= int(under)):
         return written[0]
     share = f"{numeric(fraction) if fraction else int(over) / int(under):g}" if fraction or over else ""
     before = written.string[: written.start()][-1:]
@@ -246,6 +252,9 @@ _MIXED = re.compile(
     r"(?<=\d)[²³¹⁰⁴-⁹]+|(?:(?<=\d)\s?)?(?<![^\W\d_])(?P<fraction>[¼½¾⅐-⅞])"
     r"|(?:(?<=\d)\s|(?<![\w/.,])(?=\d/\d\s[^\W\d]))(?P<over>[1-9])/(?P<under>[2-9])(?![\w/])"
 )
+_DATE_BEGINS = re.compile(rf"(?i)\b(?:{BEFORE_DATE})\s\Z")
+LONGEST_BEFORE = 8
+"""Characters of a word before a date, with its spaces."""
 _ARABIC = str.maketrans("٫٬٪", ".,%")
 _BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_RUN}}}(?=\S)")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from afterword.streams.summarizer.quality.quantities import (
     BARE,
+    BEFORE_DATE,
     CLOCK,
     CURRENCIES,
     DIGITS,
@@ -23,11 +24,19 @@ from afterword.streams.summarizer.quality.quantities import (
     compound_keys,
     quantities,
     readable,
+    spoken_digits,
     spoken_keys,
     times_of_day,
     units_in_words,
 )
-from afterword.streams.text.language import date_words, is_common, stem_words, word_set
+from afterword.streams.text.language import (
+    UNDETERMINED,
+    VOCABULARY,
+    date_words,
+    is_common,
+    stem_words,
+    word_set,
+)
 from afterword.streams.text.search_words import fold as without_accents
 from afterword.streams.text.tokens import token_ids
 
@@ -158,7 +167,7 @@ def facts(text: str, language: str) -> list[Claim]:
             counted = _counted(read.rest, number.end, language) or ("" if digits in written else NOTHING)
         keys: frozenset[Key | Exact] = number.in_summary | wholes[at] | wholes[at + 1]
         if _SHORT_DATE.fullmatch(number.text):  # "12.06." is a day or a price
-            keys |= _short_dates(number.text)
+            keys |= _short_dates(number.text, language)
         found.append(Claim(number.text, keys, counted=counted))
     return found
 
@@ -169,6 +178,7 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
     `said` has the text's words. `sent_at` are the times of its messages in the zone that the writer saw.
     """
     text = _TIMESTAMPS.sub(r"\1 \2", text)
+    named_days = {found.lastgroup or "" for found in _NAMED_DAY.finditer(text)}
     keys: set[Key | Exact] = set()
     for pattern, claims in EXACT:
         for match in pattern.finditer(text):
@@ -181,11 +191,14 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
     text = "\n".join(readable(text, code) for code in sorted(languages))
     keys.update(spoken_keys(text))
     keys.update(units_in_words(text, language))
+    for digits in spoken_digits(text):
+        keys.update({(NUMBER, Decimal(digits)), (BARE, Decimal(digits)), ("digits", digits[-COMPARED_DIGITS:])})
     # no date or time is far from a digit, and looking for them takes long
     text = re.sub(r"\D+", lambda run: run[0] if len(run[0]) <= 2 * NEAR else f"{run[0][:NEAR]}\n{run[0][-NEAR:]}", text)
     read = _read(text, language)
-    days = {day for _, every in read.dates for readings in every for day in readings}
-    keys.update(_short_dates(text), _day_keys(days), compound_keys(read.rest, read.numbers))
+    days: set[Day] = {day for _, every in read.dates for readings in every for day in readings}
+    days |= {(None, int(name[1:3]), int(name[3:])) for name in named_days}
+    keys.update(_short_dates(text, language), _day_keys(days), compound_keys(read.rest, read.numbers))
     keys.update(key for figure in (*read.times, *read.numbers) for key in figure.in_source)
     counted = {_counted(read.rest, number.end, language) for number in read.numbers}
     # "two years ago" and "in 18 months" name a month
@@ -309,6 +322,12 @@ _DATE_IN_DIGITS = re.compile(
     rf"(?<![{LATIN}\d.-])(?:{_YEAR}([-/.])\d\d?\1\d\d?|\d\d?([./-])\d\d?\2(?:{_YEAR}|(?<!-)\d\d))(?![{LATIN}\d])"
 )
 _SHORT_DATE = re.compile(rf"(?<![{LATIN}\d./$€£-])(\d\d?)[./](\d\d?)(?![{LATIN}\d/%]|\.\d)")
+_HYPHENED_DATE = re.compile(rf"(?i)\b(?:{BEFORE_DATE})\s(\d\d?)-(\d\d?)(?![\w/%-]|\.\d)")
+MONTH_FIRST = frozenset({"hu", "ja", "ko", "zh"})
+ANY_ORDER = frozenset({"en", UNDETERMINED})
+_NAMED = "|".join(f"(?P<d{day}>{said})" for day, said in VOCABULARY["times"]["named_days"].items())
+_NAMED_DAY = re.compile(rf"(?i)(?<![{LATIN}])(?:{_NAMED})(?![{LATIN}])".replace("\n", ""))
+"""Days of the year with names and fixed dates."""
 _TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
 
 
@@ -353,7 +372,7 @@ def dates_in(language: str) -> re.Pattern[str]:
 
 
 def _days(match: re.Match[str], language: str) -> list[list[Day]]:
-    """Read each day of a date. If digits alone do not show which is the month, return both readings."""
+    """Read each day of a date: in both readings if digits do not show which is the month, as in English."""
     part = match.groupdict()
     year, month, number = (next(filter(None, (part.get(f"{each}{n}") for n in range(6))), "") for each in "ymd")
     of_year = int(year) if year else None
@@ -363,7 +382,7 @@ def _days(match: re.Match[str], language: str) -> list[list[Day]]:
     numbers = [int(re.sub(r"\D", "", each)) for each in (part["first"], number, part["last"]) if each]
     every: list[list[Day]] = [[(of_year, of_month, each)] for each in numbers] or [[(of_year, of_month, None)]]
     if match["mark"]:
-        every[0].append((of_year, numbers[0], of_month))
+        return [[(of_year, *day) for day in _in_order(numbers[0], of_month, language)]]
     return [[day for day in readings if 1 <= day[1] <= 12] for readings in every]
 
 
@@ -371,11 +390,18 @@ def _day_keys(days: Iterable[Day]) -> frozenset[Key | Exact]:
     return frozenset((DAY, Decimal(100 * month + number)) for _, month, number in days if number)
 
 
-def _short_dates(text: str) -> frozenset[Key | Exact]:
-    """Return the days that "12.6." and "6/12" may mean, whichever is the month."""
-    pairs = [(int(found[1]), int(found[2])) for found in _SHORT_DATE.finditer(text)]
-    both = [*pairs, *((other, one) for one, other in pairs)]
-    return _day_keys((None, month, number) for month, number in both if 1 <= month <= 12 and number <= 31)
+def _short_dates(text: str, language: str) -> frozenset[Key | Exact]:
+    """Return the days that "12.6.", "6/12" and, after some words, "5-6" may mean."""
+    pairs = (*_SHORT_DATE.findall(text), *_HYPHENED_DATE.findall(text))
+    days = (day for one, other in pairs for day in _in_order(int(one), int(other), language))
+    return _day_keys((None, *day) for day in days)
+
+
+def _in_order(one: int, other: int, language: str) -> list[tuple[int, int]]:
+    """Return the months and days that two numbers may mean, in the order of the language unless no day has it."""
+    ordered = [(one, other), (other, one)] if language in MONTH_FIRST else [(other, one), (one, other)]
+    days = [(month, day) for month, day in ordered if 1 <= month <= 12 and 1 <= day <= 31]
+    return days if language in ANY_ORDER else days[:1]
 
 
 def _day(year: int | None, month: int, number: int | None) -> date | None:

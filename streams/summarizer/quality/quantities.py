@@ -15,7 +15,7 @@ from unicodedata import numeric
 
 from text_to_num import alpha2digit
 
-from afterword.streams.text.language import UNDETERMINED, VOCABULARY, date_words, pattern, words
+from afterword.streams.text.language import UNDETERMINED, VOCABULARY, date_words, pattern, stem, word_set, words
 
 Key = tuple[str, Decimal]
 """A kind and a value. The kind is a unit's dimension, a currency, or one of the names below."""
@@ -90,7 +90,7 @@ _AFTER = re.compile(
 )
 _BEFORE = re.compile(
     r"(?P<minus>(?<![\w.,)%])(?:[-–]|−\s?)|\b(?:minus|moins|menos|meno|negative)\s)?"
-    rf"(?:(?P<currency>\b(?:usd|eur|gbp|chf|inr|rs|jpy)\.?|(?<!\d)(?<!\d\s)[{_SIGNS}])\s?(?P<inner>[-−])?)?$",
+    rf"(?:(?P<currency>\b(?:usd|eur|gbp|chf|inr|rs|jpy|cad|aud|brl)\.?|\br\$|(?<!\d)(?<!\d\s)[{_SIGNS}])\s?(?P<inner>[-−])?)?$",
     re.IGNORECASE,
 )
 _RATE = re.compile(
@@ -134,7 +134,7 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
         if before is None or after is None:  # never None, because both patterns match the empty text
             continue
         mark = (before["currency"] or "").strip().rstrip(".").casefold()
-        unit = (CURRENCIES.get(mark, mark), Decimal(1)) if mark else _unit(after, language)
+        unit = (CURRENCIES.get(mark, mark), Decimal(1)) if mark else _unit(text, after, language)
         signs, factors = _signs(text, before), _factors(after, language, unit)
         written = (*numbers(found[0]), *_short_years(text, found))
         values = {sign * value * factor for sign in signs for value in written for factor in factors}
@@ -166,6 +166,8 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
 
 LARGEST_SUM = Decimal(10**27)
 """Larger numbers have more digits than a Decimal divides exactly."""
+TALLEST = 10
+"""Below this many metres, two digits after them are centimetres."""
 _BETWEEN_PARTS = re.compile(r"\s?(?:[^\W\d_]{1,12}\.?\s?)?(?:(?:and|und|et|y|con|e|en|og)\s)?")
 
 
@@ -179,7 +181,8 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
         is_number = not between.strip() and not text[one.start : one.end].isdigit()
         cents = text[other.start : other.end] if BARE in dict(other.in_source) else ""
         for kind, value in one.in_source:
-            if kind in _NUMBERS["currencies"] and re.fullmatch(r"\d\d", cents):
+            is_whole = kind in _NUMBERS["currencies"] or (kind == "m" and value < TALLEST)
+            if is_whole and re.fullmatch(r"\d\d", cents):
                 yield from _keys({value + Decimal(cents) / 100}, kind, NUMBER)
             for part in (part for same, part in other.in_source if same == kind and 0 < part < value < LARGEST_SUM):
                 if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
@@ -210,7 +213,12 @@ def _factors(after: re.Match[str], language: str, unit: tuple[str, Decimal] | No
     return (MAGNITUDES[word] if word in MAGNITUDES else prod(MAGNITUDES.get(each, 1) for each in word),)
 
 
-def _unit(after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
+_FURTHER = re.compile(rf"[ -]([^\W\d_]{{3,{LONGEST_UNIT}}})(?!\w)")
+_BEFORE_NO_UNIT = word_set("numbers", "before_no_unit")
+
+
+def _unit(text: str, after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
+    """Read the unit after a number, or after one more word: "40 Canadian dollars"."""
     word = "".join((after["sign"] or after["unit"] or "").split())
     if not word and after["letter"] in ("m", "M"):
         word = "m"
@@ -218,7 +226,13 @@ def _unit(after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
         word += "2"
     elif after["cubic"] or after["cubed"]:
         word += "3"
-    return (word, Decimal(1)) if word and word in _SIGNS and word not in CURRENCIES else unit_of(word, language)
+    if word and word in _SIGNS and word not in CURRENCIES:
+        return word, Decimal(1)
+    further = _FURTHER.match(text, after.end()) if after["unit"] and "\n" not in after[0] else None
+    if (unit := unit_of(word, language)) or not further or word.casefold() in _BEFORE_NO_UNIT:
+        return unit
+    is_stop_word = any(stem(word.casefold(), code) is None for code in (language, "en"))
+    return None if is_stop_word else unit_of(further[1], language)
 
 
 def unit_of(word: str, language: str) -> tuple[str, Decimal] | None:
@@ -288,6 +302,7 @@ _TIME_OF_DAY = re.compile(
 )
 """It also reads "0715" and "1830 hrs"."""
 _POINTED = re.compile(rf"(?i)\b(?:{pattern('times', 'before_pointed')})\s$")
+BEFORE_DATE = pattern("times", "before_date")
 _IN_WORDS = re.compile(rf"(?i)\b(?:{pattern('times', 'before_hour')})\s\Z")
 HALF_DAY = 720
 """Minutes."""
@@ -348,6 +363,12 @@ _DECADE = re.compile(r"(?i)\b(twen|thir|for|fif|six|seven|eigh|nine)ties\b")
 _TENS = ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")
 
 
+_SPOKEN_AS = {word: known for known, listed in _NUMBERS["spoken"].items() for word in listed.split()}
+_SPOKEN = re.compile(rf"(?i)\b(?:{'|'.join(_SPOKEN_AS)})\b")
+_NOTHING = re.compile("(?!)")
+_IDIOMS = {code: re.compile(rf"(?i)\b(?:{said.replace(chr(10), '')})\b") for code, said in _NUMBERS["idioms"].items()}
+
+
 def readable(text: str, language: str) -> str:
     """Write words as digits: "twenty-three" as "23", "half a million" as "0.5 1000000", and "noon" as "12:00 pm".
 
@@ -355,8 +376,11 @@ def readable(text: str, language: str) -> str:
     """
     text = _NAMED_TIME.sub(lambda found: "12:00 pm" if found["noon"] else "12:00 am", text)
     text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
+    text = _CHINESE_DATE.sub(lambda found: str(chinese(found[0])), text)
     if language not in WORDS_KNOWN:
         return text
+    text = _IDIOMS.get(language, _NOTHING).sub(" ", text)
+    text = _SPOKEN.sub(lambda found: _SPOKEN_AS[found[0].lower()], text)
     if language == "en":
         text = _COUPLE.sub("two ", text)
         text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
@@ -376,6 +400,7 @@ def _with_half(found: re.Match[str]) -> str:
 
 _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
 _CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
+_CHINESE_DATE = re.compile("[〇零一二三四五六七八九十]{1,4}(?=[月日号號])|[〇零一二三四五六七八九]{4}(?=年)")
 _CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
 _SINO_KOREAN = str.maketrans("영일이삼사오육칠팔구십백천만억", "零一二三四五六七八九十百千万億")
 _ROMAN = re.compile(r"\b(?:V|X|[IVXLCDM]{2,12})\b")
@@ -390,6 +415,10 @@ _ONE_UNIT = re.compile(
     rf"(?:(?P<half>\s(?:{pattern('numbers', 'and_a_half')}))"
     rf"|\s(?:and|und|et|y|e|en)\s(?P<number>\d{{1,4}})\s(?P<part>[{LATIN}]{{1,{LONGEST_UNIT}}}))?"
 )
+_REPEATED = re.compile(r"(?i)\b(?:(double)|triple) (\d)\b")
+_SPOKEN_DIGITS = re.compile(r"(?<![\d.,:/-])\d{1,2}(?: (?:oh? )?\d{1,2}){1,15}(?!\d|[.,:/-]\d)", re.IGNORECASE)
+_SPOKEN_DECIMAL = re.compile(r"(?<![\d.,:/-])(\d{1,2}) (?:(?:e|y|con|og|en) )?([1-9]\d)(?!\d|[.,:/-]\d)")
+LEAST_SPOKEN = 3
 _YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(?:(\d\d)|oh?\s(\d))(?!\d|[.,]\d)")
 
 
@@ -404,13 +433,25 @@ def units_in_words(text: str, language: str) -> Iterator[Key]:
             yield dimension, factor + int(one["number"]) * part[1]
 
 
+def spoken_digits(text: str) -> Iterator[str]:
+    """Yield numbers and codes that are said in parts: "four four seven one", "one oh one", "forty-four seventy-one"."""
+    text = _REPEATED.sub(lambda found: " ".join(found[2] * (2 if found[1] else 3)), text)
+    for run in _SPOKEN_DIGITS.findall(text):
+        digits = re.sub(r"\D", "", re.sub("[oO]h?", "0", run))
+        if len(digits) >= LEAST_SPOKEN:
+            yield digits
+
+
 def spoken_keys(text: str) -> Iterator[Key]:
-    """Yield the keys of years in two numbers ("nineteen eighty-four"), fractions, and Roman and Chinese numerals.
+    """Yield the keys of years in two numbers ("nineteen eighty-four"), prices and heights ("drei fünfzig"), fractions,
+    and Roman and Chinese numerals.
 
     `text` is the source as `readable` returns it.
     """
     for pair in _YEAR_IN_TWO.finditer(text):
         yield NUMBER, Decimal(pair[1] + (pair[2] or f"0{pair[3]}"))
+    for whole, cents in _SPOKEN_DECIMAL.findall(text):
+        yield from _keys({Decimal(f"{whole}.{cents}")}, NUMBER, BARE)
     for part in _PARTS.finditer(text):
         over, under = int(part[1]) if (part[1] or "").isdigit() else 1, int(part[2] or (4 if part[3] else 2))
         yield from _keys({Decimal(f"{over / under:g}")}, NUMBER, BARE)
