@@ -2,12 +2,18 @@
 
 from typing import Any
 
-from aiokafka.errors import MessageSizeTooLargeError
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from distributions.engine.tests.simulation.process import AGENT
-from faust_eos.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated, StateLost
+from faust_eos.errors import (
+    AgentFailed,
+    ChangelogLost,
+    ChangelogReplaced,
+    ChangelogTruncated,
+    OutputRefused,
+    StateLost,
+)
 from tests.model.machine import (
     MOVES_BEFORE_QUIET,
     WORKERS,
@@ -139,7 +145,7 @@ class SegmenterMachine(FaultMachine):
         self.worker(number).trips = times
 
     def may_stop(self, error: BaseException) -> bool:
-        return isinstance(error, MessageSizeTooLargeError)
+        return isinstance(error, AgentFailed) and isinstance(error.cause, OutputRefused)
 
     # -- limits of topics, and retention
 
