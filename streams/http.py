@@ -227,6 +227,8 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
         case kind:
             about["is_refusal"] = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
             stops = kind in (KEY, CREDIT)
+            if kind in (MODEL, FILTER) and known.lower() not in NAMES:  # the text said more than the type
+                shown = str(status)
             return ProviderMisconfigured(problem=f"{SENTENCES[kind]} ({shown})", stops_asking=stops, **about)
 
 
