@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# jmespath 1.1.0: "not" binds tighter than a dot, so !a.b asks for b in (!a), which is null for any record. And a text
+# compared with a number raises TypeError, which is no JMESPathError, where the specification says null.
+# Seen: "!a.b: None", "!(a.b): True", "a > `0`: TypeError".
+set -euo pipefail
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+python3 -m venv "$folder/venv"
+"$folder/venv/bin/pip" install --quiet jmespath==1.1.0
+seen=$("$folder/venv/bin/python" - <<'PYTHON'
+import jmespath
+
+for expression in ("!a.b", "!(a.b)"):
+    print(f"{expression}: {jmespath.search(expression, {'a': {'b': None}})}")
+try:
+    jmespath.search("a > `0`", {"a": "x"})
+except jmespath.exceptions.JMESPathError:
+    print("a > `0`: JMESPathError")
+except TypeError:
+    print("a > `0`: TypeError")
+PYTHON
+)
+echo "jmespath 1.1.0: $seen"
+expected='!a.b: None
+!(a.b): True
+a > `0`: TypeError'
+test "$seen" = "$expected" || { echo "this has changed"; exit 1; }
