@@ -66,14 +66,19 @@ QUALIFIERS = ("external", "global", "unique", "own", "public", "source")
 TEXTS = ("content", "text", "body", "parts", "message", "msg", "utterance")
 OLD = ("before", "old", "previous", "prev", "prior", "former", "last")
 """What a value was; the one that it is now stands elsewhere."""
-QUOTED = ("quoted", "quote", "parent", "forwarded", "replied", "reply", "in")
-"""Words of other messages, which a message shows above its own."""
+QUOTED = (
+    *("quoted", "quote", "parent", "forwarded", "replied"),
+    *("translated", "translation", "summary", "suggested", "suggestion", "draft", "preview"),
+)
+"""Words of other messages, which a message shows above its own, or of a machine about it."""
+NOBODY = ("anonymous", "anon", "guest", "unknown", "undefined", "none", "null", "n/a", "0", "-1")
+"""What stands for a user who is not known."""
 AUTHORS = ("role", "sender", "author", "speaker", "from", "direction", "type", "actor")
 TIMES = ("sent", "created", "timestamp", "ts", "time", "date", "at", "received")
 LATER = ("updated", "modified", "edited", "deleted", "read", "seen", "delivered", "expires", "last", "first", "closed")
 """Words in the name of a time that is not the message's."""
 KINDS = ("kind", "type", "event", "action", "subtype", "operation", "op", "status")
-PRIVATE = ("private", "internal", "note", "whisper")
+PRIVATE = ("private", "internal", "note", "whisper", "hidden")
 NOTES = ("note", "whisper")
 STAFF_ONLY = ("private", "internal", "agent", "staff", "team")
 """Words of a note's visibility; elsewhere, a `private` chat is one with a person."""
@@ -416,7 +421,8 @@ def _as_content(column: Column, records: int) -> float:
     if any(isinstance(one, list) and one and isinstance(one[0], dict) and _are_messages(one) for one in values):
         return 0
     texts = [_text_of(value) for value in values]
-    if not any(texts) or column.words & {*OLD, *QUOTED} or (len(texts) > 2 and len(set(texts)) == 1):
+    is_of_other = column.words & {*OLD, *QUOTED} or any({"reply", "to"} <= {*part} for part in column.parts)
+    if not any(texts) or is_of_other or (len(texts) > 2 and len(set(texts)) == 1):
         return 0
     spoken = sum(" " in text.strip() or not text.isascii() for text in texts) / len(texts)
     is_name = column.is_id or (len(texts) > 1 and len(set(texts)) == len(texts))
@@ -511,7 +517,7 @@ class _Guesser:
         fields: dict[str, Any] = {
             "id": self._also_deleted(identifier) if identifier else self._place(),
             "conversation_id": self._also_deleted(conversation) if conversation else NOTHING,
-            "user_id": user.path if user else NOTHING,
+            "user_id": _known_by(user, conversation) if user else NOTHING,
             **({"tenant_id": self._also_deleted(tenant)} if tenant else {}),
             "role": role_value or NOTHING,
             "content": self.content.path if self.content else NOTHING,
@@ -631,7 +637,7 @@ class _Guesser:
             if (
                 not _is_somebody(one)
                 or one.distinct == len(one.values)
-                or (one.path != "key" and one.noun not in WRITERS)
+                or (one.path not in ("key", "key.payload") and one.noun not in WRITERS)
             ):
                 return 0
             if user is not None and one.values == user.values:
@@ -685,10 +691,10 @@ class _Guesser:
         for column in columns:
             words = [word for word in column.last if word not in FLAG]
             flag = _flag(column)
-            if flag and words and {*words} <= {*PRIVATE, "message"} and {*words} & {*PRIVATE}:
+            if flag and words and {*words} <= {*PRIVATE, "message", "comment", "reply"} and {*words} & {*PRIVATE}:
                 found.append(flag)
-            elif words == ["public"] and all(isinstance(one, bool) for one in column.values.values()) and column.values:
-                found.append(f"{column.path} == `false`")
+            elif words == ["public"] and flag:
+                found.append(f"{column.path} == {_no(column)}")
             elif column.distinct <= FEW and column.noun in (*KINDS, *AUTHORS, "visibility"):
                 hidden = STAFF_ONLY if column.noun == "visibility" else NOTES
                 values = {one for one in column.values.values() if isinstance(one, str) and "'" not in one}
@@ -821,6 +827,21 @@ def _is_of_postgresql(row: Mapping[str, Any]) -> bool:
 def _is_somebody(column: Column) -> bool:
     """Return whether a column may tell people or conversations apart: a constant is the same for all of them."""
     return column.are_ids and column.distinct > 1
+
+
+def _known_by(user: Column, conversation: Column | None) -> str:
+    """Return an expression for the user, by which those who are not known are not one and the same."""
+    nobody = sorted({one for one in user.values.values() if isinstance(one, str) and one.lower() in NOBODY})
+    if not nobody or conversation is None:
+        return user.path
+    names = ", ".join(f"'{name}'" for name in nobody)
+    return f"contains([{names}], {user.path}) && {conversation.path} || {user.path}"
+
+
+def _no(column: Column) -> str:
+    """Return the value of a flag that is not set, as an expression."""
+    value = next(iter(column.values.values()))
+    return "'false'" if isinstance(value, str) else "`false`" if isinstance(value, bool) else "`0`"
 
 
 def _look_like_ids(column: Column) -> bool:
