@@ -11,12 +11,13 @@ from pymongo import MongoClient
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from afterword.schemas.ids import episode_id
+from afterword.streams.errors import StoreRefuses
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import scope_of
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, collection_name
+from afterword.streams.stores.qdrant import Call, HttpConnection, QdrantIndex, collection_name
 from tests.indexing import put
 from tests.samples import a_conversation, a_message, a_row, a_stored_episode
 
@@ -51,11 +52,21 @@ def points(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
+class Local(HttpConnection):
+    """Qdrant's local mode, which has another error than a server for a collection that does not exist."""
+
+    async def run(self, call: Call) -> Any:
+        try:
+            return await super().run(call)
+        except ValueError as error:
+            raise StoreRefuses(store="qdrant", problem="has no such collection", status=404) from error
+
+
 async def fill(points: Path, database: MongoDatabase, conversation: str, text: str) -> None:
     """Store everything that Afterword keeps about a conversation and about an agent's part of it."""
     episodes, messages = MongoEpisodes(database), MongoMessages(database)
     client = AsyncQdrantClient(path=str(points))
-    index = QdrantIndex(HttpConnection(client), COLLECTION)
+    index = QdrantIndex(Local(client), COLLECTION)
     for ordinal, agent in ((1, None), (2, "agent/1")):
         stored = a_stored_episode(
             ordinal,
