@@ -16,6 +16,9 @@ Answer = Callable[[QdrantClient, str, bytes], Any]
 """Answers a request, given the client, the collection's name and the body."""
 
 _ANY = TypeAdapter(Any)
+SELECTOR: TypeAdapter[models.PointIdsList | models.FilterSelector] = TypeAdapter(
+    models.PointIdsList | models.FilterSelector
+)
 KEY = re.compile(r'"key":"([^"]+)"')
 
 
@@ -57,7 +60,7 @@ def _collection(client: QdrantClient, name: str, body: bytes) -> Any:
     return info.model_copy(update={"payload_schema": schema})
 
 
-def _create(client: QdrantClient, name: str, body: bytes) -> Any:
+def create(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.CreateCollection.model_validate_json(body)
     log = wanted.wal_config
     vars(client).setdefault("log_segment_mb", {})[name] = log and log.wal_capacity_mb
@@ -80,7 +83,7 @@ def _indexes(client: QdrantClient, name: str) -> dict[str, Any]:
     return indexes.setdefault(name, {})
 
 
-def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
+def create_index(client: QdrantClient, name: str, body: bytes) -> Any:
     """Note the index: the local mode has none and finds everything anyway."""
     wanted = models.CreateFieldIndex.model_validate_json(body)
     client.get_collection(name)  # which may not exist
@@ -107,7 +110,7 @@ def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
 
 
 def _delete_points(client: QdrantClient, name: str, body: bytes) -> Any:
-    return client.delete(name, models.PointIdsList.model_validate_json(body).points)
+    return client.delete(name, SELECTOR.validate_json(body))
 
 
 def _points(client: QdrantClient, name: str, body: bytes) -> Any:
@@ -149,9 +152,9 @@ ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("GET", "/collections", _collections),
     ("GET", _ONE + "/exists", _exists),
     ("GET", _ONE, _collection),
-    ("PUT", _ONE, _create),
+    ("PUT", _ONE, create),
     ("DELETE", _ONE, _delete),
-    ("PUT", _ONE + "/index", _create_index),
+    ("PUT", _ONE + "/index", create_index),
     ("PUT", _ONE + "/points", _upsert),
     ("POST", _ONE + "/points", _points),
     ("POST", _ONE + "/points/delete", _delete_points),

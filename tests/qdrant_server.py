@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
@@ -22,7 +22,7 @@ Handler = Callable[[web.Request], Any]
 class QdrantServer:
     """A stand-in server, which always listens on the same port."""
 
-    def __init__(self, version: str = "1.17.1") -> None:
+    def __init__(self, version: str = "1.17.1", routes: Sequence[tuple[str, str, Answer]] = ROUTES) -> None:
         self.port = 0
         self.version = version
         self.requests: list[str] = []
@@ -30,7 +30,8 @@ class QdrantServer:
         self.bodies: dict[str, Any] = {}
         """Body of the last request of each method and path that had one, without what was null."""
         self._answer: int | str | None = None
-        self._client = QdrantClient(":memory:")
+        self.client = QdrantClient(":memory:")
+        self._routes = routes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant-server")
         self._runner: web.AppRunner | None = None
 
@@ -66,7 +67,7 @@ class QdrantServer:
     async def _listen(self) -> None:
         app = web.Application(client_max_size=LARGEST_REQUEST_BYTES)
         app.router.add_get("/", self._about)
-        for method, path, answer in ROUTES:
+        for method, path, answer in self._routes:
             app.router.add_route(method, path, self._handler(answer))
         self._runner = web.AppRunner(app, shutdown_timeout=0)
         await self._runner.setup()
@@ -88,7 +89,7 @@ class QdrantServer:
             if self._answer is not None:
                 return await _refusal(self._answer)
             return await asyncio.get_running_loop().run_in_executor(
-                self._thread, answered, answer, self._client, name, body
+                self._thread, answered, answer, self.client, name, body
             )
 
         return handle

@@ -82,8 +82,9 @@ INDEXES: Mapping[str, models.PayloadSchemaType | models.KeywordIndexParams] = {
     USERS: models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     **dict.fromkeys(("tenant_id", "agent_id", "conversation_id"), KEYWORD),
     **dict.fromkeys(("started_at", "ended_at"), TIME),
+    "revision": models.PayloadSchemaType.INTEGER,
 }
-"""Index of each payload field that a search filters or sorts by: a server in strict mode refuses the others."""
+"""Index of each payload field that is filtered or sorted by: a server in strict mode refuses the others."""
 RANKED = ["episode_id", "conversation_id", "message_ids", "started_at", "ended_at", WORDS, VECTORS]
 """Payload fields that a candidate has."""
 CREATED_WITH: Mapping[str, Any] = {
@@ -238,11 +239,13 @@ class QdrantIndex:
             await self._ensure_collection(None)
         elif not await self._exists():  # see `put`
             return
+        # deleted first, because the engine keeps the bytes of a point that is only overwritten for good
+        point, within = point_id(episode_id), _within("revision", models.Range(lte=revision))
+        gone = models.FilterSelector(filter=models.Filter(must=[models.HasIdCondition(has_id=[point]), within]))
+        await self._connection.run(methodcaller("delete", self.collection, gone, wait=True))
         payload = {"episode_id": episode_id, "revision": revision, DELETED: True}
-        point = models.PointStruct(
-            id=point_id(episode_id), vector={}, payload=payload
-        )  # no search finds a point without users
-        await self._upsert(point, revision)
+        # no search finds a point without users
+        await self._upsert(models.PointStruct(id=point, vector={}, payload=payload), revision)
 
     async def push_out_removed(self) -> None:
         info = await self._asked(methodcaller("get_collection", self.collection), None)
@@ -391,7 +394,7 @@ def mismatches(info: models.CollectionInfo, dimension: int | None, *, has_vector
             "its vectors are whole numbers": vector.datatype == models.Datatype.UINT8,
         }
     for field, kind in INDEXES.items():
-        index, wanted = info.payload_schema.get(field), TIME if kind is TIME else KEYWORD
+        index, wanted = info.payload_schema.get(field), kind if isinstance(kind, models.PayloadSchemaType) else KEYWORD
         if index:
             said[f"its index of {field} is {index.data_type}, not {wanted}"] = index.data_type != wanted
     return [problem for problem, is_so in said.items() if is_so]

@@ -31,6 +31,7 @@ from afterword.streams.stores.sqlite import (
     SqliteRecords,
 )
 from afterword.streams.stores.sqlite_index import SqliteIndex
+from tests.qdrant_engine import routes_in
 from tests.qdrant_server import QdrantServer
 
 BACKENDS = ("memory", "file", "mongo")
@@ -95,6 +96,15 @@ def budgets(backend: SqliteFile | MongoDatabase) -> Budgets:
 
 
 @pytest_asyncio.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
+    """Qdrant's own engine behind HTTP."""
+    async with QdrantServer(routes=routes_in(tmp_path)) as server:
+        index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes")
+        yield index
+        await index.close()
+
+
+@pytest_asyncio.fixture
 async def stand_in() -> AsyncIterator[EpisodeIndex]:
     async with QdrantServer() as server:
         index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes")
@@ -121,7 +131,7 @@ async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator
         await client.delete(f"{qdrant_url}/collections/{index.collection}")
 
 
-@pytest.fixture(params=["memory", "file", "stand_in", "server"])
+@pytest.fixture(params=["memory", "file", "stand_in", "engine", "server"])
 def index(request: pytest.FixtureRequest) -> EpisodeIndex:
     made: SqliteFile | EpisodeIndex = request.getfixturevalue(request.param)
     return SqliteIndex(made) if isinstance(made, SqliteFile) else made

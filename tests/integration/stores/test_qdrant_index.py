@@ -136,6 +136,7 @@ async def test_what_is_filtered_or_sorted_by_has_an_index_and_an_operators_own_i
     assert {field: kind.data_type.value for field, kind in info.payload_schema.items()} == {
         **dict.fromkeys(("tenant_id", "user_ids", "agent_id", "conversation_id"), "keyword"),
         **dict.fromkeys(("started_at", "ended_at"), "datetime"),
+        "revision": "integer",
     }
 
 
