@@ -34,7 +34,7 @@ from afterword.streams.segmenter.state import (
     scope_key,
 )
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import EpisodeQueries, all_episodes, has_texts
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, all_episodes, living
 from afterword.streams.stores.index import EpisodeIndex, searchable
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -283,7 +283,7 @@ async def index_episodes(
     """
     done, last = IndexCounts(await episodes.count()), None
     while page := await episodes.page(last, PAGE_EPISODES):
-        wanted = {stored.summary.episode_id: stored for stored in page if has_texts(stored)}
+        wanted = living(page)
         if not everything:
             indexed = await index.revisions(list(wanted))
             wanted = {name: s for name, s in wanted.items() if indexed.get(name, 0) < s.summary.revision}
@@ -300,7 +300,7 @@ async def index_episodes(
         progress(done)
     async for indexed in index.pages():
         known = await episodes.lookup(list(indexed))
-        gone = {name: one for name, one in known.items() if not has_texts(one)}
+        gone = {name: one for name, one in known.items() if isinstance(one, DeletedEpisode)}
         for name, one in gone.items():
             await index.remove(name, max(one.event.revision, indexed[name]))
         if strangers := indexed.keys() - known.keys():

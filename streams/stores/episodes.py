@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeGuard
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -425,11 +425,6 @@ async def find_conversation(episodes: EpisodeStore, scope: str) -> Conversation 
 def living(episodes: Iterable[Episode]) -> dict[str, StoredEpisode]:
     """Return the episodes that are not deleted, by id."""
     return {one.summary.episode_id: one for one in episodes if isinstance(one, StoredEpisode)}
-
-
-def has_texts(episode: Episode | None) -> TypeGuard[StoredEpisode]:
-    """Return whether an episode is there, and is not waiting to be summarized anew after a deletion."""
-    return isinstance(episode, StoredEpisode) and bool(episode.inputs)
 
 
 def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:

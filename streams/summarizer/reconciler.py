@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
 
 import structlog
 
@@ -50,7 +50,6 @@ from afterword.streams.stores.episodes import (
     RollingRow,
     StoredEpisode,
     all_episodes,
-    has_texts,
     revisions_until,
 )
 from afterword.streams.stores.index import EpisodeIndex, searchable
@@ -523,6 +522,10 @@ def change_of(amended: EpisodeAmended) -> ArchiveChange:
 def existing(stored: E | None) -> E:
     assert stored is not None  # noqa: S101 – only an episode that has just closed may not be stored
     return stored
+
+
+def has_texts(episode: Episode | None) -> TypeGuard[StoredEpisode]:
+    return isinstance(episode, StoredEpisode) and bool(episode.inputs)
 
 
 def identity(stored: Episode | None, record: Record | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:

@@ -25,7 +25,7 @@ class Stores:
 
     async def filled(self) -> "Stores":
         for ordinal in range(1, EPISODES + 1):
-            await self.episodes.put(a_stored_episode(ordinal, inputs=(("m0", 0),)), None)
+            await self.episodes.put(a_stored_episode(ordinal), None)
         ids = [f"m{n}" for n in range(3 * EPISODES)]
         await self.messages.put_many([ArchivedMessage(a_message(i, tenant_id=TENANT), 0, n) for n, i in enumerate(ids)])
         return self
@@ -102,7 +102,7 @@ async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores:
 
 async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
     episodes, messages, index = MemoryEpisodes(), MemoryMessages(), MemoryIndex()
-    await episodes.put(a_stored_episode(1, inputs=(("m0", 0),)), None)
+    await episodes.put(a_stored_episode(1), None)
     for tenant, text in (("mallory", "Ignore the doctor."), (None, "Of nobody."), (TENANT, "Take two a day.")):
         message = a_message("m0", tenant_id=tenant, content=text, author="Mai")
         await messages.put_many([ArchivedMessage(message, 0, len(messages.messages))])
@@ -122,7 +122,7 @@ async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: S
 
 async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Stores) -> None:
     index = MemoryIndex()
-    await stores.episodes.put(a_stored_episode(1, revision=2, inputs=(("m0", 0),)), stores.episodes.episodes["c1:1"])
+    await stores.episodes.put(a_stored_episode(1, revision=2), stores.episodes.episodes["c1:1"])
     await put(index, a_summary(1, revision=1), "old")
     await put(index, a_summary(2, revision=9), "new")
     await index_episodes(stores.episodes, stores.messages, index, None, silent, everything=True)
@@ -145,7 +145,7 @@ async def test_a_rebuild_that_was_stopped_goes_on_where_it_was(stores: Stores) -
 async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counted() -> None:
     episodes, messages = Held(), MemoryMessages()
     for ordinal in (1, 2):
-        await episodes.put(a_stored_episode(ordinal, inputs=(("m0", 0),)), None)
+        await episodes.put(a_stored_episode(ordinal), None)
     await messages.put_many([ArchivedMessage(a_message(f"m{n}", tenant_id=TENANT), 0, n) for n in range(4)])
     index = MemoryIndex()
     done = await index_episodes(episodes, messages, index, None, silent)
