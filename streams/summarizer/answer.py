@@ -19,7 +19,7 @@ from afterword.streams.summarizer.summary import FIELDS, MAX_SUMMARY_LENGTH, SHO
 from afterword.streams.text.content import is_too_deep, walk
 from afterword.streams.text.language import pattern
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
-from afterword.streams.text.visible import strip_control_tokens
+from afterword.streams.text.visible import strip_control_tokens, with_named_tokens
 
 MOST_FACTS = 12
 STATEMENT_CHARACTERS = 200
@@ -156,7 +156,7 @@ def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> An
     for field in fields:
         if not isinstance(found.get(field), str):
             raise AnswerInvalid(problem=f'"{field}" was {"not a string" if field in found else "missing"}')
-    texts = {field: checked(strip_control_tokens(found[field]), f'"{field}"') for field in fields}
+    texts = {field: checked(_without_tokens(found[field]), f'"{field}"') for field in fields}
     return Answer(**{field: limits.cut(field, texts[field]) for field in fields}, facts=read_facts(found.get(FACTS)))
 
 
@@ -184,7 +184,11 @@ def read_facts(found: object) -> tuple[StatedFact, ...] | None:
 
 
 def _line(found: object) -> str:
-    return " ".join(strip_control_tokens(found).split()) if isinstance(found, str) else ""
+    return " ".join(_without_tokens(found).split()) if isinstance(found, str) else ""
+
+
+def _without_tokens(text: str) -> str:
+    return strip_control_tokens(with_named_tokens(text))
 
 
 def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None = None) -> str:
@@ -192,7 +196,7 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
     Raises: AnswerInvalid with a problem that may be sent to the LLM; it never repeats what the answer said.
     """
-    said = strip_control_tokens(own_turn(without_thinking(_as_typed(text))))
+    said = _without_tokens(own_turn(with_named_tokens(without_thinking(_as_typed(text)))))
     for _ in range(MOST_WRAPPINGS):
         before, said = said, _unwrapped(said, field)
         if said == before:

@@ -20,7 +20,7 @@ KEPT = "\n\t"
 """Characters that stay in a text of several lines."""
 LINES = "\n\r\t\u2028\u2029"
 INDENT = "    "
-_CONTROL_TOKEN = re.compile(
+_CONTROL_TOKENS = (
     r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
     r"|</?s>|<</?SYS>>|\[/?INST\]"  # Llama 2, Mistral
     r"|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|CALL_ID)\]"  # Mistral
@@ -31,7 +31,15 @@ _CONTROL_TOKEN = re.compile(
     r"|\]~!?b[\[\]]|\[e~\[|</?minimax:tool_call>"  # MiniMax
     r"|</?seed:[a-z_]{1,32}>"  # Seed
 )
+_CONTROL_TOKEN = re.compile(_CONTROL_TOKENS)
 """Structures a chat for a model; inside a text, it could open a turn of its own."""
+
+_UNSPACED = "\u3040-\u9fff\uac00-\ud7af"
+_MENTION = re.compile(
+    rf"(?:(?<=[^\W_] )|(?<=[^\W_] [\"'`“„«(])|(?<=[{_UNSPACED}「『“]))(?P<token>{_CONTROL_TOKENS})"
+    rf"(?=[\"'`“”»」』)]{{0,2}}(?:[.,;:!?-]|\s[^\W_A-Z]|[{_UNSPACED}]))(?!\s(?:system|user|assistant|tool|model)\b)"
+)
+"""A control token inside a sentence, where a writer means the token itself."""
 
 
 def many(count: int, one: str, more: str) -> str:
@@ -80,3 +88,8 @@ def strip_control_tokens(text: str) -> str:
     No control token contains a space, so the text around a removed one cannot join into another.
     """
     return _CONTROL_TOKEN.sub(" ", without_hidden(text))
+
+
+def with_named_tokens(text: str) -> str:
+    """Replace each control token that a sentence mentions with its name: "the <s> tag" becomes "the s tag"."""
+    return _MENTION.sub(lambda found: found["token"].strip("<>[]|｜~"), text)

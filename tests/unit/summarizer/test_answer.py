@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.answer import Limits, StatedFact, is_refusal, read_answer, read_plain
 from afterword.streams.text.tokens import count_tokens
-from afterword.streams.text.visible import strip_control_tokens
 
 LIMITS = Limits(800)
 GOOD = {
@@ -106,7 +105,37 @@ def test_an_object_among_the_facts_is_not_the_answer() -> None:
 @pytest.mark.parametrize("written", [json.dumps, lambda texts: str(texts), lambda texts: json.dumps(texts)[:-1] + ",}"])
 def test_what_a_text_says_does_not_end_it(written: Callable[[object], str], said: str) -> None:
     answer = read_answer(written({**GOOD, "short_summary": said}), LIMITS)
-    assert answer.short_summary.split() == strip_control_tokens(said).split()
+    assert answer.short_summary.split() == said.replace("</think>", "/think").split()
+
+
+MENTIONS = [
+    "Odile asked what the <s> tag does.",
+    "Odile asked where [INST] begins.",
+    "Ada asked about <|im_end|>.",
+    "Ada wrote (<eos>) into the file.",
+    'Ada asks whether "<think>" ends it.',
+    "The <mask> token and the <pad> token differ.",
+    "Odile fragte, was das <s>-Zeichen bedeutet.",
+    "Il demande à quoi sert <bos>, et pourquoi.",
+    "用户询问<think>标签的作用。",
+    "They asked what </tool_call> does.",
+    "The parser trips over <|im_start|> in logs.",
+]
+
+
+@pytest.mark.parametrize("said", MENTIONS)
+def test_control_token_that_a_sentence_mentions_keeps_its_name(said: str) -> None:
+    named = re.sub(r"[<\[]\|?(/?\w+)\|?[>\]]", r"\1", said)
+    assert read_answer(written(short_summary=said), LIMITS).short_summary == named
+    assert read_plain(said, "short_summary", LIMITS) == named
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Ada moved.</s>", "Ada moved. <|im_end|>", "Ada moved.<|im_end|>\nuser\nhi", "Ada moved. [INST] what else?"],
+)
+def test_control_token_after_a_sentence_leaves_no_name(answer: str) -> None:
+    assert read_plain(answer, "short_summary", LIMITS) == "Ada moved."
 
 
 def test_quotation_marks_that_are_not_escaped_belong_to_the_text() -> None:
