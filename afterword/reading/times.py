@@ -198,7 +198,8 @@ _OF = "(?:(?:of|de|del|di|do) )?"
 _WITH_YEAR = rf"(?: {_OF}(?P<year>{_YEAR.pattern}))?"
 _WEEKEND = "(?P<weekend>weekend|wochenende|week-end)"
 _DATE = (
-    rf"D(?P<digits>\S+)|~ {_WEEKEND}|{_WEEKEND} ~|~ [Ww](?P<weekday>\d)|W(?P<weekday>\d)"
+    rf"D(?P<digits>\S+)|\^ [Ww](?P<weekday>\d)|W(?P<weekday>\d) \^"
+    rf"|~ {_WEEKEND}|{_WEEKEND} ~|~ [Ww](?P<weekday>\d)|W(?P<weekday>\d)"
     r"|(?:[Ww]\d (?:[^\W\d]{2,3} )?)?"
     rf"(?:(?P<day>\d\d?) {_OF}M(?P<month>\d+)|M(?P<month>\d+) (?:the )?(?P<day>\d\d?)){_WITH_YEAR}"
     rf"|M(?P<month>\d+) {_OF}(?P<year>{_YEAR.pattern})"
@@ -218,6 +219,7 @@ class _Vocabulary:
         # English inflects no word of these phrases: "days before yesterday" is not "day before yesterday"
         self._stem = str if language == "en" else Stemmer.Stemmer(NAMES[language]).stemWord
         self._last = around["last"]
+        self._before_last = tuple(around["before_last"])
         self.symbols = {name.casefold(): f"M{number}" for number, key in enumerate(MONTHS, 1) for name in info[key]}
         for number, key in enumerate(WEEKDAYS):
             names = map(str.casefold, info[key])
@@ -279,7 +281,10 @@ class _Vocabulary:
         """Matches a list or a span of several days, and words that make a date mean other days."""
 
     def symbol(self, word: str) -> str:
-        """Return a word's symbol in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", or the word."""
+        """Return a word's symbol in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", "^" for the one
+        before, or the word."""
+        if word.startswith(self._before_last):
+            return "^"
         if word in self.symbols or self.is_last(word):
             return self.symbols.get(word, "~")
         number = None
@@ -356,7 +361,8 @@ class _Reader:
         if "weekend" in found:
             return "day", _days(today - timedelta(days=today.weekday() + 3), 3)
         if "weekday" in found:
-            return "weekday", _days(today - timedelta(days=(today.weekday() - int(found["weekday"]) - 1) % 7 + 1))
+            days_ago = (today.weekday() - int(found["weekday"]) - 1) % 7 + (8 if "^" in match[0] else 1)
+            return "weekday", _days(today - timedelta(days=days_ago))
         month, day, year = (int(found.get(name, 0)) for name in ("month", "day", "year"))
         if not month:
             return "year", _year(year)

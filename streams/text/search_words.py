@@ -1,8 +1,9 @@
 """The words of a text as searches compare them, in all the forms in which people may write them.
 
 Forms are stems without accents and case, numbers without separators, emoji, and single characters and pairs of scripts
-without spaces and of Korean, whose nouns carry particles. They follow Unicode's data, not a list of ours. The
-tokenizers of SQLite and Qdrant leave "ł", "ı" and "đ" as they are, and have neither stems nor these numbers.
+without spaces and of Korean, whose nouns carry particles. Except for these particles, they follow Unicode's data, not a
+list of ours. The tokenizers of SQLite and Qdrant leave "ł", "ı" and "đ" as they are, and have neither stems nor these
+numbers.
 """
 
 import re
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import mmh3
 import regex
 
-from afterword.streams.text.language import LONGEST_STEMMED, STEMS, normalized, plausible, stem
+from afterword.streams.text.language import LONGEST_STEMMED, STEMS, normalized, plausible, stem, word_set
 
 MOST_GROUPS = 8
 """Maximum number of groups of digits that are read as one number."""
@@ -45,6 +46,8 @@ _ASCII_TOKEN = re.compile(
 """Equivalent to the general pattern for case-folded ASCII, and ten times as fast."""
 _GROUPED = regex.compile(r"\d{1,3}(?:(?P<mark>[ .,'٬_])\d{2,3})(?:(?P=mark)\d{2,3})*(?:[.,٫]\d{1,2})?")
 """A number with digits in groups of three, or of two as in India."""
+_PARTICLE = regex.compile(rf"(?<=^\p{{Hangul}}{{2,}})(?:{'|'.join(word_set('search', 'korean_particles'))})$")
+"""A particle after a noun of at least two syllables. The search from the left finds the longest."""
 _DIGITS = regex.compile(r"\d+")
 _JOINTS = regex.compile(r"[-._'&]|(?<=\p{L})(?=\p{Nd}{2,}(?![\p{L}\p{N}]))")
 """Where words are split: "covid-19", "node.js", "O'Neill", "BA2490". "h1" and "v2" stay whole: their digit alone says
@@ -184,7 +187,12 @@ def _plain(digits: str) -> str:
 
 
 def _character_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
-    """Read pairs of characters; a text also has each character alone, and so does a query of a single one."""
+    """Read pairs of characters; a text also has each character alone, and so does a query of a single one.
+
+    In a query, a Korean noun stands without its particle.
+    """
+    if is_query:
+        said = _PARTICLE.sub("", said)
     letters = regex.findall(r"\X", said)
     pairs = [first + second for first, second in pairwise(letters)]
     if is_query:

@@ -480,3 +480,25 @@ async def test_a_search_that_fails_has_the_type_of_its_error(
     [span] = spans.get_finished_spans()
     assert (span.attributes or {})["error.type"] == "store_unavailable"
     assert "secret" not in span.to_json()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "query"),
+    [
+        ("제주에서 귤을 샀어요.", "제주는 바람이 너무 많아요.", "제주에서"),
+        ("부산으로 이사했어요.", "부산에 친구가 있어요.", "부산으로"),
+        ("학교에서는 조용해요.", "학교가 너무 멀어요.", "학교에서는"),
+        ("병원까지 걸었어요.", "병원은 문을 닫았어요.", "병원까지"),
+        ("회의를 미뤘어요.", "회의가 길었어요.", "회의를"),
+        ("커피도 마셔요.", "커피를 끊었어요.", "커피도"),
+        ("고양이와 살아요.", "고양이가 아파요.", "고양이와"),
+        ("서울처럼 추워요.", "서울의 집은 비싸요.", "서울처럼"),
+        ("엄마한테 말했어요.", "엄마랑 통화했어요.", "엄마한테"),
+        ("바다보다 산이 좋아요.", "바다에 갔어요.", "바다보다"),
+    ],
+)
+async def test_korean_noun_is_found_with_another_particle(world: Remembered, one: str, other: str, query: str) -> None:
+    for number, content in enumerate((one, other)):
+        await world.summarise(await world.say(content, conversation_id=f"k{number}"))
+    hits = await world.memory.recall(query, **OWNER)
+    assert {hit.conversation_id for hit in hits} == {"k0", "k1"}

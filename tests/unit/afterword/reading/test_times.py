@@ -356,3 +356,23 @@ def test_a_question_made_of_dates_takes_no_longer_than_others(words_of_dates: st
     began = thread_time()
     asked_time(words_of_dates * MOST_CHARACTERS, NOW)
     assert thread_time() - began < 3  # a few milliseconds
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What did I say on the penultimate Monday?", "2026-03-23"),
+        ("What did I buy on the second-to-last Friday?", "2026-03-20"),
+        ("Was habe ich vorletzten Montag gesagt?", "2026-03-23"),
+        ("Was war am vorletzten Freitag?", "2026-03-20"),
+        ("Was geschah am vorletzten Dienstag?", "2026-03-17"),
+        ("Qu'ai-je dit l'avant-dernier lundi ?", "2026-03-23"),
+        ("¿Qué dije el penúltimo lunes?", "2026-03-23"),
+        ("¿Qué dije el lunes antepasado?", "2026-03-23"),
+        ("O que eu disse na penúltima segunda-feira?", "2026-03-23"),
+        ("Che cosa ho detto il penultimo lunedì?", "2026-03-23"),
+        ("Wat zei ik voorlaatste maandag?", "2026-03-23"),
+    ],
+)
+def test_weekday_before_last_is_a_week_earlier(question: str, expected: str) -> None:
+    assert days(question) == period(expected)
