@@ -12,15 +12,25 @@ ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"
 
 _BREAK = re.compile(
-    r"(?=[\s\"'”’»)\]」』）]|(?<=[。！？｡]))"  # true at every break, so most characters are skipped quickly
+    r"(?=[\s\"'”’»)\]」』）]|(?<=[。！？｡])|(?<=\w\.)[A-Z])"  # true at every break, to skip most characters
     r"(?:(?P<soft>(?<=[.…])[\"'”’»)\]]*\s+)"
-    r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|(?<!\s)\s*\n\s*))"
+    r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|(?<!\s)\s*\n\s*)"
+    r"|(?P<glued>(?<=\w\.)(?=[A-Z])))"
 )
 _NEAR_CHARACTERS = 24
 """Characters on either side of a full stop that decide whether a sentence ends there."""
-_INITIALS = re.compile(r"(?:[^\W\d_]\.)+|(?:[^\W\d_]{1,2}\.){1,3}[^\W\d_]{1,4}\.|MM\.")
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+|(?:[^\W\d_]{1,2}\.){1,3}[^\W\d_]{1,4}\.")
 """Initials and dotted abbreviations: J., U.S., e.g., z.B., bl.a., f.eks., d.w.z."""
 _NAME_FOLLOWS = word_set("sentences", "name_follows")
+_TWICE = re.compile(r"([A-Z])\1\.")
+"""An abbreviated plural: MM. Petit et Roux, EE. UU."""
+_LETTER = re.compile(r"[A-Z]\.|[ap]\.m\.")
+"""Initials that may also end a sentence: "at 5 p.m.", "type A."."""
+_WHOLE = re.compile(rf"[{re.escape(OPENING)}]?\w{{2,}}\.")
+_NOUN_FOLLOWS = word_set("sentences", "noun_follows")
+_WEEKDAYS = word_set("sentences", "weekdays")
+_PARTS_OF_DAY = word_set("sentences", "parts_of_day")
+_OPENS = word_set("sentences", "opens")
 _NUMBER_FOLLOWS = word_set("sentences", "number_follows")
 _ORDINAL = re.compile(r"\d{1,3}\.")
 """A number as German and Danish write ordinals."""
@@ -28,7 +38,7 @@ _DATE_GOES_ON = re.compile(r"\d{1,2}\.|\d{4}(?!\d)")
 _MONTHS = word_set("sentences", "months")
 _ORDINAL_FOLLOWS = word_set("sentences", "ordinal_follows")
 _STARTS = word_set("sentences", "starts")
-_WORD = re.compile(r"\w{1,20}")
+_WORD = re.compile(r"\w{1,20}(?:['’]\w{1,2})?")
 _FIRST_LETTER = re.compile(r"\W{0,40}(\w)")
 _LIST_NUMBER = re.compile(r"\W{0,40}\d{1,3}\.")
 _WHOLE_WORD = re.compile(r"(?:\w{4,}|\d+[a-z]+)\.")
@@ -84,14 +94,16 @@ def first_sentences(text: str, most: int) -> str:
 
 
 def _ends(text: str, start: int, found: re.Match[str]) -> bool:
-    if found["soft"] is None or "\n" in found[0]:
+    if found["hard"] is not None or "\n" in found[0]:
         return True
     words = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()].rsplit(None, 2)[-2:]
     first = _FIRST_LETTER.match(text, start)
     begins_small = first is not None and first[1].islower()
-    if text[found.end() : found.end() + 1].islower() and not (
-        begins_small and words and _WHOLE_WORD.fullmatch(words[-1])
-    ):
+    after = text[found.end() : found.end() + _NEAR_CHARACTERS]
+    opens = _first_word(after) in _OPENS
+    if found["glued"] is not None and not (opens and words and _WHOLE.fullmatch(words[-1])):
+        return False
+    if after[:1].islower() and not (begins_small and words and (opens or _WHOLE_WORD.fullmatch(words[-1]))):
         return False
     if _LIST_NUMBER.fullmatch(text, start, found.start()):
         return False
@@ -99,14 +111,25 @@ def _ends(text: str, start: int, found: re.Match[str]) -> bool:
         return False
     if not words or len(words[-1]) == 1:
         return True
-    return not _goes_on(words, text[found.end() : found.end() + _NEAR_CHARACTERS])
+    return not _goes_on(words, after)
+
+
+def _first_word(text: str) -> str:
+    found = _WORD.match(text)
+    return found[0].lower().replace("’", "'") if found else ""
 
 
 def _goes_on(words: list[str], after: str) -> bool:
     """Return whether a sentence continues after its last words, although they end with a full stop."""
     last = words[-1].lstrip(OPENING)
     last = last[max(last.rfind("'"), last.rfind("’")) + 1 :]  # l'avv.
-    abbreviation = last.rstrip(".").lower()
+    abbreviation, following = last.rstrip(".").lower(), _first_word(after)
+    if _LETTER.fullmatch(last) and following in _OPENS and after[len(following) : len(following) + 1] != ".":
+        return False
+    if last.rstrip(".") in _NOUN_FOLLOWS or _TWICE.fullmatch(last):
+        return following not in _STARTS and following not in _OPENS
+    if abbreviation in _WEEKDAYS and following in _PARTS_OF_DAY:
+        return True
     if _INITIALS.fullmatch(last) or abbreviation in _NAME_FOLLOWS or abbreviation.endswith("str"):
         return True
     if after[:1].isdigit() and abbreviation in _NUMBER_FOLLOWS:
@@ -119,8 +142,7 @@ def _goes_on(words: list[str], after: str) -> bool:
 def _is_ordinal(words: list[str], after: str) -> bool:
     if _DATE_GOES_ON.match(after):
         return not after[:4].isdigit() or (len(words) > 1 and _ORDINAL.fullmatch(words[-2]) is not None)
-    found = _WORD.match(after)
-    following = found[0].lower() if found else ""
+    following = _first_word(after)
     if following in _MONTHS:
         return True
     is_noun = following.isalpha() and following not in _STARTS

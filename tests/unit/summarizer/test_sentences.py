@@ -1,5 +1,7 @@
 """Ends of sentences, and cuts of texts."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,3 +114,12 @@ def test_a_cut_leaves_no_half_number_where_words_are_written_without_spaces():
 
 def test_a_word_that_alone_is_too_long_is_cut() -> None:
     assert cut_at_word("x" * 100, 10) == "x" * 9 + "…"
+
+
+ABBREVIATIONS = Path(__file__).with_name("abbreviations.txt").read_text(encoding="utf-8").splitlines()[1:]
+
+
+@pytest.mark.parametrize("line", ABBREVIATIONS)
+def test_abbreviation_ends_a_sentence_only_where_one_ends(line: str) -> None:
+    text = line.replace("|", "").replace("//", "")
+    assert split_sentences(text) == [part.strip() for part in line.replace("//", "|").split("|")]
