@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import InvalidTimestampError
 
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import read_dead_letter
@@ -12,7 +13,7 @@ from afterword.streams.errors import StateUnreadable
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.telemetry import Metrics
-from faust_eos.errors import EverythingFails
+from faust_eos.errors import EverythingFails, OutputRefused
 from faust_eos.failures import Breaker
 from faust_eos.output import Output
 from tests.samples import a_closed_episode
@@ -92,6 +93,15 @@ async def test_an_episode_on_which_it_fails_again_and_again_is_a_dead_letter_and
     assert SECRET not in repr(letter.headers) + letter.problem
     labels = {"stage": "summarizer", "error_type": "unforeseen"}
     assert metrics.registry.get_sample_value("afterword_dead_letters_total", labels) == 1
+
+
+async def test_a_dead_letter_names_topic_and_reason_of_a_refused_announcement() -> None:
+    queue = Queue()
+    refused = OutputRefused("summary.created", InvalidTimestampError())
+    queue.send(handler_of(Reconciler({}), queue).dead_letter(Event("bad").value, refused))
+    [letter] = queue.taken
+    assert (letter.error_type, letter.origin) == ("unforeseen", ("episode.closed", 0, 7))
+    assert letter.problem == "topic summary.created refuses a record with InvalidTimestampError (32)"
 
 
 async def test_an_episode_on_which_it_fails_for_a_while_is_summarised() -> None:
