@@ -2,18 +2,12 @@
 
 from typing import Any
 
+from aiokafka.errors import MessageSizeTooLargeError
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from distributions.engine.tests.simulation.process import AGENT
-from faust_eos.errors import (
-    AgentFailed,
-    ChangelogLost,
-    ChangelogReplaced,
-    ChangelogTruncated,
-    OutputRefused,
-    StateLost,
-)
+from faust_eos.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated, StateLost
 from tests.model.machine import (
     MOVES_BEFORE_QUIET,
     WORKERS,
@@ -145,7 +139,7 @@ class SegmenterMachine(FaultMachine):
         self.worker(number).trips = times
 
     def may_stop(self, error: BaseException) -> bool:
-        return isinstance(error, AgentFailed) and isinstance(error.cause, OutputRefused)
+        return isinstance(error, MessageSizeTooLargeError)
 
     # -- limits of topics, and retention
 

@@ -11,13 +11,16 @@ FATAL = (
     kafka_errors.ClusterAuthorizationFailedError,
     kafka_errors.GroupAuthorizationFailedError,
     kafka_errors.InvalidTopicError,
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.RecordListTooLargeError,
     kafka_errors.RecordTooLargeError,
     kafka_errors.SaslAuthenticationFailed,
     kafka_errors.TopicAuthorizationFailedError,
     kafka_errors.TransactionalIdAuthorizationFailed,
     kafka_errors.UnsupportedVersionError,
 )
-"""Errors that no retry can fix. They stop the worker."""
+"""Errors that no retry can fix. They stop the worker. A record that is too large is among them, because the topic's
+limit is at fault: nothing is lost until it is raised."""
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
 """Errors that are answered by starting over, unless they are also in `FATAL`. A producer that is fenced in the middle
 of a commit raises IllegalOperation, which is not a KafkaError."""

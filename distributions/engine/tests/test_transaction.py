@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from distributions.engine.tests.simulation.clients import Builder
 from faust_eos.changelog import Bookmark
-from faust_eos.errors import OutputMissing, OutputRefused
+from faust_eos.errors import OutputMissing
 from faust_eos.options import Options
 from faust_eos.output import Output
 from faust_eos.transaction import Sent, TransactionalProducer, all_arrived, require_outputs, transactional_id
@@ -95,9 +95,9 @@ async def test_a_transaction_is_not_committed_without_all_of_its_outputs() -> No
     clients: Any = SimpleNamespace(producer=lambda **_: refusing)
     outputs = [Output(topic, b"k", b"", timestamp_ms=0) for topic in ("out", "refusing")]
     producer = TransactionalProducer("t", clients, Options())
-    with pytest.raises(OutputRefused):
+    with pytest.raises(MessageSizeTooLargeError):
         await producer.commit_outputs(outputs, {}, "group")
-    with pytest.raises(OutputRefused):
+    with pytest.raises(MessageSizeTooLargeError):
         await producer.commit(outputs, {}, Bookmark(1, "lineage", [], ""), TopicPartition("messages", 0), "group")
     assert not refusing.committed
 
