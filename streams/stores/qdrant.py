@@ -29,6 +29,7 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, variable, witho
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
+from afterword.streams.text.language import STEMMER
 from afterword.streams.text.search_words import hashed, query_words
 from afterword.streams.tls import verifying_context
 
@@ -359,6 +360,7 @@ class QdrantIndex:
             self.collection,
             vectors_config={VECTORS: dense} if dimension else {},
             sparse_vectors_config={WORDS: sparse},
+            metadata={"stemmer": STEMMER},
             **CREATED_WITH,
         )
         try:
@@ -377,10 +379,12 @@ def mismatches(info: models.CollectionInfo, dimension: int | None, *, has_vector
     is_unnamed = isinstance(dense, models.VectorParams)
     vector = dense.get(VECTORS) if has_vectors and not isinstance(dense, models.VectorParams) else None
     several = vector and vector.multivector_config
+    stemmer = (info.config.metadata or {}).get("stemmer", STEMMER)
     said = {
         "it has one vector without a name": is_unnamed,
         f"it has no sparse vector {WORDS}": words is None,
         f"its sparse vector {WORDS} lacks the modifier idf": words and words.modifier != models.Modifier.IDF,
+        f"its words were stemmed by PyStemmer {stemmer}, not {STEMMER}": stemmer != STEMMER,
         f"it has no vector {VECTORS}": has_vectors and vector is None,
     }
     if vector:

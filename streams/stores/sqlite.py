@@ -128,7 +128,8 @@ CREATE TABLE budgets (key TEXT PRIMARY KEY, tokens INTEGER NOT NULL, expires_at 
 CREATE TABLE records (kind TEXT, key TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, key));
 CREATE TABLE points (
     id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
-    agent_id TEXT, conversation_id TEXT, ended_at INTEGER, model TEXT, signs BLOB, message_ids TEXT, packed BLOB);
+    agent_id TEXT, conversation_id TEXT, ended_at INTEGER, model TEXT, signs BLOB, message_ids TEXT, packed BLOB,
+    stemmer TEXT);
 CREATE TABLE finders (
     id INTEGER PRIMARY KEY, point INTEGER NOT NULL, user_id TEXT NOT NULL, tenant_id TEXT, started_at INTEGER);
 CREATE INDEX finders_of_point ON finders (point);
@@ -138,9 +139,9 @@ CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 """
 """`points` has the indexed episodes. The row that keeps a removed episode out has no
-`message_ids`. `model` made the vectors, `signs` has the signs of their coordinates, and `packed` has the words for the
-ranking. `words` has those for the search, see `sqlite_index.py`. `vectors` has those of the messages, with their model
-and dimension."""
+`message_ids`. `model` made the vectors and `stemmer` the words, `signs` has the signs of the vectors' coordinates, and
+`packed` has the words for the ranking. `words` has those for the search, see `sqlite_index.py`. `vectors` has those of
+the messages, with their model and dimension."""
 
 T = TypeVar("T")
 

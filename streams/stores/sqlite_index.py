@@ -26,6 +26,7 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
+from afterword.streams.text.language import STEMMER
 from afterword.streams.text.search_words import hashed, query_words
 
 LEAST_WORDS, MATCHED = 3, 1000
@@ -63,11 +64,15 @@ class Allowed(NamedTuple):
 
 
 class SqliteIndex:
-    """An EpisodeIndex. `model` names the embedder that makes all vectors, of messages and of queries."""
+    """An EpisodeIndex. `model` names the embedder that makes all vectors, of messages and of queries.
 
-    def __init__(self, file: SqliteFile, model: str | None = None) -> None:
+    Episodes of another model or another `stemmer` count as not indexed until `afterword index rebuild`.
+    """
+
+    def __init__(self, file: SqliteFile, model: str | None = None, stemmer: str = STEMMER) -> None:
         self._file = file
         self._model = model
+        self._stemmer = stemmer
 
     async def prepare(self) -> None:
         await self._file.ping()
@@ -75,7 +80,7 @@ class SqliteIndex:
     async def put(
         self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        make = partial(_point, episode, texts, vectors or {}, self._model)
+        make = partial(_point, episode, texts, vectors or {}, self._model, self._stemmer)
         # stemming a long episode takes a while, in which other processes may write; calls in memory run directly
         point = make() if self._file.path is None else await asyncio.to_thread(make)
         if await self._file.write(lambda connection: _put(connection, point)):
@@ -97,8 +102,9 @@ class SqliteIndex:
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         select = """SELECT episode_id, revision FROM points
-            WHERE episode_id IN (SELECT value FROM json_each(?)) AND message_ids IS NOT NULL AND model IS ?"""
-        values = orjson.dumps(episode_ids).decode(), self._model
+            WHERE episode_id IN (SELECT value FROM json_each(?)) AND message_ids IS NOT NULL
+            AND model IS ? AND stemmer = ?"""
+        values = orjson.dumps(episode_ids).decode(), self._model, self._stemmer
         return dict(await self._file.read(lambda connection: rows(connection, select, values)))
 
     async def pages(self) -> AsyncIterator[dict[str, int]]:
@@ -121,7 +127,11 @@ class SqliteIndex:
 
 
 def _point(
-    episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense], model: str | None
+    episode: StoredEpisode,
+    texts: Mapping[str, SearchText],
+    vectors: Mapping[str, Dense],
+    model: str | None,
+    stemmer: str,
 ) -> Point:
     summary = episode.summary
     words, packed = packed_texts(summary, texts, vectors)
@@ -129,6 +139,7 @@ def _point(
         **summary.model_dump(include={"episode_id", "revision", "agent_id", "conversation_id"}),
         "ended_at": milliseconds(summary.ended_at),
         "model": model,
+        "stemmer": stemmer,
         "message_ids": orjson.dumps(summary.message_ids).decode(),
         "packed": words,
     }

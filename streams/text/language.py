@@ -64,6 +64,8 @@ characters."""
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: an invisible mark that ends such a run."""
 _STEMMERS = frozenset(Stemmer.algorithms())
+STEMMER = f"{Stemmer.version()} with {len(_STEMMERS)} algorithms"
+"""PyStemmer's version: an index of another one has other stems, so it must be rebuilt."""
 _LOADING = Lock()
 
 

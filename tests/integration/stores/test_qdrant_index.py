@@ -8,6 +8,7 @@ from qdrant_client import AsyncQdrantClient, models
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.text.language import STEMMER
 from tests.blocking import MOST_SHARE, blocking
 from tests.indexing import put
 from tests.qdrant_server import QdrantServer
@@ -107,6 +108,22 @@ async def test_every_mismatch_of_an_existing_collection_is_named(
     with pytest.raises(ConfigurationError, match=r"AFTERWORD_QDRANT__COLLECTION: .* episodes-m does not fit") as found:
         await put(index_of(client, "m"), a_summary(), RAW_TEXT, [1.0, 0.0])
     assert all(part in str(found.value) for part in said)
+
+
+async def test_collection_of_another_stemmer_asks_for_a_rebuild(client: AsyncQdrantClient) -> None:
+    await client.create_collection(
+        "episodes-m",
+        vectors_config={"messages": DENSE},
+        sparse_vectors_config={"words": SPARSE},
+        metadata={"stemmer": "2.2.0 with 30 algorithms"},
+    )
+    with pytest.raises(ConfigurationError, match=r"PyStemmer 2\.2\.0 .*afterword index rebuild"):
+        await index_of(client, "m").prepare()
+
+
+async def test_collection_names_the_stemmer_that_fills_it(client: AsyncQdrantClient) -> None:
+    await put(index_of(client, "m"), a_summary(), RAW_TEXT, [1.0, 0.0])
+    assert (await client.get_collection("episodes-m")).config.metadata == {"stemmer": STEMMER}
 
 
 async def test_a_collection_that_fits_is_used_as_it_is(client: AsyncQdrantClient) -> None:

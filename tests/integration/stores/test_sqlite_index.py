@@ -236,3 +236,13 @@ async def compared(steps: list[tuple[bool, int, int, list[str], str]]) -> None:
         for user in ("u1", "u2"):
             expected = {f"c1:{n}" for n, (of, words) in kept.items() if of == user and word in words}
             assert {*await found(index, word, user_id=user)} == expected
+
+
+async def test_episodes_of_another_stemmer_are_indexed_again(path: Path, index: SqliteIndex) -> None:
+    earlier = SqliteIndex(SqliteFile(path), stemmer="2.2.0 with 30 algorithms")
+    await put(earlier, a_summary(1), "the university")
+    await put(index, a_summary(2), "the university")
+    assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}
+    await put(index, a_summary(1), "the university")
+    assert await index.revisions(["c1:1", "c1:2"]) == {"c1:1": 1, "c1:2": 1}
+    await earlier.close()
