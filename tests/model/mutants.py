@@ -239,9 +239,9 @@ MUTANTS = (
         "summaries are announced in a transaction of their own",
         SUMMARIZER,
         AT_LEAST_ONCE,
-        "            await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)\n",
-        "            await producer.commit_outputs(outputs, {}, self._app.conf.id)\n"
-        "            await producer.commit_outputs([], {self._source: offset}, self._app.conf.id)\n",
+        "                await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)\n",
+        "                await producer.commit_outputs(outputs, {}, self._app.conf.id)\n"
+        "                await producer.commit_outputs([], {self._source: offset}, self._app.conf.id)\n",
     ),
     Mutant(
         "a commit does not name what is finished beyond its offset",
