@@ -351,6 +351,7 @@ _HALF = re.compile(
     rf"(?:{pattern('numbers', 'and_a_half')})\b"
 )
 _GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb\b")
+_GERMAN_HEIGHT = re.compile(r"(?i)\beins(?=\w+zig\b)")
 _FRACTIONS = {f"{value} ": words.replace("\n", "") for value, words in _NUMBERS["fractions"].items()}
 _FRACTION = re.compile(
     rf"(?i)\b(?:{'|'.join(f'({words})' for words in _FRACTIONS.values())})\s?"
@@ -384,7 +385,7 @@ def readable(text: str, language: str) -> str:
     if language == "en":
         text = _COUPLE.sub("two ", text)
         text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
-    text = _GERMAN_HALF.sub(" einhalb", text)
+    text = _GERMAN_HEIGHT.sub("eins ", _GERMAN_HALF.sub(" einhalb", text))
     return _HALF.sub(
         _with_half, "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text))
     )
