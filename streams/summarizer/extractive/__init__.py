@@ -44,6 +44,9 @@ MAX_CHARACTERS = 100_000
 """At most this many characters are read. No model writes more; only a broken server sends more."""
 LENGTH = 0.002
 """Cost of a character: the shorter of two equally informative sentences is kept."""
+MOST_ROUNDS = 4
+NEAR = 10
+"""A correction concerns one of this many exchanges before it; in a long meeting, some correction has any word."""
 USUAL_WORDS = range(4, 25)
 _SPEAKER = re.compile(f"^(?:{SPEAKERS}){NAMED}")
 
@@ -87,24 +90,38 @@ class RankedExchanges:
         """The exchanges, best first. Exchanges such as "Fun!" are left out if there are others."""
 
     def text(self, characters: int) -> str:
-        """Return the best exchanges in their order, in at most this many characters."""
+        """Return the best exchanges in their order, in at most this many characters.
+
+        What is corrected by an exchange that has no room is left out, too, and others take its place.
+        """
+        wrong: set[int] = set()
+        for _ in range(MOST_ROUNDS):
+            chosen = self._chosen(characters, wrong)
+            left_out = [at for at in self.ranked if at not in chosen and has_correction(self.exchanges[at])]
+            corrected = {at for at in chosen if any(self._is_corrected(at, later) for later in left_out)}
+            if not corrected:
+                break
+            wrong |= corrected
+        return self._quoted([at for at in chosen if at not in corrected])
+
+    def _chosen(self, characters: int, wrong: Collection[int]) -> list[int]:
         chosen: list[int] = []
         rejected = 0
         for at in self.ranked:
             if rejected == MOST_REJECTED:
                 break
+            if at in wrong:
+                continue
             more = [*chosen, at]
             if not any(self._repeats(at, other) for other in chosen) and len(self._quoted(more)) <= characters:
                 chosen = more
             else:
                 rejected += 1
-        left_out = [at for at in self.ranked if at not in chosen and has_correction(self.exchanges[at])]
-        return self._quoted([at for at in chosen if not any(self._is_corrected(at, later) for later in left_out)])
+        return chosen
 
     def _is_corrected(self, at: int, later: int) -> bool:
         """Return whether an exchange may be what a later one corrects."""
-        places = (self.exchanges[at][0].place, self.exchanges[later][0].place)
-        return places[0] < places[1] and not self.terms[at].isdisjoint(self.terms[later])
+        return 0 < later - at <= NEAR and not self.terms[at].isdisjoint(self.terms[later])
 
     def _repeats(self, at: int, other: int) -> bool:
         """Return whether nearly all words of an exchange are in another one.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.summarizer.extractive import condense, summarize
-from afterword.streams.summarizer.summary import Texts
+from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH, Texts
 from afterword.streams.text.language import stem_words
 from afterword.streams.text.sentences import sentences_of, split_sentences
 from tests.samples import a_closed_episode, an_episode_message
@@ -26,6 +26,12 @@ ORDER: tuple[Turn, ...] = (
     ("user", "Thanks."),
     ("assistant", "You're welcome. Is there anything else I can help you with?"),
 )
+
+
+WOODS = [
+    *("oak", "elm", "ash", "fir", "yew", "beech", "birch", "cedar", "maple", "larch", "alder", "hazel"),
+    *("linden", "poplar", "willow", "walnut", "cherry", "spruce", "rowan", "holly", "olive", "teak", "ebony", "palm"),
+]
 
 
 def summary_of(*turns: Turn, previous: str = "") -> Texts:
@@ -468,3 +474,12 @@ def test_what_was_corrected_is_left_out_if_its_correction_has_no_room() -> None:
     told = condense(rolling, 20)
     assert "Monday" not in told
     assert "Max" in told
+
+
+def test_a_long_conversation_with_corrections_everywhere_has_a_long_summary() -> None:
+    rooms = [f"{color}{wood} room" for color in ("red", "grey", "pink", "blue", "white") for wood in WOODS]
+    talk: list[Turn] = [("user", f"The {room} is cleaned on Monday by a crew of its own.") for room in rooms]
+    talk[::8] = [
+        ("user", f"No, sorry, Monday at {at % 12}:45 with all the crews that have a key to it.") for at in range(15)
+    ]
+    assert len(summary_of(*talk).long_summary) > MAX_SUMMARY_LENGTH // 2
