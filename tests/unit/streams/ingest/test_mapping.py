@@ -203,7 +203,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "connect-a-topic.md"
 
 
 def test_pages_expression_makes_messages_of_spans() -> None:
-    [expression] = re.findall(r"```\n(value\.resourceSpans.*?)```", PAGE.read_text(), re.S)
+    [expression] = re.findall(r"```text\n(value\.resourceSpans.*?)```", PAGE.read_text(), re.S)
     fields = """
         id = "join(':', [item.id, to_string(index)])"
         conversation_id = "item.of"
