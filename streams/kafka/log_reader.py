@@ -26,6 +26,8 @@ ReadProgress = Callable[[str, int, int | None], None]
 """Called with what is being done, how much is done, and how much there is, if known."""
 
 POLL_MILLISECONDS = 500
+RECORDS_TOGETHER = 500
+"""aiokafka decodes this many in one step of the event loop."""
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
 """Longer than our transactions may stay open; a longer wait is caused by another producer's."""
@@ -253,7 +255,8 @@ async def batches(
     deadline = time.monotonic() + STALLED_SECONDS
     before = -1
     while left := await _not_reached(consumer, ends):
-        for where, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
+        given = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
+        for where, records in given.items():
             if records[-1].offset >= ends[where]:
                 consumer.seek(where, ends[where])
                 records = [record for record in records if record.offset < ends[where]]
