@@ -11,14 +11,14 @@ PARTITION = TopicPartition("t", 0)
 
 
 class Consumer:
-    """A consumer of one partition with ten records, which it returns all at once."""
+    """A consumer of one partition with ten records."""
 
     def __init__(self) -> None:
         self.at = 0
 
-    async def getmany(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        found = [SimpleNamespace(offset=offset) for offset in range(self.at, 10)]
-        self.at = 10
+    async def getmany(self, timeout_ms: int, max_records: int) -> dict[TopicPartition, list[Any]]:
+        found = [SimpleNamespace(offset=offset) for offset in range(self.at, 10)][:max_records]
+        self.at += len(found)
         return {PARTITION: found} if found else {}
 
     async def position(self, _: TopicPartition) -> int:
