@@ -22,7 +22,7 @@ RUN AFTERWORD_REVISION=${REVISION} PYTHONPATH=/tools \
  && find /opt/afterword/lib -regextype egrep -regex '.*\.(c|cpp|h|pyx|pxd|pyi|a)' -delete
 WORKDIR /opt/afterword
 RUN python3 -m compileall -q lib/python3*/site-packages/afterword lib/python3*/site-packages/faust_eos \
- && python3 -c 'import afterword.streams.summarizer_app, afterword.consumers.archiver, afterword.cli, afterword.operating.audit, afterword.operating.checks' \
+ && python3 -c 'import afterword.streams.summarizer.agent, afterword.streams.archiver.agent, afterword.cli, afterword.operating.audit, afterword.operating.checks' \
  && mkdir /state
 
 FROM ${BASE}

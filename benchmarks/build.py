@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import median
 
 from afterword.embedded import Process
-from afterword.local.dev import CONFIG_FILE, ROLES
+from afterword.local.dev import CONFIG_FILE
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import CONFIG_FILE_VARIABLE
 from benchmarks.data import STARTED_AT
 from benchmarks.measuring import Running, cpu_seconds, family, proportional_bytes, ratio, show
@@ -66,7 +67,7 @@ async def measured(checkout: Path, count: int) -> dict[str, float]:
         dev = Process("dev", [*run, "dev", "--data-dir", str(data)], directory / "dev.log", directory=checkout)
         try:
             await until_told(dev, dev.log, "page ")
-            for role in ROLES:
+            for role in ALWAYS_RUN:
                 port = int(await until_told(dev, data / "logs" / f"{role}.log", HEALTH))
                 await Running(dev, port).until_ready()
             before, began = by_role(dev.pid, cpu_seconds), time.monotonic()
@@ -84,7 +85,7 @@ async def measured(checkout: Path, count: int) -> dict[str, float]:
             seconds, after = time.monotonic() - began, by_role(dev.pid, cpu_seconds)
         finally:
             await asyncio.to_thread(dev.stop, STOP_SECONDS)
-    roles = (ALL, *ROLES, "kafka", "serve", "dev")
+    roles = (ALL, *ALWAYS_RUN, "kafka", "serve", "dev")
     cpu = {role: after[role] - before[role] for role in roles}
     return {
         "seconds until the audit is clean": seconds,
@@ -101,7 +102,7 @@ def by_role(pid: int, read: Callable[[int], float]) -> dict[str, float]:
         with suppress(OSError):  # it may end in the meantime
             arguments = Path(f"/proc/{one}/cmdline").read_text().split("\0")
             is_java = arguments[0].endswith("java")
-            role = "kafka" if is_java else next((role for role in (*ROLES, "serve") if role in arguments), "dev")
+            role = "kafka" if is_java else next((role for role in (*ALWAYS_RUN, "serve") if role in arguments), "dev")
             figure = read(one)
             figures[role] += figure
             figures[ALL] += figure

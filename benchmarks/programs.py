@@ -111,19 +111,19 @@ def counter() -> None:
 def segmenter() -> None:
     """Run the segmenter as `afterword worker segmenter` does."""
     from afterword.streams import logs
-    from afterword.streams.app import run_segmenter
+    from afterword.streams.app import run_worker
     from afterword.streams.settings import Logs, load_settings
 
     to = bench()
     kafka = {"bootstrap_servers": to.bootstrap, "prefix": to.prefix, "messages_topic": to.source}
     logs.configure(Logs())
-    asyncio.run(run_segmenter(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0})))
+    asyncio.run(run_worker("segmenter", load_settings(state_dir=to.state, kafka=kafka, health={"port": 0})))
 
 
 def ingest() -> None:
     """Run ingest as `afterword worker ingest` does, with the mapping in the environment."""
     from afterword.streams import logs
-    from afterword.streams.ingest.agent import run_ingest
+    from afterword.streams.app import run_worker
     from afterword.streams.settings import Logs, load_settings
 
     to = bench()
@@ -131,7 +131,9 @@ def ingest() -> None:
     file.write_text(os.environ["BENCH_MAPPING"])
     kafka = {"bootstrap_servers": to.bootstrap, "prefix": to.prefix, "messages_topic": to.episodes}
     logs.configure(Logs())
-    asyncio.run(run_ingest(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0}, ingest={"file": file})))
+    asyncio.run(
+        run_worker("ingest", load_settings(state_dir=to.state, kafka=kafka, health={"port": 0}, ingest={"file": file}))
+    )
 
 
 # By hand: aiokafka, rocksdict and a changelog, without transactions, so a crash repeats work

@@ -22,8 +22,9 @@ import httpx
 
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_ports
-from afterword.local.dev import CONFIG_FILE, ROLES, SERVER, write_config
+from afterword.local.dev import CONFIG_FILE, SERVER, write_config
 from afterword.operating.topics import ensure_topics
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, PREFIX
 from benchmarks.measuring import (
     Form,
@@ -56,7 +57,7 @@ async def run(form: Form, directory: Path) -> None:
     async with EmbeddedStack(directory / "stack") as stack, AsyncExitStack() as running:
         await ensure_topics(settings_of(stack))
         environment = {**stack.environment(), "AFTERWORD_SERVE__REQUESTS_PER_MINUTE": "0"}
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             own = {**environment, "AFTERWORD_STATE_DIR": str(directory / role)}
             await running.enter_async_context(worker(role, directory, own))
         server = await running.enter_async_context(worker(SERVER, directory, environment))

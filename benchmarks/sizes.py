@@ -11,7 +11,7 @@ import re
 import sys
 import time
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,10 @@ from random import Random
 
 from afterword import Memory, MessageCreated, Producer
 from afterword.embedded import EmbeddedStack, Process
-from afterword.local.dev import CONFIG_FILE, ROLES
+from afterword.local.dev import CONFIG_FILE
 from afterword.operating import audit
 from afterword.operating.topics import ensure_topics
+from afterword.streams.roles import ALWAYS_RUN, inputs_of
 from afterword.streams.settings import Settings, load_settings
 from benchmarks.data import LEAST_WORDS, turn_texts
 from benchmarks.measuring import (
@@ -156,12 +157,12 @@ class Deployment:
         is_new, conversations = not self._filled.conversations, size // CONVERSATION_MESSAGES
         async with self._running() as (stack, settings), AsyncExitStack() as workers:
             await ensure_topics(settings)
-            for role in ROLES:
+            for role in ALWAYS_RUN:
                 await workers.enter_async_context(worker(role, self._directory, stack.environment()))
             began = time.monotonic()
             while self._filled.conversations < conversations:
                 await self._send(settings, min(SENT_AT_A_TIME, conversations - self._filled.conversations))
-            await until_done(settings, ROLES)
+            await until_done(settings, ALWAYS_RUN)
             seconds = time.monotonic() - began
         self._filled.is_done = True
         self._filled.keep(self._directory)
@@ -188,7 +189,7 @@ class Deployment:
         try:
             await until_told(process, process.log, "page ")
             named = time.monotonic() - began
-            for role in ROLES:
+            for role in ALWAYS_RUN:
                 port = await until_told(process, logs / f"{role}.log", HEALTH)
                 await Running(process, int(port)).until_ready()
             ready = time.monotonic() - began
@@ -205,7 +206,7 @@ class Deployment:
 
     async def _add_through_all(self, settings: Settings) -> None:
         await self._send(settings, self._more)
-        await until_done(settings, ROLES)
+        await until_done(settings, ALWAYS_RUN)
 
     async def _add(self, stack: EmbeddedStack, settings: Settings, size: int) -> list[Cost]:
         """Add conversations: archive them, then summarize them, each with only its own worker running."""
@@ -267,16 +268,11 @@ async def timed(ask: Callable[[str], Awaitable[object]], what: Iterable[str]) ->
     return seconds[WARMING_CALLS:]
 
 
-async def until_done(settings: Settings, roles: Iterable[str]) -> None:
+async def until_done(settings: Settings, roles: Collection[str]) -> None:
     """Wait until these workers have processed everything. Raises: TimeoutError."""
-    kafka = settings.kafka
-    reads: Mapping[str, tuple[str, str]] = {
-        "segmenter": (kafka.segmenter_id, kafka.messages_topic),
-        "archiver": (kafka.archiver_id, kafka.messages_topic),
-        "summarizer": (kafka.summarizer_id, kafka.episodes_topic),
-    }
-    for role in sorted(roles, key=list(reads).index):  # the last one reads what the first one writes
-        await until_consumed(kafka, *reads[role], FILL_SECONDS)
+    for role, inputs in inputs_of(settings.kafka).items():  # the summarizer reads what the segmenter writes
+        if role in roles:
+            await until_consumed(settings.kafka, *inputs, FILL_SECONDS)
 
 
 async def until_told(process: Process, log: Path, what: str | re.Pattern[str]) -> str:

@@ -1,1 +1,1 @@
-"""Plain aiokafka: the archiver, and the typed subscriber of other Python services."""
+"""`SummarySubscriber`, with which other Python services read our events; plain aiokafka, without Faust."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from afterword.operating.topics import Topic, wanted_topics
+from afterword.streams.roles import ROLES
 from afterword.streams.settings import Kafka, Settings
 from helm.cross_fields import defaults, rules
 from helm.settings_schema import Schema, definitions, files_schema, reference, secrets_schema
@@ -32,7 +33,7 @@ for one role below `segmenter.settings`, `summarizer.settings`, `archiver.settin
 
 
 TOPICS_HEADING = (
-    '# Made by "make docs" from afterword/operating/topics.py. %…% is a setting of Kafka; its default is in names.\n'
+    '# Made by "make docs" from afterword/operating/topics.py and streams/roles.py. %…% is a setting of Kafka; its default is in names.\n'
 )
 RULES_HEADING = '# Made by "make docs" from streams/settings.py: which settings need or exclude each other.\n'
 SET_BY_VALUES = "min.insync.replicas"
@@ -110,11 +111,11 @@ def _row(known: dict[Place, Described], value: Described) -> str | None:
 def topics() -> str:
     """Describe the topics of `afterword topics create` for Strimzi, whatever their names.
 
-    YAML: the default of each setting that names a topic, and each topic with its configuration.
+    YAML: the default of each setting that names a topic, the roles of workers, and each topic with its configuration.
     """
     names = {name: Kafka.model_fields[name].default for name in ("messages_topic", "prefix")}
     settings = Settings(kafka=Kafka.model_construct(**{name: f"%{name}%" for name in names}))
-    made = {"names": names, "topics": [_described(topic) for topic in wanted_topics(settings)]}
+    made = {"names": names, "roles": [*ROLES], "topics": [_described(topic) for topic in wanted_topics(settings)]}
     return TOPICS_HEADING + yaml.safe_dump(made, sort_keys=False)
 
 

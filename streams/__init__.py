@@ -1,1 +1,1 @@
-"""The Faust applications and the engine beneath them."""
+"""The workers, each in a folder of its own, and what they share: stores, Kafka, text, settings."""

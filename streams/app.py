@@ -1,17 +1,23 @@
-"""The composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
+"""The life cycle of a worker, and the Faust app that every role has at least one of."""
 
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from opentelemetry.trace import Tracer
 
-from afterword.streams.kafka.clients import client_id, require_topics, security
+from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka.clients import client_id, security
 from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos.app import PARTITIONS, App, run
-from faust_eos.health import HealthServer, Readiness
+from faust_eos.app import PARTITIONS, App, run_together
+from faust_eos.errors import AgentFailed
+from faust_eos.health import STARTING, HealthServer, Readiness
 from faust_eos.metrics import EngineMetrics
 from faust_eos.options import Options, allocate_sparingly
 
@@ -71,25 +77,43 @@ def faust_app(
     )
 
 
-def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
-    from afterword.streams.segmenter.agent import attach_segmenter  # imported here because other workers do not need it
+@dataclass(frozen=True)
+class Worker:
+    """What every role gets to make its apps."""
 
-    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, role="segmenter")
-    attach_segmenter(app, settings, metrics, tracer)
-    return app
+    settings: Settings
+    readiness: Readiness
+    metrics: Metrics
+    tracer: Tracer
+    closing: AsyncExitStack
+    """Closes what the role opens, once its apps have stopped."""
 
 
-async def run_segmenter(settings: Settings) -> None:
-    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
-    from afterword.streams.segmenter.state import TABLES
+Start = Callable[[Worker], Awaitable[dict[str, App]]]
+"""Makes a role's apps by their readiness conditions. Raises: AfterwordError, KafkaError."""
 
+
+async def run_worker(role: str, settings: Settings, start: Start | None = None) -> None:
+    """Run a role of `streams.roles` until SIGTERM, then drain. `start` makes its apps in place of the role's own.
+
+    Raises: AfterwordError, EngineError, KafkaError, OSError (health port).
+    """
     allocate_sparingly()
-    kafka, readiness = settings.kafka, Readiness(PARTITIONS)
-    changelogs = [kafka.changelog(table) for table in TABLES]
-    dead_letters = kafka.dead_letters(kafka.messages_topic)
-    await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
-    async with (
-        worker_telemetry("segmenter", settings, readiness, settings.episodes.idle_seconds) as telemetry,
-        HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
-    ):
-        await run(segmenter_app(settings, telemetry.metrics, telemetry.tracer), readiness)
+    start = start or import_module(f"afterword.streams.{role}.agent").start
+    readiness = Readiness(PARTITIONS)
+    async with AsyncExitStack() as closing:
+        telemetry = await closing.enter_async_context(worker_telemetry(role, settings, readiness))
+        await closing.enter_async_context(
+            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
+        )
+        apps = await start(Worker(settings, readiness, telemetry.metrics, telemetry.tracer, closing))
+        for condition in apps:
+            readiness.not_ready(condition, STARTING)
+        if PARTITIONS not in apps:  # a role with several apps has a condition for each
+            readiness.ready(PARTITIONS)
+        try:
+            await run_together(apps, readiness)
+        except AgentFailed as failed:
+            if isinstance(failed.cause, AfterwordError):  # our own errors say what to do
+                raise failed.cause from None
+            raise

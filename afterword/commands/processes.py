@@ -31,15 +31,14 @@ from afterword.commands.common import (
 )
 from afterword.installed import extra_required
 from afterword.streams.errors import WorkerFailed
+from afterword.streams.roles import ROLES
 from afterword.streams.text.visible import shown_json
 from afterword.terminal import Screen, print_json, print_table
 
 if TYPE_CHECKING:
-    from afterword.streams.settings import Settings
     from afterword.streams.stores.bookkeeping import ApiKeys
 
 Result = TypeVar("Result")
-RunRole = Callable[["Settings"], Coroutine[Any, Any, None]]
 
 worker_app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
 keys_app = typer.Typer(help="Manage keys for `afterword serve`.", no_args_is_help=True)
@@ -99,49 +98,15 @@ def end_as_by_ctrl_c() -> None:
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-@worker_app.command()
-def segmenter() -> None:
-    """Split conversations into episodes: messages → episode.closed."""
-    from afterword.streams.app import run_segmenter
+def run_role(context: typer.Context) -> None:
+    from afterword.streams.app import run_worker
 
-    _run(run_segmenter)
-
-
-@worker_app.command()
-def summarizer() -> None:
-    """Summarize episodes: episode.closed → the stores and summary.created."""
-    from afterword.streams.summarizer_app import run_summarizer
-
-    _run(run_summarizer)
-
-
-@worker_app.command()
-def archiver() -> None:
-    """Archive the latest version of every message: messages → the stores."""
-    from afterword.consumers.archiver import run_archiver
-
-    _run(run_archiver)
-
-
-@worker_app.command()
-def ingest() -> None:
-    """Map records on other applications' topics to messages: their topics → messages."""
-    from afterword.streams.ingest.agent import run_ingest
-
-    _run(run_ingest)
-
-
-@worker_app.command()
-def webhooks() -> None:
-    """Post summaries and deletions to HTTP endpoints."""
-    from afterword.streams.webhooks.agent import run_webhooks
-
-    _run(run_webhooks)
-
-
-def _run(role: RunRole) -> None:
     settings = start()
-    asyncio.run(to_its_end(role(settings), settings.kafka.bootstrap_servers))
+    asyncio.run(to_its_end(run_worker(str(context.info_name), settings), settings.kafka.bootstrap_servers))
+
+
+for name, role in ROLES.items():
+    worker_app.command(name, help=role.help)(run_role)
 
 
 async def to_its_end(

@@ -19,11 +19,11 @@ from afterword.operating.topics import create_sources, ensure_topics
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources
 from afterword.streams.private import write_private
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings
 from afterword.terminal import Screen
 
 CONFIG_FILE = "afterword.toml"
-ROLES = ("segmenter", "summarizer", "archiver")
 INGEST = "ingest"
 """The role that runs if there are sources, that is, topics of other applications."""
 SERVER = "server"
@@ -143,7 +143,7 @@ async def deployment(directory: Path, screen: Screen, ended: Ended, *, once: boo
         await create_sources(settings, sources)
         screen.doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
-        environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ROLES, INGEST) if sources else ROLES
+        environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ALWAYS_RUN, INGEST) if sources else ALWAYS_RUN
         workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka, roles))
         try:
             yield settings

@@ -18,6 +18,7 @@ from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, match_topics, our_topics, require_registry
 from afterword.streams.kafka.clients import admin_client, client_options
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import LlmProvider, make_provider
@@ -150,8 +151,8 @@ async def check_commits(settings: Settings) -> str:
     from faust_eos.transaction import TransactionalProducer
 
     kafka, seconds = settings.kafka, settings.kafka.request_timeout_seconds
-    ingest = [kafka.ingest_id] if load_sources(settings) else []
-    for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id, *ingest):
+    roles = [*ALWAYS_RUN, "ingest"] if load_sources(settings) else ALWAYS_RUN
+    for app_id in map(kafka.group_of, roles):
         producer = TransactionalProducer(f"{app_id}-check", Clients(client_options(kafka)), engine_options(settings))
         try:
             await producer.open(seconds)

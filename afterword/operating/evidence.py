@@ -41,6 +41,7 @@ from afterword.schemas.ids import conversation_of_scope, episode_id, message_key
 from afterword.streams.errors import AfterwordError, RowUnreadable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import Log, ReadProgress, Take
+from afterword.streams.roles import inputs_of
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     DIGEST_BYTES,
@@ -356,15 +357,6 @@ async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadP
                 return {role: count for role, count in counts.items() if count}
             await asyncio.sleep(POLL_SECONDS)
     return {}
-
-
-def inputs_of(kafka: Kafka) -> dict[str, tuple[str, str]]:
-    """Return the group and the input topic of each worker. The summarizer reads the topic that the segmenter writes."""
-    return {
-        "segmenter": (kafka.segmenter_id, kafka.messages_topic),
-        "archiver": (kafka.archiver_id, kafka.messages_topic),
-        "summarizer": (kafka.summarizer_id, kafka.episodes_topic),
-    }
 
 
 class TopicReader:

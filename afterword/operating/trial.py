@@ -28,6 +28,7 @@ from afterword.streams.settings import Budget, Settings, SummarizerSettings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.agent import summary_rules
 from afterword.streams.summarizer.conversations import Conversations, Scope
 from afterword.streams.summarizer.current import current, of_stored
 from afterword.streams.summarizer.providers import maker_of
@@ -40,7 +41,6 @@ from afterword.streams.summarizer.summarizer import (
     usage_of,
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.summarizer_app import summary_rules
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.tokens import count_tokens

@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from afterword.schemas.dead_letters import INGEST as STAGE
 from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.decoding import check_original
 from afterword.schemas.headers import KafkaRecord
-from afterword.streams.app import faust_app
+from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
@@ -39,11 +39,10 @@ from afterword.streams.kafka.log_reader import Log, TopicStalled
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.tasks import apart
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos.app import PARTITIONS, App, run
+from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, failing_batch
-from faust_eos.errors import AgentFailed, place_of
-from faust_eos.health import HealthServer, Readiness
+from faust_eos.errors import place_of
+from faust_eos.health import Readiness
 from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:
@@ -147,32 +146,21 @@ class TopicsChanged(AfterwordError):
     """topic {topic} now matches a pattern of source {number}: the worker must restart to read it"""
 
 
-async def run_ingest(settings: Settings) -> None:
-    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError, OSError (health port)."""
-    kafka, sources = settings.kafka, require_sources(settings)
+async def start(worker: Worker) -> dict[str, App]:
+    """Make the app that reads the sources' topics. Raises: AfterwordError, KafkaError."""
+    settings, kafka, closing = worker.settings, worker.settings.kafka, worker.closing
+    sources = require_sources(settings)
     require_registry(settings, sources)
-    readiness = Readiness(PARTITIONS)
-    async with AsyncExitStack() as closing:
-        admin = await closing.enter_async_context(admin_client(kafka))
-        topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
-        if not topics:
-            raise ConfigurationError(setting=str(settings.ingest.file), problem="no topic matches a pattern yet")
-        await require_topics(kafka, kafka.messages_topic, *map(kafka.dead_letters, topics))
-        telemetry = await closing.enter_async_context(worker_telemetry(STAGE, settings, readiness))
-        await closing.enter_async_context(
-            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
-        )
-        registry = await closing.enter_async_context(open_registry(settings.registry))
-        gate = BulkGate(Log(kafka, admin), settings)
-        app = ingest_app(settings, sources, topics, registry, gate, readiness, telemetry.metrics)
-        looking = asyncio.create_task(crash_on_new_topics(app, sources, topics, admin, kafka))
-        closing.callback(looking.cancel)
-        try:
-            await run(app, readiness)
-        except AgentFailed as failed:
-            if isinstance(failed.cause, AfterwordError):  # our own errors say what to do
-                raise failed.cause from None
-            raise
+    admin = await closing.enter_async_context(admin_client(kafka))
+    topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+    if not topics:
+        raise ConfigurationError(setting=str(settings.ingest.file), problem="no topic matches a pattern yet")
+    await require_topics(kafka, kafka.messages_topic, *map(kafka.dead_letters, topics))
+    registry = await closing.enter_async_context(open_registry(settings.registry))
+    gate = BulkGate(Log(kafka, admin), settings)
+    app = ingest_app(settings, sources, topics, registry, gate, worker.readiness, worker.metrics)
+    closing.callback(asyncio.create_task(crash_on_new_topics(app, sources, topics, admin, kafka)).cancel)
+    return {PARTITIONS: app}
 
 
 def ingest_app(

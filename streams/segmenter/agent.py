@@ -13,17 +13,20 @@ from opentelemetry.trace import Tracer
 
 from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.headers import KafkaRecord
+from afterword.streams.app import Worker, faust_app
 from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka.clients import require_topics
 from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Segmenter
-from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Settings
 from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword.streams.text.tokens import count_tokens
-from faust_eos.app import App
+from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, Tick, failing_batch
 from faust_eos.errors import place_of
+from faust_eos.options import wall_clock_ms
 from faust_eos.output import Output
 
 log = structlog.get_logger()
@@ -34,6 +37,22 @@ writes of three or four times their own size. With a lower limit for writes, a p
 each conversation, although it reads and writes the conversation's row once.
 """
 POSITIVE = 0x7FFFFFFF
+
+
+async def start(worker: Worker) -> dict[str, App]:
+    """Make the segmenter's app. Raises: BrokerUnavailable, TopicMissing."""
+    settings, kafka = worker.settings, worker.settings.kafka
+    changelogs = [kafka.changelog(table) for table in TABLES]
+    dead_letters = kafka.dead_letters(kafka.messages_topic)
+    await require_topics(kafka, kafka.messages_topic, kafka.episodes_topic, dead_letters, *changelogs)
+    worker.metrics.watch_pending(settings.episodes.idle_seconds, wall_clock_ms)
+    return {PARTITIONS: segmenter_app(settings, worker.metrics, worker.tracer)}
+
+
+def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
+    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, role="segmenter")
+    attach_segmenter(app, settings, metrics, tracer)
+    return app
 
 
 def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:

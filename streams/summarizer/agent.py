@@ -1,5 +1,9 @@
-"""The summarizer's Faust agent: at least once, many conversations concurrently, each of them in order."""
+"""The summarizer's Faust agent: at least once, many conversations concurrently, each of them in order.
 
+`start` is the composition root: the only place that knows all of its classes.
+"""
+
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +12,7 @@ from structlog.contextvars import bound_contextvars
 
 from afterword.schemas import (
     ConversationUpdated,
+    EpisodeRedo,
     InvalidRecord,
     SummaryCreated,
     SummaryDeleted,
@@ -17,18 +22,110 @@ from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.headers import DELETION, Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
-from afterword.streams.lanes import send
-from afterword.streams.settings import Kafka
+from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
+from afterword.streams.lanes import attach_agents, send
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.steps import StepRunner
+from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.episodes import Cause
-from afterword.streams.summarizer.reconciler import Event, Reconciler
-from afterword.streams.summarizer.timers import CE_SOURCE
+from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.embedders import make_embedder
+from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
+from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
+from afterword.streams.summarizer.summary import SummaryRules
+from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, redo_headers
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
+from faust_eos.app import PARTITIONS, App, crash_with
+from faust_eos.at_least_once import AtLeastOnce
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.options import wall_clock_ms
 from faust_eos.output import Output
+
+MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
+MOST_ASKED = 2
+"""Maximum number of summaries for which one record asks an LLM: a message may be in one episode and the next."""
+
+
+def summary_rules(settings: Settings) -> SummaryRules:
+    return SummaryRules(
+        rolling_max_tokens=settings.rolling.max_tokens,
+        max_summary_length=settings.summarizer.max_summary_length or settings.episodes.preset.max_summary_length,
+        zone=settings.summarizer.zone,
+    )
+
+
+def summarizer_app(settings: Settings, metrics: Metrics) -> App:
+    """Make the Faust app, without agents. Its watchdog allows for all LLM calls that one record may need."""
+    limit = MOST_ASKED * settings.llm.summary_seconds
+    group = settings.kafka.summarizer_id
+    return faust_app(settings, group, metrics.engine, role="summarizer", handling_seconds=limit)
+
+
+async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[str, App]:
+    """Make the summarizer's app, its stores and its timers. Raises: AfterwordError, KafkaError."""
+    settings, metrics, tracer, closing = worker.settings, worker.metrics, worker.tracer, worker.closing
+    kafka = settings.kafka
+    dead_letters_topic = kafka.dead_letters(kafka.episodes_topic)
+    await require_topics(
+        kafka,
+        kafka.episodes_topic,
+        kafka.summaries_topic,
+        kafka.deletions_topic,
+        kafka.conversations_topic,
+        *kafka.current_topics,
+        dead_letters_topic,
+    )
+    stores = await closing.enter_async_context(open_stores(settings))
+    if embedder := make_embedder(settings.embedder, settings.redaction):
+        closing.push_async_callback(embedder.close)
+    summaries = make(settings, stores.budgets, metrics, tracer)
+    closing.push_async_callback(summaries.close)
+    app = summarizer_app(settings, metrics)
+    steps = StepRunner(worker.readiness, metrics, tracer)
+    outputs = Outputs(kafka, metrics)
+    reconciler = Reconciler(
+        episodes=stores.episodes,
+        messages=stores.messages,
+        index=stores.index,
+        summarizer=summaries,
+        embedder=embedder,
+        publish=outputs.publish,
+        keep=outputs.keep,
+        steps=steps,
+        rules=summary_rules(settings),
+        retry=settings.retry,
+        retention=settings.retention,
+    )
+    dead_letters = DeadLetters(STAGE, dead_letters_topic, metrics=metrics)
+    attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
+    handler = RecordHandler(reconciler, dead_letters, attempts, tracer, kafka.summarizer_id)
+    episodes = kafka.episodes_topic, AtLeastOnce(order=lane_of, reject=handler.dead_letter)
+    lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handler.handle)
+    metrics.in_flight.set_function(lambda: lanes.in_flight)
+    closing.push_async_callback(lanes.cancel)
+    await steps.retry_until_success("indexes", stores.prepare_database)
+    await steps.retry_until_success("indexes", stores.index.prepare)
+    producer: IdempotentProducer | None = None
+
+    async def send_redo(redo: EpisodeRedo) -> None:
+        nonlocal producer
+        if producer is None:  # most summarizers never have a summary to replace, nor anything that expires
+            producer = await closing.enter_async_context(running_producer(kafka))
+        key, headers = redo.conversation_id.encode(), redo_headers(redo)
+        await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
+
+    sweep = RetentionSweep(settings.retention, episodes=stores.episodes, messages=stores.messages, send=send_redo)
+    timer = FallbackTimer(stores.episodes, summaries, send_redo, settings.retry)
+    running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
+    for task in running:
+        closing.callback(task.cancel)
+    closing.callback(asyncio.create_task(crash_with(app, running)).cancel)
+    return {PARTITIONS: app}
 
 
 def lane_of(record: KafkaRecord) -> tuple[str, int, bytes | None]:

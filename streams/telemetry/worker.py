@@ -17,7 +17,6 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from faust_eos.app import PARTITIONS
 from faust_eos.health import Readiness, View
-from faust_eos.options import wall_clock_ms
 
 SHOWN_OF_PARTITION = ("topic", "partition", "ready", "lag_records", "lag_seconds", "state_bytes")
 
@@ -32,18 +31,13 @@ class WorkerTelemetry:
 
 
 @asynccontextmanager
-async def worker_telemetry(
-    role: str, settings: Settings, readiness: Readiness, idle_seconds: float | None = None
-) -> AsyncIterator[WorkerTelemetry]:
+async def worker_telemetry(role: str, settings: Settings, readiness: Readiness) -> AsyncIterator[WorkerTelemetry]:
     """Make a worker's telemetry, and export its last spans at the end.
 
-    `idle_seconds` is the idle timeout of conversations, for a role that has pending ones. Raises: ConfigurationError if
-    the standard variables ask for an unsupported protocol.
+    Raises: ConfigurationError if the standard variables ask for an unsupported protocol.
     """
     metrics = Metrics(role, running_version())
     metrics.watch_readiness(lambda: readiness.reasons, PARTITIONS)
-    if idle_seconds is not None:
-        metrics.watch_pending(idle_seconds, wall_clock_ms)
     shown = shown_as_dict(settings)
 
     async def show_metrics(_: web.Request) -> web.Response:

@@ -1,7 +1,4 @@
-"""Delivers events to HTTP endpoints, in order per conversation, until each is accepted or becomes a dead letter.
-
-`run_webhooks` is the composition root: each endpoint has an app of its own, with its own consumer group.
-"""
+"""Delivers events to HTTP endpoints, in order per conversation, until each is accepted or becomes a dead letter."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -17,7 +14,7 @@ from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS
 from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.app import faust_app
+from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
@@ -26,13 +23,11 @@ from afterword.streams.settings import Settings, variable
 from afterword.streams.stores.episodes import EpisodeStore, Lookup, is_outdated
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.endpoint import GONE, DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
-from faust_eos.app import PARTITIONS, App, run_together
+from faust_eos.app import PARTITIONS, App
 from faust_eos.at_least_once import AtLeastOnce, mark_working
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
-from faust_eos.health import HealthServer, Readiness
 from faust_eos.options import wall_clock_ms
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 600.0
@@ -152,29 +147,17 @@ def wait_after(error: Exception) -> bool | float:
     return error.retry_after or True
 
 
-async def run_webhooks(settings: Settings) -> None:
-    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
-    kafka, names = settings.kafka, list(settings.webhooks.endpoints)
-    if not names:
+async def start(worker: Worker) -> dict[str, App]:
+    """Make an app for each endpoint, with its own consumer group. Raises: AfterwordError, KafkaError."""
+    settings, kafka = worker.settings, worker.settings.kafka
+    if not settings.webhooks.endpoints:
         raise ConfigurationError(setting=variable(("webhooks", "endpoints")), problem="there is no endpoint")
     await require_topics(kafka, kafka.summaries_topic, kafka.deletions_topic, kafka.undelivered_topic)
-    readiness = Readiness(*map(condition_of, names))
-    async with AsyncExitStack() as closing:
-        telemetry = await closing.enter_async_context(worker_telemetry(WEBHOOKS, settings, readiness))
-        await closing.enter_async_context(
-            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
-        )
-        stores = await closing.enter_async_context(open_stores(settings))
-        apps = {
-            condition_of(name): await endpoint_app(name, settings, stores.episodes, telemetry.metrics, closing)
-            for name in names
-        }
-        await run_together(apps, readiness)
-
-
-def condition_of(name: str) -> str:
-    """Return the name of an endpoint's readiness condition, which is that its partitions are assigned."""
-    return f"{PARTITIONS}:{name}"
+    stores = await worker.closing.enter_async_context(open_stores(settings))
+    return {
+        f"{PARTITIONS}:{name}": await endpoint_app(name, settings, stores.episodes, worker.metrics, worker.closing)
+        for name in settings.webhooks.endpoints
+    }
 
 
 async def endpoint_app(

@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from afterword.embedded.claims import free_ports
-from afterword.local.dev import ROLES, SERVER
+from afterword.local.dev import SERVER
+from afterword.streams.roles import ALWAYS_RUN
 from tests.deploy import stand_in_images
 from tests.deploy.builds import Builds
 from tests.deploy.compose import Compose, program
@@ -93,17 +94,19 @@ def test_what_this_machine_produces_is_summarised_and_everything_goes_down_in_pe
     with_servers: Compose, engine: Engine
 ) -> None:
     with up(with_servers):
-        assert states(with_servers).items() >= dict.fromkeys((*ROLES, SERVER), "healthy").items()
+        assert states(with_servers).items() >= dict.fromkeys((*ALWAYS_RUN, SERVER), "healthy").items()
         afterword(with_servers, "produce", str(SAMPLES), "--flush")
         watched = afterword(with_servers, "watch", "--from-beginning", "--limit", str(SUMMARIES), "--json")
         summaries = [json.loads(line) for line in watched.splitlines()]
         assert all(summary["short_summary"] for summary in summaries)
         assert afterword(with_servers, "context", summaries[0]["conversation_id"])
-        assert all(f'role="{role}"' in metrics(with_servers, role) for role in (*ROLES, SERVER))
+        assert all(f'role="{role}"' in metrics(with_servers, role) for role in (*ALWAYS_RUN, SERVER))
         check_the_server(with_servers, summaries[0])
         began = datetime.now(UTC).isoformat()
         with_servers.run("down")
-        assert exit_codes(engine, with_servers.project, began).items() >= dict.fromkeys((*ROLES, SERVER), 0).items()
+        assert (
+            exit_codes(engine, with_servers.project, began).items() >= dict.fromkeys((*ALWAYS_RUN, SERVER), 0).items()
+        )
 
 
 def check_the_server(compose: Compose, summary: dict[str, Any]) -> None:
@@ -147,7 +150,7 @@ def test_compose_takes_the_file_with_every_profile(compose: Compose) -> None:
         "services"
     ]
     assert every.keys() - some.keys() == {"ollama", "ollama-model", "prometheus", "grafana"}
-    assert some.keys() == {"kafka", "mongo", "qdrant", "topics", SERVER, *ROLES}
+    assert some.keys() == {"kafka", "mongo", "qdrant", "topics", SERVER, *ALWAYS_RUN}
 
 
 def test_a_file_of_settings_reaches_our_services_and_chooses_profiles(compose: Compose, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.embedded.claims import free_ports
-from afterword.local.dev import ROLES
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Mongo, Settings
 from tests.deploy.conftest import BASE
 from tests.deploy.engine import Engine
@@ -96,17 +96,17 @@ async def test_three_containers_summarise_a_conversation_and_stop_when_they_are_
     settings = make_settings(kafka={"partitions": 2}, drain_seconds=10, **servers)
     with containers_of(engine, image, settings) as containers:
         assert "created" in containers.run("topics", "create")
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             containers.start(role)
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             containers.until_healthy(role)
         # in a thread: the server that stands in for Qdrant runs on this loop
         told = await asyncio.to_thread(containers.run, "smoke", "--timeout", "120")
         assert told.startswith("afterword-smoke-")
         began = time.monotonic()
-        ended = {role: containers.stop(role) for role in ROLES}
-        assert {role: state["ExitCode"] for role, state in ended.items()} == dict.fromkeys(ROLES, 0)
-        assert time.monotonic() - began < len(ROLES) * STOP_SECONDS
+        ended = {role: containers.stop(role) for role in ALWAYS_RUN}
+        assert {role: state["ExitCode"] for role, state in ended.items()} == dict.fromkeys(ALWAYS_RUN, 0)
+        assert time.monotonic() - began < len(ALWAYS_RUN) * STOP_SECONDS
 
 
 def test_it_is_not_root_and_can_write_nothing_but_its_state(engine: Engine, image: str) -> None:

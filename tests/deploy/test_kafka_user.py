@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 
 from afterword.embedded import EmbeddedStack
-from afterword.local.dev import ROLES
 from afterword.operating.checks import smoke
 from afterword.operating.topics import ensure_topics
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka.clients import admin_client, running_producer
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
@@ -81,11 +81,11 @@ async def test_the_rights_of_the_user_are_enough_for_topics_workers_and_a_conver
     await ensure_topics_or_fail(guarded.settings)
     deployment = Deployment(guarded.settings, tmp_path)
     try:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             deployment.start(role)
         assert (await smoke(guarded.settings, 120)).message_count == 3
         await replay_a_dead_letter(guarded.settings)
-        assert {role: await deployment.stop(role) for role in ROLES} == dict.fromkeys(ROLES, 0)
+        assert {role: await deployment.stop(role) for role in ALWAYS_RUN} == dict.fromkeys(ALWAYS_RUN, 0)
     finally:
         await deployment.close()
 

@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 
 from afterword import Memory, MessageCreated, Producer, RevisionSubscriber, SummaryCreated, SummaryDeleted
-from afterword.local.dev import ROLES
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.clients import running_consumer
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.segmenter.state import CONVERSATIONS, State, decode_state, record_key
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment
@@ -45,7 +45,7 @@ async def events(deployment: Deployment) -> AsyncIterator[Events]:
             async for event in subscriber:
                 found.append(event)
 
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     reading = asyncio.create_task(read())
     yield found

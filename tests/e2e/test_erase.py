@@ -13,9 +13,9 @@ import pytest_asyncio
 from aiohttp import web
 
 from afterword import Eraser, Memory, MessageCreated, Producer
-from afterword.local.dev import ROLES
 from afterword.operating.receipt import Receipt, verify
 from afterword.streams.kafka.clients import running_producer
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, afterword, deployed
 from tests.e2e.test_redaction import documents
@@ -35,7 +35,7 @@ def settings(make_settings: Callable[..., Settings]) -> Settings:
 @pytest_asyncio.fixture
 async def deployment(settings: Settings, tmp_path: Path) -> AsyncIterator[Deployment]:
     async with deployed(settings, tmp_path) as ready:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             ready.start(role)
         yield ready
 
@@ -214,7 +214,7 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
         },
     )
     async with deployed(settings, tmp_path) as deployment:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             deployment.start(role)
         async with Producer.from_settings(settings) as producer:
             for conversation, user, content in (("bobs", "bob", "I stay at home."), ("anns", "ann", "I fly to Rome.")):
@@ -240,7 +240,7 @@ async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[...
         llm={"provider": "openai", "model": "away", "base_url": "http://127.0.0.1:9/v1", "attempts": 1},
     )
     async with deployed(settings, tmp_path) as deployment:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             deployment.start(role)
         async with Producer.from_settings(settings) as producer:
             for number, user in enumerate(("bob", "ann", "bob")):

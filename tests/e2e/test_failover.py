@@ -8,11 +8,11 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.admin import RecordsToDelete
 
 from afterword.embedded import EmbeddedStack
-from afterword.local.dev import ROLES
 from afterword.operating.rebuild import rebuild_state
 from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.kafka.clients import admin_client, client_options, running_producer, send_copy
 from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import open_stores
@@ -64,7 +64,7 @@ async def test_after_a_failover_every_message_is_in_one_episode_and_changes_reac
     deployment: Deployment, tmp_path: Path
 ) -> None:
     here = deployment.settings
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     await say(here, range(12), flush=True)
     first = await consumed(deployment)
@@ -83,7 +83,7 @@ async def test_after_a_failover_every_message_is_in_one_episode_and_changes_reac
             for topic in (kafka.messages_topic, kafka.episodes_topic):
                 await mirror(here, there, topic)
             await rebuild_state(there)
-            for role in ROLES:
+            for role in ALWAYS_RUN:
                 moved.start(role)
             await say(there, range(31, 45), flush=True)
             await until_clean(moved)

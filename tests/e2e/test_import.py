@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from afterword import MessageCreated, Producer
-from afterword.local.dev import ROLES
 from afterword.schemas import EpisodeClosed
 from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from afterword.writing.importing.run import ArchiveBehind, until_archived
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, environment_of
@@ -102,7 +102,7 @@ async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_
     await send_one(deployment.settings)
     with pytest.raises(ArchiveBehind, match="2 records"):
         await until_archived(deployment.settings.kafka, seconds=0)
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     # slow enough to be seen and killed in time on a busy machine
     await killed_underway(deployment, file, 1, "--rate", "100")
@@ -127,5 +127,5 @@ async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_
     found = messages_in(await deployment.episodes())
     assert max(found.values()) == 1
     assert found.total() == CONVERSATIONS * MESSAGES + 10
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         await deployment.stop(role)

@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import NewTopic
 
-from afterword.local.dev import ROLES
 from afterword.operating.audit import Report
 from afterword.streams.ingest.sources import Source, parse_sources
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, afterword, deployed
 from tests.protobuf_schemas import CHAT, chat_message
@@ -225,7 +225,7 @@ async def test_all_shapes_side_by_side_end_as_episodes_and_the_audit_is_clean(
     settings.ingest.file.write_text(text_of_file)
     await fill(settings, topics)
     async with deployed(settings, tmp_path) as deployment:
-        for role in ("ingest", *ROLES):
+        for role in ("ingest", *ALWAYS_RUN):
             deployment.start(role)
         expected = (
             sum(given.messages or len(given.records()) for given in SHAPES.values()) - MESSAGES

@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 
-from afterword.local.dev import ROLES
+from afterword.streams.roles import ALWAYS_RUN
 from tests.e2e.deployment import Deployment, expected_fingerprints, fingerprints, repeated
 
 SEED = int(os.environ.get("SEED", "1"))
@@ -46,7 +46,7 @@ async def test_kills_freezes_and_lost_state_lose_and_repeat_nothing(
     deployment: Deployment, dialogues: list[bytes]
 ) -> None:
     lines, produced = repeated(dialogues, 2), asyncio.Event()
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     async with asyncio.TaskGroup() as work:
         kills = work.create_task(kill_at_random(deployment, random.Random(SEED), produced))

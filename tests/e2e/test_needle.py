@@ -23,10 +23,10 @@ from rocksdict import Rdict
 
 from afterword import Eraser, MessageCreated, Producer
 from afterword.embedded import EmbeddedStack
-from afterword.local.dev import ROLES
 from afterword.operating.receipt import verify
 from afterword.operating.topics import UNBOUNDED, wanted_topics
 from afterword.streams.kafka.clients import admin_client, running_producer
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.summarizer.summary import FIELDS
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed
@@ -221,7 +221,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     stack: EmbeddedStack, deployment: Deployment, tmp_path: Path, llm_server: LlmServer
 ) -> None:
     settings = deployment.settings
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     held_back = await send_everything(settings, llm_server)
     report = await deployment.audit(wait_seconds=20)  # the summarizer does not finish while the answer is held back
@@ -256,7 +256,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     report = await deployment.audit()
     assert not report.as_dict().get("resurrected"), list(report.lines())
 
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         await deployment.stop(role)
     await asyncio.to_thread(compact, tmp_path)
     await stack.stop()

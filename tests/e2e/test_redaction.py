@@ -7,8 +7,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword import Memory, MessageCreated, Producer
-from afterword.local.dev import ROLES
 from afterword.streams.kafka.clients import client_options, running_producer
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment
@@ -68,7 +68,7 @@ def files(directory: Path) -> Iterator[bytes]:
 async def test_nothing_but_the_topic_of_the_messages_has_the_original(deployment: Deployment, tmp_path: Path) -> None:
     settings = deployment.settings
     kafka = settings.kafka
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     async with Producer.from_settings(settings) as producer, running_producer(kafka) as raw:
         await producer.send(message(0, f"My address is {NEEDLE}, for the hotel in Rome."))
@@ -88,7 +88,7 @@ async def test_nothing_but_the_topic_of_the_messages_has_the_original(deployment
     sent, stored = await raw_records(settings, *topics), await documents(settings)
     async with Memory.from_settings(settings) as memory:
         context = await memory.context("c", keep_recent=10)
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         await deployment.stop(role)
 
     needle = NEEDLE.encode()

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from afterword import MessageCreated, Producer, SummaryCreated, SummarySubscriber
-from afterword.local.dev import ROLES
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.providers import maker_of
 from tests.e2e.deployment import Deployment, afterword, deployed
@@ -37,7 +37,7 @@ def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> S
 @pytest_asyncio.fixture
 async def deployment(settings: Settings, tmp_path: Path) -> AsyncIterator[Deployment]:
     async with deployed(settings, tmp_path, static=True) as ready:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             ready.start(role)
         yield ready
 

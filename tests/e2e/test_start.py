@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from afterword.local.dev import ROLES, start_worker
+from afterword.local.dev import start_worker
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import environment_of
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.nightly
 SECONDS = 60.0
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", ALWAYS_RUN)
 async def test_a_worker_whose_topics_are_missing_ends_with_one_line_that_names_one(
     role: str, make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:

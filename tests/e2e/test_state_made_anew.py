@@ -8,13 +8,13 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.local.dev import ROLES
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.rebuild import rebuild_state
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import EpisodeClosed
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
 from afterword.writing.produce import produce
@@ -96,7 +96,7 @@ async def letters(settings: Settings, error_type: str | None = None) -> int:
 
 async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(deployment: Deployment) -> None:
     settings = deployment.settings
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     await say(settings, range(13), flush=False)
     await consumed(deployment)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import NewTopic
 
-from afterword.local.dev import ROLES
 from afterword.operating.dlq import Filters, open_queue
 from afterword.streams.kafka.clients import admin_client, running_producer
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
@@ -55,7 +55,7 @@ async def test_table_is_connected_by_what_init_writes(
     assert code == (kind in INCOMPLETE), said
     assert ("REPLICA IDENTITY FULL" in said) == (kind != "full")
     async with deployed(settings, tmp_path) as deployment:
-        for role in ("ingest", *ROLES):
+        for role in ("ingest", *ALWAYS_RUN):
             deployment.start(role)
         await until(lambda: has_texts(settings, IDS[kind]))
         await until_summarized(deployment)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from afterword.local.dev import ROLES
 from afterword.operating.checks import NoSummary, smoke
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Mongo, Settings
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, expected_fingerprints, fingerprints
 from tests.qdrant_server import QdrantServer
@@ -31,7 +31,7 @@ async def test_so_it_does_on_mongodb_and_qdrant(
 
 
 async def run(deployment: Deployment, dialogues: list[bytes]) -> None:
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     produced = await deployment.produce(dialogues)
     report = await deployment.audit()
@@ -42,7 +42,7 @@ async def run(deployment: Deployment, dialogues: list[bytes]) -> None:
     assert report.summaries["announced"] == report.episodes["total"]
     closed = await deployment.episodes()
     assert fingerprints(closed) == expected_fingerprints(dialogues, deployment.settings)
-    assert {name: await deployment.stop(name) for name in ROLES} == dict.fromkeys(ROLES, 0)
+    assert {name: await deployment.stop(name) for name in ALWAYS_RUN} == dict.fromkeys(ALWAYS_RUN, 0)
 
 
 async def test_a_smoke_test_passes_with_all_workers_and_fails_without_one(deployment: Deployment) -> None:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from afterword.local.dev import ROLES
 from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import QualitySettings, Settings
 from afterword.streams.stores.episodes import living
 from afterword.streams.stores.opening import open_stores
@@ -46,7 +46,7 @@ async def test_every_summary_that_is_stored_is_grounded_or_a_fallback_with_a_rea
     )
     dialogues = sorted(DIALOGUES.read_bytes().splitlines(), key=len)[:COUNT]
     async with deployed(settings, tmp_path) as deployment:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             deployment.start(role)
         produced = await deployment.produce(dialogues)
         report = await deployment.audit(WAIT_SECONDS)

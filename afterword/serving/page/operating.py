@@ -27,6 +27,7 @@ from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.requests import SharedRead
 from afterword.serving.services import services_of
 from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.roles import inputs_of
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
 from afterword.streams.summarizer.summary import is_replaceable
@@ -119,7 +120,7 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
     """
     kafka = settings.kafka
     async with open_log(kafka) as reading:
-        messages, episodes = await reading.ends(kafka.messages_topic), await reading.ends(kafka.episodes_topic)
+        ends = {topic: await reading.ends(topic) for _, topic in inputs_of(kafka).values()}
         queue = DeadLetterQueue(settings, reading)
         topics = await queue.topics()
         async with reading.reader(*topics) as consumer:
@@ -132,9 +133,7 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
             counted.clear()
             counted[now] = sum(counts.resolved for counts in found) if few else None
         return {
-            "segmenter": await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
-            "archiver": await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
-            "summarizer": await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
+            **{role: await reading.left(*inputs, ends[inputs[1]]) for role, inputs in inputs_of(kafka).items()},
             "dead_letters": counted[now],
         }
 

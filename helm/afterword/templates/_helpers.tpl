@@ -57,7 +57,7 @@ annotations:
 
 {{/* Enabled worker roles, separated by spaces. */}}
 {{- define "afterword.roles" -}}
-{{- range list "segmenter" "summarizer" "archiver" "ingest" "webhooks" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
+{{- range (.Files.Get "topics.yaml" | fromYaml).roles }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
 {{- end }}
 
 {{/* Everything that is enabled: worker roles and the server. */}}

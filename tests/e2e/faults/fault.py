@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from afterword.local.dev import ROLES
+from afterword.streams.roles import ALWAYS_RUN
 from tests.e2e.faults.world import World
 
 
@@ -15,7 +15,7 @@ class Fault:
     name: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]] = {}
     """Settings of the deployment, section by section."""
-    roles: ClassVar[tuple[str, ...]] = ROLES
+    roles: ClassVar[tuple[str, ...]] = ALWAYS_RUN
     workers: ClassVar[Mapping[str, int]] = {}
     """Number of workers at the start, for roles with more than one."""
     brokers: ClassVar[int] = 1

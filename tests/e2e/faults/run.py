@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 from aiokafka.errors import KafkaError
 
-from afterword.local.dev import ROLES
 from afterword.operating.audit import Report
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.log_reader import Log, open_log
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults import changes
@@ -121,7 +121,7 @@ def changed(kinds: Sequence[type[Fault]], form: Form) -> bool:
 
 
 def watched(form: Form) -> Sequence[str]:
-    return ROLES if form.hostile else ("segmenter",)
+    return ALWAYS_RUN if form.hostile else ("segmenter",)
 
 
 def watched_of(kafka: Kafka, role: str) -> Group:

@@ -8,7 +8,7 @@ from pathlib import Path
 from opentelemetry.trace import NoOpTracer
 
 from afterword.streams import logs
-from afterword.streams.app import segmenter_app
+from afterword.streams.segmenter.agent import segmenter_app
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.telemetry import Metrics
 from faust_eos.app import PARTITIONS, run

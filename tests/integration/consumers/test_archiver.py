@@ -14,7 +14,6 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from opentelemetry.trace import NoOpTracer
 
-from afterword.consumers.archiver import archiver_app
 from afterword.embedded.claims import free_ports
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
@@ -22,6 +21,7 @@ from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
+from afterword.streams.archiver.agent import archiver_app
 from afterword.streams.errors import StateUnreadable, StoreUnavailable
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
@@ -154,7 +154,7 @@ async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_ne
         topic = kafka.dead_letters(kafka.messages_topic)
         [letter] = [found async for found in queue.unresolved(topic, Filters())]
         assert (letter.stage, letter.error_type) == ("archive", "unforeseen")
-        assert letter.problem.startswith("OverflowError at afterword.consumers.archiver:")
+        assert letter.problem.startswith("OverflowError at afterword.streams.archiver.agent:")
         counts = await queue.count(topic, Filters(), "replayed")
         assert (counts.resolved, counts.skipped.total()) == (0, 1)
 

@@ -73,7 +73,7 @@ async def send(settings: Settings, values: Sequence[Any], **options: Any) -> Non
 
 @asynccontextmanager
 async def ingesting(settings: Settings, readiness: Readiness | None = None) -> AsyncIterator[Any]:
-    """Run the app, made like in `run_ingest`."""
+    """Run the app, made as `start` makes it."""
     kafka, sources = settings.kafka, require_sources(settings)
     async with AsyncExitStack() as closing:
         admin = await closing.enter_async_context(admin_client(kafka))

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from afterword.local.dev import ROLES
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
@@ -43,7 +43,7 @@ async def deployment(secured: Callable[..., Settings], tmp_path: Path) -> AsyncI
 
 @pytest.mark.nightly
 async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deployment: Deployment, tmp_path: Path) -> None:
-    for role in ROLES:
+    for role in ALWAYS_RUN:
         deployment.start(role)
     produced = await deployment.produce(hostile_lines())
     assert produced.messages == len(IDS) ** 2
@@ -52,7 +52,7 @@ async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deploymen
     assert report.messages["in_an_episode"] == report.messages["archived"] == produced.messages
     assert report.summaries["announced"] == report.episodes["total"] == report.summaries["stored"]
     assert {episode.conversation_id for episode in await deployment.episodes()} == set(IDS)
-    assert {name: await deployment.stop(name) for name in ROLES} == dict.fromkeys(ROLES, 0)
+    assert {name: await deployment.stop(name) for name in ALWAYS_RUN} == dict.fromkeys(ALWAYS_RUN, 0)
     directories = {path.name for path in deployment.state("segmenter").rglob("*") if path.is_dir()}
     topic = re.escape(deployment.settings.kafka.messages_topic)
     assert all(re.fullmatch(rf"v\d+|tables|{topic}-\d+", name) for name in directories), directories
@@ -60,7 +60,7 @@ async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deploymen
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", ALWAYS_RUN)
 async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Deployment, role: str) -> None:
     kafka = deployment.settings.kafka.model_copy(update={"password": SecretStr("canary-7")})
     deployment.settings = deployment.settings.model_copy(update={"kafka": kafka})

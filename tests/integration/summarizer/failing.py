@@ -1,13 +1,15 @@
 """Runs a summarizer that fails on some conversations, as if it had a bug."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from afterword.streams import logs
+from afterword.streams.app import run_worker
 from afterword.streams.settings import Logs, load_settings
+from afterword.streams.summarizer.agent import start
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.summarizer_app import run_summarizer
 from tests.doubles.provider import ScriptedProvider
 
 FAILS = "fails"
@@ -27,4 +29,4 @@ def failing(*_: Any) -> Summarizer:
 
 if __name__ == "__main__":
     logs.configure(Logs(format="json"))
-    asyncio.run(run_summarizer(load_settings(), failing))
+    asyncio.run(run_worker("summarizer", load_settings(), partial(start, make=failing)))

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from afterword import SummarySubscriber
-from afterword.local.dev import ROLES
 from afterword.schemas import SummaryCreated
 from afterword.streams.kafka.clients import running_consumer, running_producer
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import find_conversation, find_episode
 from afterword.streams.stores.opening import open_stores
@@ -38,7 +38,7 @@ def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> S
 @pytest_asyncio.fixture
 async def deployment(settings: Settings, tmp_path) -> AsyncIterator[Deployment]:
     async with deployed(settings, tmp_path) as ready:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             ready.start(role)
         yield ready
 

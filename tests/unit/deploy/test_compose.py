@@ -10,7 +10,8 @@ import pytest
 import yaml
 from pymongo.uri_parser import parse_uri
 
-from afterword.local.dev import INGEST, ROLES, SERVER
+from afterword.local.dev import INGEST, SERVER
+from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +67,7 @@ def published(service: Service) -> tuple[str, int, int]:
 
 def test_it_has_a_service_for_each_role_a_server_and_one_that_makes_the_topics(ours: Mapping[str, Service]) -> None:
     commands = {name: service["command"] for name, service in ours.items()}
-    workers = {role: ["worker", role] for role in (*ROLES, INGEST, WEBHOOKS)}
+    workers = {role: ["worker", role] for role in (*ALWAYS_RUN, INGEST, WEBHOOKS)}
     assert commands == {"topics": ["topics", "create"], SERVER: ["serve"], **workers}
 
 
@@ -172,11 +173,11 @@ def test_prometheus_asks_every_worker_and_reads_the_alerts_of_the_chart(services
     configuration = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())
     [job] = configuration["scrape_configs"]
     [source] = job["dns_sd_configs"]
-    assert set(source["names"]) == {*ROLES, INGEST, WEBHOOKS, SERVER}
+    assert set(source["names"]) == {*ALWAYS_RUN, INGEST, WEBHOOKS, SERVER}
     assert {source["port"]} == {service["environment"]["AFTERWORD_HEALTH__PORT"] for service in ours_of(services)}
     assert "./helm/afterword/rules:/etc/prometheus/rules:ro" in services["prometheus"]["volumes"]
     assert configuration["rule_files"] == ["rules/*.yaml"]
 
 
 def ours_of(services: Mapping[str, Service]) -> list[Service]:
-    return [services[role] for role in (*ROLES, SERVER)]
+    return [services[role] for role in (*ALWAYS_RUN, SERVER)]

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from afterword.streams.settings import Settings
+from afterword.streams.summarizer.agent import summary_rules
 from afterword.streams.summarizer.summary import SummaryRules
-from afterword.streams.summarizer_app import summary_rules
 
 
 def settings(**given: Any) -> Settings:

@@ -14,12 +14,12 @@ from structlog.testing import capture_logs
 from afterword.schemas import Usage
 from afterword.streams.errors import ProviderError, ProviderRateLimited, ProviderUnavailable
 from afterword.streams.settings import Llm, QualitySettings, load_settings
+from afterword.streams.summarizer.agent import summarizer_app
 from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import TEMPLATES
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summarizer import Summarizer, SummaryCheck
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.summarizer_app import summarizer_app
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.llm import a_client, unread
 from tests.doubles.provider import ScriptedProvider

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import ClassVar
 
-from afterword.local.dev import ROLES
+from afterword.streams.roles import ALWAYS_RUN
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.memory import resident
 from tests.e2e.faults.run import note
@@ -36,9 +36,9 @@ class ComingAndGoing(Fault):
         self._megabytes: dict[str, list[tuple[float, int]]] = defaultdict(list)
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        for role in ROLES:
+        for role in ALWAYS_RUN:
             self._megabytes[role].append((time.monotonic(), resident(world.worker(role))))
-        role = chance.choice(ROLES)
+        role = chance.choice(ALWAYS_RUN)
         others = [name for name in world.running(role) if name != role]
         wanted = self.workers[role]
         can = {

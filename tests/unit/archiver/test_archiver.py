@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
 from afterword.schemas.headers import owner_header
+from afterword.streams.archiver.agent import MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchivedMessage

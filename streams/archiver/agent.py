@@ -17,7 +17,7 @@ from opentelemetry.trace import Tracer, get_current_span
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN
 from afterword.schemas.headers import EventOwner, KafkaRecord, owner_in
-from afterword.streams.app import faust_app
+from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import require_topics
@@ -27,12 +27,10 @@ from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, Me
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
-from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.text.tokens import packed
-from faust_eos.app import PARTITIONS, App, run
+from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batches, failing_batch
 from faust_eos.errors import place_of
-from faust_eos.health import HealthServer, Readiness
 from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
@@ -55,19 +53,14 @@ ARCHIVED, AMENDED, INVALID, OTHER, FAILED = ("archived", "amended", "invalid", "
 Entry = ArchivedMessage | ArchiveChange
 
 
-async def run_archiver(settings: Settings) -> None:
-    """Run until SIGTERM, then finish the write in flight. Raises: AfterwordError, KafkaError, OSError (health port)."""
-    kafka, readiness = settings.kafka, Readiness(PARTITIONS)
+async def start(worker: Worker) -> dict[str, App]:
+    """Make the archiver's app, once the archive is there. Raises: BrokerUnavailable, TopicMissing."""
+    settings, kafka = worker.settings, worker.settings.kafka
     await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic))
-    async with (
-        worker_telemetry("archiver", settings, readiness) as telemetry,
-        HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
-        open_stores(settings) as stores,
-    ):
-        metrics, tracer = telemetry.metrics, telemetry.tracer
-        steps = StepRunner(readiness, metrics, tracer)
-        await steps.retry_until_success("indexes", stores.prepare_database)
-        await run(archiver_app(settings, stores.messages, steps, metrics, tracer), readiness)
+    stores = await worker.closing.enter_async_context(open_stores(settings))
+    steps = StepRunner(worker.readiness, worker.metrics, worker.tracer)
+    await steps.retry_until_success("indexes", stores.prepare_database)
+    return {PARTITIONS: archiver_app(settings, stores.messages, steps, worker.metrics, worker.tracer)}
 
 
 def archiver_app(

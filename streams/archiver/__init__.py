@@ -1,0 +1,1 @@
+"""From `messages` to the archive: stores the latest version of every message."""
