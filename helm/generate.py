@@ -33,7 +33,8 @@ for one role below `segmenter.settings`, `summarizer.settings`, `archiver.settin
 
 
 TOPICS_HEADING = (
-    '# Made by "make docs" from afterword/operating/topics.py and streams/roles.py. %…% is a setting of Kafka; its default is in names.\n'
+    '# Made by "make docs" from afterword/operating/topics.py and streams/roles.py. %…% is a setting of Kafka; its '
+    "default is in names.\n"
 )
 RULES_HEADING = '# Made by "make docs" from streams/settings.py: which settings need or exclude each other.\n'
 SET_BY_VALUES = "min.insync.replicas"
