@@ -2,15 +2,18 @@
 
 What would mix people is never guessed: a field whose values are all equal is nobody's id, a role needs two values, and
 whatever is not found gets an expression that finds nothing, so that no record passes until the operator has written it.
+The words that names consist of are in `names.toml`.
 """
 
 import json
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,6 +22,7 @@ from afterword.schemas import InvalidRecord
 from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.sources import (
     CONTROL,
+    REWRITE,
     UNAVAILABLE,
     Expression,
     KeyFormat,
@@ -34,7 +38,8 @@ Record = Mapping[str, Any]
 
 NOTHING = "`null`"
 """The expression of a required field that was not found."""
-PLACE = "join(':', [topic, to_string(partition), to_string(offset)])"
+PLACE = ("topic", "to_string(partition)", "to_string(offset)", "to_string(index)")
+"""Parts of an id for messages without one; the last is of an item of a list."""
 BARE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """A name that JMESPath needs no quotes for."""
 MAX_DEPTH = 10
@@ -47,100 +52,46 @@ USUALLY = 0.5
 NEARLY_ALL = 0.8
 SOMETIMES = 0.1
 """Minimum share of records that are messages."""
-
-MESSAGES = ("message", "msg", "event", "part", "comment", "reply")
-CONVERSATIONS = ("conversation", "conv", "thread", "session", "chat", "dialog", "dialogue", "ticket", "case")
-PLACES = ("room", "channel", "call")
-"""Where people talk. They are conversations only if nothing else is, and their values look like ids."""
-USERS = (
-    *("user", "customer", "member", "contact", "visitor", "person", "uid", "enduser", "guest", "lead"),
-    *("requester", "caller", "consumer", "buyer", "subscriber", "patient", "cust", "usr"),
+FLAGS = (
+    (bool, (True, False), "", " == `false`"),
+    (int, (1, 0), " == `1`", " == `0`"),
+    (str, ("true", "false"), " == 'true'", " == 'false'"),
 )
-ACCOUNTS = ("account", "owner", "client")
-"""Users if nearly every conversation has another one, which a vendor's account or an app's client has not."""
-WRITERS = ("sender", "author", "from")
-STAFF = ("agent", "assignee", "assigned", "operator", "admin", "staff", "support", "bot", "assistant", "employee")
-TENANTS = ("tenant", "organization", "organisation", "org", "workspace", "company", "brand")
-IDS = ("id", "uuid", "guid", "sid", "key", "oid")
-QUALIFIERS = ("external", "global", "unique", "own", "public", "source")
-TEXTS = ("content", "text", "body", "parts", "message", "msg", "utterance")
-OLD = ("before", "old", "previous", "prev", "prior", "former", "last")
-"""What a value was; the one that it is now stands elsewhere."""
-QUOTED = (
-    *("quoted", "quote", "parent", "forwarded", "replied"),
-    *("translated", "translation", "summary", "suggested", "suggestion", "draft", "preview"),
-)
-"""Words of other messages, which a message shows above its own, or of a machine about it."""
-NOBODY = ("anonymous", "anon", "guest", "unknown", "undefined", "none", "null", "n/a", "0", "-1")
-"""What stands for a user who is not known."""
-AUTHORS = ("role", "sender", "author", "speaker", "from", "direction", "type", "actor")
-TIMES = ("sent", "created", "timestamp", "ts", "time", "date", "at", "received")
-LATER = ("updated", "modified", "edited", "deleted", "read", "seen", "delivered", "expires", "last", "first", "closed")
-"""Words in the name of a time that is not the message's."""
-KINDS = ("kind", "type", "event", "action", "subtype", "operation", "op", "status")
-PRIVATE = ("private", "internal", "note", "whisper", "hidden")
-NOTES = ("note", "whisper")
-STAFF_ONLY = ("private", "internal", "agent", "staff", "team")
-"""Words of a note's visibility; elsewhere, a `private` chat is one with a person."""
-EDITED = ("updated", "update", "edited", "edit", "changed", "modified")
-DELETED = ("deleted", "delete", "removed", "retracted", "unsent", "recalled", "redacted")
-FLAG = ("is", "was", "has", "sent", "from", "by")
-"""Words that may stand before another one in the name of a field that is true or false."""
-WORDS_OF_ROLES = {
-    **ROLES,
-    **dict.fromkeys(("customer", "client", "visitor", "contact", "end_user", "lead", "guest", "caller"), "user"),
-    **dict.fromkeys(("inbound", "in", "incoming", "enduser", "received"), "user"),
-    **dict.fromkeys(("bot", "agent", "operator", "llm", "gpt", "outbound", "out", "outgoing"), "assistant"),
-    **dict.fromkeys(("admin", "staff", "support", "business", "chatbot"), "assistant"),
-    **dict.fromkeys(("hook", "webhook", "api"), "tool"),
-}
-UNION = re.compile(r"string|int|long|float|double|boolean|bytes|array|map|\$\w+|[A-Za-z_]\w*(\.\w+)+", re.ASCII)
-"""The only name in an object that stands for a value of a union (Avro as JSON) or of a type (MongoDB)."""
+"""How fields say that something is so, or not, and the ends of expressions that find it."""
+UNION = re.compile(r"string|int|long|float|double|boolean|bytes|array|map|[NS]|\$\w+|[A-Za-z_]\w*(\.\w+)+", re.ASCII)
+"""The only name in an object that stands for a value of a union (Avro as JSON) or of a type (MongoDB, DynamoDB)."""
 STANDS_FOR = re.compile(r"__[a-z_]+", re.ASCII)
 """What a placeholder of Debezium looks like, whose text can be configured."""
 
-
-class Envelope(NamedTuple):
-    """How change data capture writes a change."""
-
-    row: str
-    """Field with the row; "" if the row is the value itself."""
-    deleted: str
-    """Field with the row of a deletion."""
-    kind: str
-    kinds: Sequence[str]
-    edits: str
-    deletions: str
-    names: frozenset[str]
-    """Fields that every change has."""
-
-
-ENVELOPES = (
-    Envelope(
-        "after", "before", "op", ("c", "d", "r", "u"), "op == 'u'", "op == 'd'", frozenset({"op", "before", "after"})
-    ),
-    Envelope(
-        "data",
-        "data",
-        "type",
-        ("bootstrap-insert", "delete", "insert", "update"),
-        "type == 'update'",
-        "type == 'delete'",
-        frozenset({"type", "data", "table", "database"}),
-    ),
-    Envelope("", "", "", (), "__op == 'u'", "__deleted == 'true'", frozenset({"__deleted", "__op"})),
-    Envelope("", "", "", (), "`true`", "__deleted == 'true'", frozenset({"__deleted"})),
-    Envelope("", "", "", (), "__op == 'u'", "__op == 'd'", frozenset({"__op"})),
-)
-TABLE = Envelope("", "", "", (), "`true`", "", frozenset())
-"""Rows without a word about what happened to them."""
+NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+WORDS: Mapping[str, Sequence[str]] = {group: words.split() for group, words in NAMES["words"].items()}
+ROLE_OF = {**ROLES, **{word: role for role, words in NAMES["roles"].items() for word in words.split()}}
+TALK = ("messages", "events", "conversations", "places")
+PEOPLE = ("users", "accounts", "writers", "staff", "tenants")
+"""The groups of words for things that names are made of: what is said and where, and those whom it concerns."""
 
 FULL = "PostgreSQL tells the whole deleted row only after: ALTER TABLE … REPLICA IDENTITY FULL"
-NO_DELETIONS = f"deletions do not say which conversation's message they delete, and become dead letters. {FULL}"
-NULLS = (
-    "deletions are the text null and become dead letters; let Debezium send the row: "
-    "delete.tombstone.handling.mode=rewrite, and ALTER TABLE … REPLICA IDENTITY FULL"
-)
+
+
+def _any(words: Iterable[str], *groups: str) -> bool:
+    return any(word in WORDS[group] for word in words for group in groups)
+
+
+class Envelope(NamedTuple):
+    """How change data capture writes a change; `names.toml` says what the fields are."""
+
+    names: Sequence[str] = ()
+    edits: str = "`true`"
+    deletions: str = ""
+    gone: str = NOTHING
+    row: str = ""
+    old: str = ""
+    kind: str = ""
+    kinds: Sequence[str] = ()
+
+
+TABLE = Envelope()
+"""Rows without a word about what happened to them."""
 
 
 @dataclass(frozen=True)
@@ -165,31 +116,27 @@ class Column:
     """The values at one path, by the number of the record that has them."""
 
     path: str
-    parts: tuple[tuple[str, ...], ...]
+    parts: Sequence[Sequence[str]]
     """The words of each part of the path below the value."""
     values: dict[int, Any] = field(default_factory=dict)
-    kind: str = ""
-    """The constant `type` of the object that has it."""
+    kind: Sequence[str] = ()
+    """The last word of the constant `type` of the object that has it."""
 
     @property
-    def last(self) -> tuple[str, ...]:
+    def last(self) -> Sequence[str]:
         return self.parts[-1] if self.parts else ()
-
-    @property
-    def words(self) -> set[str]:
-        return {word for part in self.parts for word in part}
 
     @property
     def noun(self) -> str:
         """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
-        own = [word for word in self.last if word not in (*IDS, *QUALIFIERS)]
+        own = [word for word in self.last if not _any([word], "ids", "qualifiers")]
         above = self.parts[-2] if len(self.parts) > 1 else ()
-        kind = [self.kind] if self.kind and not THINGS & {*above[-1:]} else []
+        kind = () if _any(above[-1:], *TALK, *PEOPLE) else self.kind
         return [*(own or [*above, *kind] or [""])][-1]
 
     @property
     def is_id(self) -> bool:
-        return any(word in IDS for word in self.last)
+        return _any(self.last, "ids")
 
     @cached_property
     def distinct(self) -> int:
@@ -198,14 +145,24 @@ class Column:
     @cached_property
     def are_ids(self) -> bool:
         return bool(self.values) and all(
-            isinstance(one, str | int) and not isinstance(one, bool) and one not in ("", UNAVAILABLE)
-            for one in self.values.values()
+            type(one) in (str, int) and one not in ("", UNAVAILABLE) for one in self.values.values()
         )
 
-    def named(self, *groups: Sequence[str]) -> int:
-        """Return how many groups of words its path matches. A match in the path's last part adds two."""
-        last, words = {*self.last, self.noun if self.is_id else ""}, self.words
-        return sum(2 * any(word in last for word in group) + any(word in words for word in group) for group in groups)
+    @property
+    def differs(self) -> bool:
+        """Whether it may tell people or conversations apart: a constant is the same for all of them."""
+        return self.are_ids and self.distinct > 1
+
+    def is_about(self, *groups: str) -> bool:
+        return _any([self.noun], *groups)
+
+    def has(self, *groups: str) -> bool:
+        """Return whether a word of its path is of one of these groups."""
+        return any(_any(part, *groups) for part in self.parts)
+
+    def named(self, group: str) -> int:
+        """Return how much its path matches a group of words: 1, and 2 more if the path's last part does."""
+        return 2 * _any([*self.last, self.noun if self.is_id else ""], group) + self.has(group)
 
 
 class Sample:
@@ -215,67 +172,65 @@ class Sample:
         """`root` leads to the rows of changes, `rows` are the numbers of the records that have one."""
         self.records = records
         self.rows = range(len(records)) if rows is None else rows
-        self.lists: set[str] = set()
-        """The paths of lists of messages."""
-        self.longer: set[str] = set()
-        """The paths of lists that have several objects in some record."""
-        self.columns = self._columns(root)
-
-    def _columns(self, root: Sequence[str]) -> dict[str, Column]:
         found: dict[str, Column] = {}
         for number in self.rows:
-            record = self.records[number]
+            record = records[number]
             value = record["value"]
             for name in root:
                 value = value[name]
             headers = {name: said for name, said in record["headers"].items() if _is_of_application(name)}
-            self._walk(found, number, f"{'.'.join(('value', *root))}", value)
-            for part, inner in (("item", record.get("item")), ("key", record["key"]), ("headers", headers)):
-                self._walk(found, number, part, inner)
+            parts = {".".join(("value", *root)): value, "item": record.get("item"), "key": record["key"]}
+            for start, inner in {**parts, "headers": headers}.items():
+                for path, words, one in _leaves(start, inner):
+                    column = found.setdefault(path, Column(path, words))
+                    if one is not None:
+                        column.values[number] = one
         for column in found.values():
             kind = found.get(f"{column.path.rpartition('.')[0]}.type")
             if kind is not None and kind.distinct == 1:
-                column.kind = "".join(name_words(str(next(iter(kind.values.values()))))[-1:])
-        longer = [f"{path}[0]" for path in self.longer]
-        return {path: one for path, one in found.items() if not path.startswith(tuple(longer))}
+                column.kind = name_words(str(next(iter(kind.values.values()))))[-1:]
+        lists = {path: list(filter(_are_objects, one.values.values())) for path, one in found.items()}
+        self.lists = {path for path, values in lists.items() if any(map(_are_messages, values))}
+        """The paths of lists of messages."""
+        longer = tuple(f"{path}[0]" for path, values in lists.items() if any(len(one) > 1 for one in values))
+        self.columns = {path: one for path, one in found.items() if not path.startswith(longer)}
 
-    def _walk(self, found: dict[str, Column], number: int, path: str, value: Any) -> None:
-        """Add the values of one record, by their paths."""
-        waiting: list[tuple[str, tuple[tuple[str, ...], ...], Any]] = [(path, (), value)]
-        while waiting:
-            path, parts, value = waiting.pop()
-            if isinstance(value, str) and value.startswith("{"):
-                with suppress(orjson.JSONDecodeError):
-                    path, value = f"from_json({path})", orjson.loads(value)
-            if isinstance(value, dict) and len(parts) < MAX_DEPTH:
-                waiting += [(f"{path}.{_name(name)}", _parts(parts, value, name), value[name]) for name in value]
-            elif not isinstance(value, dict | InvalidRecord):
-                column = found.setdefault(path, Column(path, parts))
-                if value is not None:
-                    column.values[number] = value
-                waiting += self._only(path, parts, value)
 
-    def _only(self, path: str, parts: tuple[tuple[str, ...], ...], value: Any) -> list[Any]:
-        """Return the only object of a list, unless it is one of the parts of a text."""
-        if not (isinstance(value, list) and value and all(isinstance(one, dict) for one in value)):
-            return []
-        if _are_messages(value):
-            self.lists.add(path)
-        elif any({*one} & {*TEXTS} for one in value):
-            return []
-        if len(value) > 1:
-            self.longer.add(path)
-        return [(f"{path}[0]", parts, value[0])] if len(value) == 1 else []
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]], Any]]:
+    """Return all values, with their paths and the words of these. A list is a value, and its only object is read."""
+    waiting: list[tuple[str, tuple[Sequence[str], ...], Any]] = [(path, (), value)]
+    while waiting:
+        path, parts, value = waiting.pop()
+        if isinstance(value, str) and value.startswith("{"):
+            with suppress(orjson.JSONDecodeError):
+                path, value = f"from_json({path})", orjson.loads(value)
+        if isinstance(value, dict) and len(parts) < MAX_DEPTH:
+            is_union = len(value) == 1 and parts and UNION.fullmatch(next(iter(value)))
+            waiting += [
+                (f"{path}.{_name(name)}", parts if is_union else (*parts, _words(name)), one)
+                for name, one in value.items()
+            ]
+        elif not isinstance(value, dict | InvalidRecord):
+            yield path, parts, value
+            if (
+                _are_objects(value)
+                and len(value) == 1
+                and (_are_messages(value) or not {*value[0]} & {*WORDS["texts"]})
+            ):
+                waiting.append((f"{path}[0]", parts, value[0]))
 
-    def of_items(self, path: str) -> "Sample":
-        """Return a sample of the items of a list."""
-        return Sample(items_in(self.records, _every(path)))
+
+def _are_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+
+
+def _name(name: str) -> str:
+    return name if BARE.fullmatch(name) else json.dumps(name)
 
 
 def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
     """Return the items of a list in each record, as expressions see them."""
-    expression = Expression(foreach)
-    lists = [(record, expression.find(record)) for record in records]
+    lists = [(record, Expression(foreach).find(record)) for record in records]
     return [
         {**record, "item": item, "index": index}
         for record, items in lists
@@ -284,98 +239,52 @@ def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
     ]
 
 
-def _every(path: str) -> str:
-    """Return an expression for all items of a list, in all lists around it."""
-    return f"{path.replace('[0]', '[]')}[]" if "[0]" in path else path
-
-
 def _is_of_application(header: str) -> bool:
     return not header.startswith(("__", "apicurio."))
 
 
-def _name(name: str) -> str:
-    return name if BARE.fullmatch(name) else json.dumps(name)
-
-
-def _parts(parts: tuple[tuple[str, ...], ...], within: Mapping[str, Any], name: str) -> tuple[tuple[str, ...], ...]:
-    if len(within) == 1 and parts and UNION.fullmatch(name):
-        return parts
-    return (*parts, tuple(_words(name)))
-
-
-THINGS = frozenset({*MESSAGES, *CONVERSATIONS, *PLACES, *USERS, *ACCOUNTS, *WRITERS, *STAFF, *TENANTS})
-
-
-def _singular(word: str) -> Sequence[str]:
-    """Return one word for a thing and its plural, and two for those that are written as one, such as `threadid`."""
-    thing = word.removesuffix("id")
-    if thing != word and thing in THINGS:
-        return (thing, "id")
-    return (word.removesuffix("s") if word.removesuffix("s") in THINGS else word,)
+def _words(name: str) -> list[str]:
+    """Return the words of a name: one for a thing and its plural, and two for those such as `threadid`."""
+    found: list[str] = []
+    for word in name_words(name):
+        thing, one = word.removesuffix("id"), word.removesuffix("s")
+        is_id = thing != word and _any([thing], *TALK, *PEOPLE)
+        found += [thing, "id"] if is_id else [one if _any([one], *TALK, *PEOPLE) else word]
+    return found
 
 
 def _are_messages(items: Sequence[Any]) -> bool:
-    marks = {"author", "role", "sender", "created", "timestamp", "received", "sent"}
-    return any(marks & {*name_words(name)} for item in items if isinstance(item, dict) for name in item)
-
-
-SLACK_KINDS = ("bot_message", "file_share", "me_message", "message_changed", "message_deleted", "thread_broadcast")
-SLACK = Guess(
-    {
-        "id": "value.event.deleted_ts || value.event.message.ts || value.event.ts",
-        "conversation_id": "value.event.channel",
-        "user_id": "value.event.message.user || value.event.user",
-        "role": "(value.event.message || value.event).bot_id && 'assistant' || 'user'",
-        "content": "value.event.message.text || value.event.text",
-        "sent_at": {"path": "value.event.message.ts || value.event.ts", "unit": "s"},
-    },
-    skip="value.event.type != 'message' || "
-    f"value.event.subtype && !contains({json.dumps(SLACK_KINDS).replace(chr(34), chr(39))}, value.event.subtype)",
-    edits={"when": "value.event.subtype == 'message_changed'", "creates": True},
-    deletions="value.event.subtype == 'message_deleted'",
-)
-"""Slack's Events API, whose messages are told apart by their times, which no name of a field says."""
-
-
-def _is_of_slack(record: Record) -> bool:
-    value = record["value"]
-    return isinstance(value, dict) and value.get("type") == "event_callback" and "event_id" in value
+    return any(_any(name_words(name), "marks") for item in items if isinstance(item, dict) for name in item)
 
 
 def guess(records: Sequence[Record], key_format: KeyFormat = "text") -> Guess:
     """Guess the mapping. Without records, everything is missing."""
-    if records and all(map(_is_of_slack, records)):
-        return SLACK
+    for program in NAMES["programs"]:
+        is_of_program = Expression(program["when"])
+        if records and all(is_of_program.find(record) for record in records):
+            return Guess(**program["guess"])
     base, envelope = envelope_of(records)
     root = [*base, *([envelope.row] if envelope and envelope.row else [])]
     sample = Sample(records, root, [at for at, record in enumerate(records) if _is_present(record, envelope)])
     content = _content(sample)
     foreach = None
     for path in sorted(sample.lists) if envelope is None else ():
-        items = sample.of_items(path)
+        every = f"{path.replace('[0]', '[]')}[]" if "[0]" in path else path
+        items = Sample(items_in(records, every))
         inner = _content(items, "item")
         if inner is None:
             continue
         is_within = content is not None and content.path.startswith(f"{path}[0]")
         better = content and _as_content(inner, len(items.rows)) > _as_content(content, len(sample.rows))
         if content is None or is_within or better:
-            foreach, sample, content = _every(path), items, inner
+            foreach, sample, content = every, items, inner
     return _Guesser(sample, content, base, envelope, foreach, key_format).guess()
 
 
 def _is_present(record: Record, envelope: Envelope | None) -> bool:
     """Return whether a record tells what a row is, not that it is no more."""
-    value = record["value"]
-    if envelope is None:
-        return True
-    if value is None or record_row(value) is None:
-        return False
-    outer = record_row(value)
-    if outer.get("__deleted") in ("true", True) or outer.get("__op") == "d":
-        return False
-    if envelope.kind and outer.get(envelope.kind) in (*(envelope.deletions.split("'")[1:2]), "t", "m"):
-        return False
-    return not envelope.row or bool(outer.get(envelope.row))
+    row = record_row(record["value"])
+    return envelope is None or (row is not None and not Expression(envelope.gone).find(row))
 
 
 def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
@@ -385,9 +294,9 @@ def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
     base = ["payload"] if values and all(one is not record_row(one) for one in values) else []
     if not rows or not all(isinstance(row, dict) for row in rows):
         return base, None
-    for envelope in ENVELOPES:
+    for envelope in (Envelope(**one) for one in NAMES["envelopes"]):
         is_known = not envelope.kinds or any(row.get(envelope.kind) in envelope.kinds for row in rows)
-        if is_known and all(envelope.names <= row.keys() for row in rows):
+        if is_known and all({*envelope.names} <= row.keys() for row in rows):
             return base, envelope
     are_rows = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
     return base, TABLE if are_rows else None
@@ -403,7 +312,7 @@ def _is_key_of(record: Record) -> bool:
     return isinstance(key, dict) and bool(key) and all(name in row and row[name] == key[name] for name in key)
 
 
-def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column | None:
+def _best(columns: Iterable[Column], score: Callable[[Column], float]) -> Column | None:
     """Return the column with the highest score above 0, or among equal ones the one with the shortest path."""
     scored = [(score(one), -len(one.path), one.path, one) for one in columns]
     best = max(scored, default=None)
@@ -411,9 +320,9 @@ def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column
 
 
 def _content(sample: Sample, under: str = "") -> Column | None:
-    columns = [one for one in sample.columns.values() if one.path.startswith(under)]
-    enough = [one for one in columns if one.values and len(one.values) >= SOMETIMES * len(sample.rows)]
-    return _best(enough, lambda column: _as_content(column, len(sample.rows)))
+    least = SOMETIMES * len(sample.rows)
+    columns = [one for one in sample.columns.values() if one.path.startswith(under) and len(one.values) >= least]
+    return _best(columns, lambda column: _as_content(column, len(sample.rows)))
 
 
 def _as_content(column: Column, records: int) -> float:
@@ -421,28 +330,25 @@ def _as_content(column: Column, records: int) -> float:
     if any(isinstance(one, list) and one and isinstance(one[0], dict) and _are_messages(one) for one in values):
         return 0
     texts = [_text_of(value) for value in values]
-    is_of_other = column.words & {*OLD, *QUOTED} or any({"reply", "to"} <= {*part} for part in column.parts)
-    if not any(texts) or is_of_other or (len(texts) > 2 and len(set(texts)) == 1):
+    different, count = len(set(texts)), len(texts)
+    is_of_other = column.has("old", "quoted") or any({"reply", "to"} <= {*part} for part in column.parts)
+    if not any(texts) or is_of_other or (count > 2 and different == 1):
         return 0
-    spoken = sum(" " in text.strip() or not text.isascii() for text in texts) / len(texts)
-    is_name = column.is_id or (len(texts) > 1 and len(set(texts)) == len(texts))
-    if not spoken and (is_name or column.named(TEXTS) < NAMED or not all(texts)):
+    spoken = sum(" " in text.strip() or not text.isascii() for text in texts) / count
+    is_name = column.is_id or (count > 1 and different == count)
+    if not spoken and (is_name or column.named("texts") < NAMED or not all(texts)):
         return 0
-    length = min(1.0, sum(map(len, texts)) / len(texts) / 200)
-    length -= sum(text.startswith("<") for text in texts) / len(texts)  # the same text may be there without its markup
-    return spoken + column.named(TEXTS) + length + len(column.values) / records + 2 * len(set(texts)) / len(texts)
+    length = min(1.0, sum(map(len, texts)) / count / 200)
+    length -= sum(text.startswith("<") for text in texts) / count  # the same text may be there without its markup
+    return spoken + column.named("texts") + length + len(column.values) / records + 2 * different / count
 
 
 def _text_of(value: Any) -> str:
     """Return the text that ingest would find in a message's content, or ""."""
-    if isinstance(value, str):
-        return value
-    if not (isinstance(value, list) and value and isinstance(value[0], dict | str)):
-        return ""
-    try:
-        return " ".join(piece.text for piece in flatten(value))
-    except ContentUnreadable:
-        return ""
+    if isinstance(value, list) and value and isinstance(value[0], dict | str):
+        with suppress(ContentUnreadable):
+            return " ".join(piece.text for piece in flatten(value))
+    return value if isinstance(value, str) else ""
 
 
 class _Guesser:
@@ -457,31 +363,23 @@ class _Guesser:
     ) -> None:
         self.sample = sample
         self.content = content
-        self.base = "".join(f".{name}" for name in ("value", *base))[1:]
+        self.base = ".".join(("value", *base))
         self.envelope = envelope
         self.foreach = foreach
         self.key_format = key_format
-        lists = [f"{path}[0]" for path in sample.lists]
-        within = [path for path in lists if content and content.path.startswith(path)]
-        everything = [
-            one
-            for one in sample.columns.values()
-            if not any(one.path.startswith(path) for path in lists if path not in within)
-        ]
-        self.everything = everything
-        self.private = self._private(everything)
-        self.messages = [at for at in sample.rows if content is None or at in content.values]
-        if self.private:
-            hidden = Expression(self.private)
-            self.messages = [at for at in self.messages if not hidden.find(sample.records[at])]
-        said = set(self.messages)
-        self.columns = [
-            Column(one.path, one.parts, kept, one.kind)
-            for one in everything
-            if (kept := {at: value for at, value in one.values.items() if at in said})
-            and len(kept) >= USUALLY * len(self.messages)
-            and not one.words & {*OLD}
-        ]
+        others = [f"{path}[0]" for path in sample.lists]
+        others = [path for path in others if content is None or not content.path.startswith(path)]
+        self.everything = [one for one in sample.columns.values() if not one.path.startswith(tuple(others))]
+        self.private = self._private()
+        hidden = Expression(self.private or NOTHING)
+        said = [at for at in sample.rows if content is None or at in content.values]
+        self.messages = [at for at in said if not hidden.find(sample.records[at])]
+        self.columns = []
+        """The columns that most messages have."""
+        for one in self.everything:
+            kept = {at: one.values[at] for at in self.messages if at in one.values}
+            if kept and len(kept) >= USUALLY * len(self.messages) and not one.has("old"):
+                self.columns.append(Column(one.path, one.parts, kept, one.kind))
         self.taken = {content.path if content else ""}
         self.notes: dict[str, str] = {}
         self.former: dict[str, str] = {}
@@ -506,16 +404,17 @@ class _Guesser:
         conversation = self._conversation()
         tenant, user = self._tenant_and_user(conversation)
         if user is None and conversation is not None:
-            user = self._of_key(conversation) or self.take(self._as_writer)
+            user = self._of_key(conversation) or self.take(_as_writer)
         if conversation is None and (conversation := self._by_role(role, user)) and user is None:
-            user = conversation if conversation.noun in WRITERS else self.take(self._as_writer)
+            user = conversation if conversation.is_about("writers") else self.take(_as_writer)
         if conversation and user and role and _mixes(user, role, tenant, conversation):
             conversation = None
         identifier = self._identifier(conversation, role, tenant)
         sent_at, unit = self._sent_at()
         edits, deletions = self._changes(identifier, conversation, tenant)
+        place = f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
         fields: dict[str, Any] = {
-            "id": self._also_deleted(identifier) if identifier else self._place(),
+            "id": self._also_deleted(identifier) if identifier else place,
             "conversation_id": self._also_deleted(conversation) if conversation else NOTHING,
             "user_id": _known_by(user, conversation) if user else NOTHING,
             **({"tenant_id": self._also_deleted(tenant)} if tenant else {}),
@@ -532,7 +431,7 @@ class _Guesser:
             missing.append("role")
         return Guess(
             fields,
-            self._skip(deletions),
+            " || ".join(one for one in (self._other_kinds(deletions), self.private) if one) or None,
             missing,
             {**dict.fromkeys(missing, "not found: please write it"), **self.notes},
             edits,
@@ -542,18 +441,13 @@ class _Guesser:
             self._unavailable(),
         )
 
-    def _place(self) -> str:
-        return PLACE.replace("])", ", to_string(index)])") if self.foreach else PLACE
-
     def _also_deleted(self, column: Column) -> str:
         """Return an expression that finds an id in deletions, too, whose row stands elsewhere."""
-        envelope = self.envelope
-        if column.path in self.former:
-            return f"{column.path} || {self.former[column.path]}"
-        if envelope is None or envelope.row == envelope.deleted or f"{self.base}.{envelope.row}" not in column.path:
-            return column.path
-        other = column.path.replace(f"{self.base}.{envelope.row}", f"{self.base}.{envelope.deleted}")
-        return f"{column.path} || {other}"
+        other = self.former.get(column.path, column.path)
+        if self.envelope and self.envelope.row:
+            row, old = (f"{self.base}.{name}" for name in (self.envelope.row, self.envelope.old))
+            other = column.path.replace(row, old)
+        return column.path if other == column.path else f"{column.path} || {other}"
 
     def _role(self) -> tuple[Column | None, Any]:
         """Return the column of the role, and what stands in the file for it."""
@@ -572,110 +466,84 @@ class _Guesser:
         return role, {"path": role.path, "values": roles} if roles else role.path
 
     def _conversation(self) -> Column | None:
-        named = self.take(lambda one: _is_somebody(one) and self._as_conversation(one, CONVERSATIONS))
-        if named is None and any(one.noun in TENANTS and _is_somebody(one) for one in self.columns):
-            named = self.take(lambda one: self._as_conversation(one, CONVERSATIONS))  # several tenants use one id
-        return named or self.take(lambda one: _look_like_ids(one) and self._as_conversation(one, PLACES))
+        def score(one: Column, group: str) -> float:
+            if one.path == "key" or not one.are_ids or not one.is_about(group):
+                return 0
+            return 2 + one.is_id + (one.distinct < len(one.values))
 
-    def _as_conversation(self, column: Column, nouns: Sequence[str]) -> float:
-        if column.path == "key" or not column.are_ids or column.noun not in nouns:
-            return 0
-        return 2 + column.is_id + (column.distinct < len(column.values))
+        named = self.take(lambda one: one.differs and score(one, "conversations"))
+        if named is None and any(one.is_about("tenants") and one.differs for one in self.columns):
+            named = self.take(lambda one: score(one, "conversations"))  # several tenants use one id
+        return named or self.take(lambda one: one.differs and _have_digits(one) and score(one, "places"))
 
     def _tenant_and_user(self, conversation: Column | None) -> tuple[Column | None, Column | None]:
         def tenant_of(one: Column) -> float:
-            return one.are_ids and one.noun in TENANTS and 1 + one.is_id + _is_one_of_each(one, conversation)
+            return one.are_ids and one.is_about("tenants") and 1 + one.is_id + _is_one_of_each(one, conversation)
 
         strict = self.take(lambda one: tenant_of(one) * _is_one_of_each(one, conversation))
-        user = self.take(lambda one: self._as_user(one, conversation))
+        user = self.take(lambda one: _as_user(one, conversation))
         if strict or conversation is None:
             return strict, user
         tenants = [one for one in self.columns if tenant_of(one) and one.path not in self.taken]
         for tenant in sorted(tenants, key=self._nearness, reverse=True):
-            owned = _joined(tenant, conversation)
-            by_both = self.take(lambda one, owned=owned: self._as_user(one, owned))  # type: ignore[misc]
+            by_both = self.take(lambda one, of=tenant: _as_user(one, conversation, of))  # type: ignore[misc]
             key = record_row(self.sample.records[self.messages[0]]["key"])
-            if by_both or (
-                isinstance(key, dict) and tenant.path.rpartition(".")[2] in key
-            ):  # the same conversation id in two tenants
+            is_of_key = isinstance(key, dict) and tenant.path.rpartition(".")[2] in key
+            if by_both or is_of_key:  # the same conversation id in two tenants
                 self.notes["conversation_id"] = "tenants share ids; the second one's are dead letters (tenant_mismatch)"
                 return tenant, by_both or user
         return None, user
-
-    def _as_user(self, column: Column, conversation: Column | None) -> float:
-        """Score a column as the user, of whom each conversation has exactly one."""
-        if column.path == "key" or not _is_somebody(column) or column.words & {*STAFF}:
-            return 0
-        if not _is_one_of_each(column, conversation):
-            return 0
-        if column.noun in ACCOUNTS:
-            return 1 + column.is_id if conversation and column.distinct >= NEARLY_ALL * conversation.distinct else 0
-        if column.noun in USERS and not column.words & {*WRITERS}:
-            finest = column.distinct / max(1, conversation.distinct if conversation else 1)
-            return 2 + column.is_id + (column.noun not in ("user", "usr")) + min(1.0, finest)
-        is_writer = column.words & {*WRITERS} and column.noun in (*WRITERS, *USERS) and conversation is not None
-        return 1 if is_writer and column.is_id else 0
-
-    def _as_writer(self, column: Column) -> float:
-        """Score a column as the author in conversations of several users: its name must consist of words for a user."""
-        is_named = column.noun in USERS and {*column.last} <= {*USERS, *IDS}
-        return 1 + column.is_id if is_named and _is_somebody(column) and not column.words & {*STAFF} else 0
 
     def _of_key(self, conversation: Column) -> Column | None:
         """Return the key if it is the user: many applications partition by user."""
         keys = [one for one in self.columns if one.path.split(".")[0] == "key" and one.path not in self.taken]
         named = {at: str(value) for at, value in conversation.values.items()}
         keys = [one for one in keys if {at: str(value) for at, value in one.values.items()} != named]
-        return next((one for one in keys if _is_somebody(one) and _is_one_of_each(one, conversation)), None)
+        return next(
+            (
+                one
+                for one in keys
+                if one.differs and _share(one, conversation) >= NEARLY_ALL and _is_one_of_each(one, conversation)
+            ),
+            None,
+        )
 
     def _by_role(self, role: Column | None, user: Column | None) -> Column | None:
         """Return a column in whose groups several roles talk, as nobody but a conversation's sides do."""
-        if role is None:
-            return None
 
         def score(one: Column) -> float:
-            if (
-                not _is_somebody(one)
-                or one.distinct == len(one.values)
-                or (one.path not in ("key", "key.payload") and one.noun not in WRITERS)
-            ):
+            if not one.differs or one.distinct == len(one.values) or (user and one.values == user.values):
                 return 0
-            if user is not None and one.values == user.values:
+            if one.path not in ("key", "key.payload") and not one.is_about("writers"):
                 return 0
-            talking: dict[str, set[str]] = {}
-            for at, value in one.values.items():
-                talking.setdefault(repr(value), set()).add(repr(role.values.get(at)))
-            return 2 * sum(len(sides) > 1 for sides in talking.values()) > len(talking)
+            talking = _groups(one.values, [role], [one]).values()
+            return 2 * sum(len(sides) > 1 for sides in talking) > len(talking) and 1 + (one.path != "key")
 
-        return self.take(lambda one: score(one) and 1 + (one.path != "key"))
+        return self.take(score) if role else None
 
-    def _identifier(self, *same: Column | None) -> Column | None:
+    def _identifier(self, conversation: Column | None, role: Column | None, tenant: Column | None) -> Column | None:
         """Return a column with an id per message: where it repeats, it is the same message again."""
-        texts = len({repr(self.content.values[at]) for at in self.messages}) if self.content and self.messages else 0
+        texts = len(_groups(self.messages, [], [self.content])) if self.content else 0
 
         def score(one: Column) -> float:
-            if not one.are_ids or len(one.values) < len(self.messages) or not (one.is_id or one.noun in MESSAGES):
+            if not one.are_ids or len(one.values) < len(self.messages):
                 return 0
-            if one.noun in (*CONVERSATIONS, *USERS, *TENANTS, *WRITERS, *ACCOUNTS, *PLACES) or 2 * one.distinct < texts:
+            if not (one.is_id or one.is_about("messages", "events")):
                 return 0
-            apart = {tuple(repr(column.values.get(at)) for column in same if column) for at in one.values}
-            pairs = {
-                (repr(value), *(repr(column.values.get(at)) for column in same[:2] if column))
-                for at, value in one.values.items()
-            }
-            tenants = same[2]
-            unique = len({(repr(v), repr(tenants.values.get(at)) if tenants else "") for at, v in one.values.items()})
-            if len(pairs) > unique or (one.distinct == 1 and len(apart) > 1):
+            if one.is_about("conversations", "places", "users", "accounts", "writers", "tenants"):
                 return 0
-            return one.distinct / len(one.values) + 2 * one.is_id + one.named(MESSAGES) / 2
+            sides = _groups(one.values, [conversation, role], [one, tenant]).values()
+            if 2 * one.distinct < texts or any(len(found) > 1 for found in sides):
+                return 0
+            return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2
 
         return self.take(score)
 
     def _sent_at(self) -> tuple[str | None, Unit | None]:
         def score(one: Column) -> float:
-            if len(one.values) < len(self.messages) or {*one.last} & {*LATER} or not _unit_of(one):
+            if len(one.values) < len(self.messages) or _any(one.last, "later") or not _unit_of(one):
                 return 0
-            return one.named(TIMES)
+            return one.named("times")
 
         column = self.take(score)
         if column is not None:
@@ -685,76 +553,71 @@ class _Guesser:
             return f"{self.base}.ts_ms", "ms"
         return None, None
 
-    def _private(self, columns: Sequence[Column]) -> str:
+    def _private(self) -> str:
         """Return an expression for what the user never saw: notes among the people who serve them."""
         found = []
-        for column in columns:
-            words = [word for word in column.last if word not in FLAG]
-            flag = _flag(column)
-            if flag and words and {*words} <= {*PRIVATE, "message", "comment", "reply"} and {*words} & {*PRIVATE}:
-                found.append(flag)
-            elif words == ["public"] and flag:
-                found.append(f"{column.path} == {_no(column)}")
-            elif column.distinct <= FEW and column.noun in (*KINDS, *AUTHORS, "visibility"):
-                hidden = STAFF_ONLY if column.noun == "visibility" else NOTES
-                values = {one for one in column.values.values() if isinstance(one, str) and "'" not in one}
-                found += [f"{column.path} == '{one}'" for one in sorted(values) if {*_words(one)} & {*hidden}]
-        return " || ".join(found)
+        for column in self.everything:
+            words = [word for word in column.last if not _any([word], "flags")]
+            is_private = _any(words, "private") and all(_any([word], "private", "messages") for word in words)
+            if is_private or words == ["public"]:
+                found.append(_flag(column, is_set=is_private))
+            elif column.distinct <= FEW and (
+                column.is_about("kinds", "authors", "places") or column.noun == "visibility"
+            ):
+                hidden = "staff_only" if column.noun == "visibility" else "notes"
+                found += [_equals(column, [one]) for one in _texts(column) if _any(_words(one), hidden)]
+        return " || ".join(one for one in found if one)
 
     def _changes(
         self, identifier: Column | None, conversation: Column | None, tenant: Column | None
     ) -> tuple[dict[str, Any] | None, str | None]:
         """Return the tables of edits, and when records are deletions."""
-        deletions = [] if identifier is None else [*self._deletions(identifier, conversation)]
+        deletions, when = self._deletions(identifier, conversation) if identifier else [], ""
         if self.envelope is not None:
-            envelope = self.envelope
             self._warn()
-            if envelope.deletions:
-                deletions.insert(0, f"{self.base}.{envelope.deletions}")
-            when = envelope.edits if envelope is TABLE or "`" in envelope.edits else f"{self.base}.{envelope.edits}"
-            edits = {"when": when, "creates": True} if identifier else None
-            return edits, " || ".join(deletions) or None
-        if identifier is None:
-            return None, None
-        edits = None
-        for column in self._kinds():
+            deletions.insert(0, self.envelope.deletions.format(self.base))
+            when = self.envelope.edits.format(self.base)
+        for column in () if when else self._kinds():
             known = {column.values[at] for at in self.messages if at in column.values}
-            found = sorted(value for value in known if _says(column, value, EDITED))
+            found = sorted(value for value in known if _says(column, value, "updated"))
             if 0 < len(found) < len(known):
-                edits = {"when": _equals(column.path, found), "creates": True}
-                break
-        if edits is None and self._repeat_differs(identifier, conversation, tenant):
-            edits = {"when": "`true`", "creates": True}
-        return edits, " || ".join(deletions) or None
+                when = when or _equals(column, found)
+        if not when and any(
+            len(texts) > 1
+            for texts in _groups(self.messages, [self.content], [identifier, conversation, tenant]).values()
+        ):
+            when = "`true`"  # a message is there twice, with different texts
+        is_edited = identifier is not None and when
+        return {"when": when, "creates": True} if is_edited else None, " || ".join(filter(None, deletions)) or None
 
     def _kinds(self) -> list[Column]:
         return [
             one
             for one in self.everything
-            if one.noun in KINDS
-            and 0 < one.distinct <= FEW
-            and all(isinstance(value, str) and "'" not in value for value in one.values.values())
+            if (one.is_about("kinds") or (one.noun == "name" and _any(one.last, "kinds")))
+            and not one.is_id
+            and 0 < len(_texts(one)) == one.distinct <= FEW
         ]
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
         found = []
+        moments = {"at", "time", "ts"}
         for column in self.everything:
-            words = {*column.last} - {*FLAG}
-            if column.path.rpartition(".")[2].startswith("__"):
+            words = {word for word in column.last if not _any([word], "flags")}
+            others = {word for word in words if not _any([word], "deleted")}
+            if others == words or not others <= {*moments, "message", "flag"} or ".__" in column.path:
                 continue
-            if words & {*DELETED} and words <= {*DELETED, "at", "time", "ts", "message", "flag"}:
-                is_number = any(isinstance(one, int) and not isinstance(one, bool) for one in column.values.values())
-                moment = f"{column.path} > `0`" if is_number else column.path
-                found += [one for one in (moment if words & {"at", "time", "ts"} else _flag(column),) if one]
-        everything = self.sample.columns
+            is_number = any(type(one) is int for one in column.values.values())
+            moment = f"{column.path} > `0`" if is_number else column.path
+            found.append(moment if words & moments else _flag(column))
         for column in self._kinds():
-            gone = {value for value in column.values.values() if _says(column, value, DELETED)}
+            gone = [value for value in _texts(column) if _says(column, value, "deleted")]
             places = [at for at, value in column.values.items() if value in gone]
-            wanted = [everything[one.path] for one in (identifier, conversation) if one]
+            wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
             if gone and all(self._is_in(one, places) for one in wanted):
-                found.append(_equals(column.path, sorted(gone)))
+                found.append(_equals(column, gone))
             elif gone:
-                self.notes[""] = f"deletions name no message and are not mapped: {_equals(column.path, sorted(gone))}"
+                self.notes[""] = f"deletions name no message and are not mapped: {_equals(column, gone)}"
         return found
 
     def _is_in(self, column: Column, places: Sequence[int]) -> bool:
@@ -764,30 +627,27 @@ class _Guesser:
         mine = column.path.split(".")
         for other in self.sample.columns.values():
             theirs = other.path.split(".")
-            apart = [b for a, b in zip(mine, theirs, strict=False) if a != b]
-            is_old = len(mine) == len(theirs) and len(apart) == 1 and {*_words(apart[0])} & {*OLD}
-            if is_old and all(at in other.values for at in places):
+            apart = [(_words(a), _words(b)) for a, b in zip(mine, theirs, strict=False) if a != b]
+            if len(mine) != len(theirs) or len(apart) != 1 or not _any(apart[0][1], "old"):
+                continue
+            [now, then] = [[one for one in words if not _any([one], "new", "old")] for words in apart[0]]
+            if now == then and all(at in other.values for at in places):
                 self.former[column.path] = other.path
                 return True
         return False
 
-    def _repeat_differs(self, *ids: Column | None) -> bool:
-        """Return whether a message is there twice, with different texts."""
-        texts: dict[tuple[str, ...], set[str]] = {}
-        for at in self.messages:
-            place = tuple(repr(one.values.get(at)) for one in ids if one)
-            texts.setdefault(place, set()).add(repr(self.content.values[at]) if self.content else "")
-        return any(len(found) > 1 for found in texts.values())
-
     def _warn(self) -> None:
         """Say what changes do not tell."""
-        values = [record["value"] for record in self.sample.records]
-        rows = [row for row in map(record_row, values) if isinstance(row, dict)]
-        if any(record_row(value) is None for value in values) or self.envelope is TABLE:
-            self.notes[""] = NULLS
-        elif any(row.get("op") == "u" and row.get("before") is None for row in rows):
-            self.notes[""] = NO_DELETIONS
-        elif any(_is_of_postgresql(row) for row in rows) and not any(row.get("op") == "u" for row in rows):
+        values = [record_row(record["value"]) for record in self.sample.records]
+        rows = [row for row in values if isinstance(row, dict)]
+        updates = [row for row in rows if row.get("op") == "u"]
+        sources = [row["source"] for row in rows if isinstance(row.get("source"), dict)]
+        if None in values or self.envelope is TABLE:
+            self.notes[""] = f"deletions are the text null and become dead letters; {REWRITE}"
+        elif any(row.get("before") is None for row in updates):
+            without = "deletions do not say which conversation's message they delete, and become dead letters"
+            self.notes[""] = f"{without}. {FULL}"
+        elif not updates and any(source.get("connector") == "postgresql" for source in sources):
             self.notes[""] = f"no update shows yet whether deletions tell their conversation. {FULL}"
         elif "__deleted" in (rows or [{}])[0]:
             self.notes[""] = f"unless the table is MySQL's or has this, deletions tell no conversation. {FULL}"
@@ -797,20 +657,16 @@ class _Guesser:
         texts = self.content.values.values() if self.content and self.envelope else ()
         return next((one for one in texts if isinstance(one, str) and STANDS_FOR.fullmatch(one)), UNAVAILABLE)
 
-    def _skip(self, deletions: str | None) -> str | None:
-        """Return an expression that skips private notes, and kinds of records that never have content."""
-        found = [self._other_kinds(deletions), self.private]
-        return " || ".join(one for one in found if one) or None
-
     def _other_kinds(self, deletions: str | None) -> str:
-        if self.envelope is not None and self.envelope.kind:
-            kinds = ", ".join(f"'{kind}'" for kind in self.envelope.kinds)
-            return f"{self.base} && !contains([{kinds}], {self.base}.{self.envelope.kind})"
+        """Return an expression for kinds of records that never have content."""
         content, records = self.content, len(self.sample.rows)
-        if content is None or len(content.values) == records or self.envelope is not None:
+        if self.envelope is not None:
+            kinds = ", ".join(f"'{kind}'" for kind in self.envelope.kinds)
+            return kinds and f"{self.base} && !contains([{kinds}], {self.base}.{self.envelope.kind})"
+        if content is None or len(content.values) == records:
             return ""
         columns = [one for one in self._kinds() if one.distinct > 1 and len(one.values) == records]
-        for column in sorted(columns, key=lambda one: -one.named(KINDS)):
+        for column in sorted(columns, key=lambda one: -one.named("kinds")):
             with_content = {value for at, value in column.values.items() if at in content.values}
             without_content = {value for at, value in column.values.items() if at not in content.values}
             if with_content and not with_content & without_content:
@@ -819,105 +675,116 @@ class _Guesser:
         return ""
 
 
-def _is_of_postgresql(row: Mapping[str, Any]) -> bool:
-    source = row.get("source")
-    return isinstance(source, dict) and source.get("connector") == "postgresql"
+def _groups(
+    rows: Iterable[int], of: Sequence[Column | None], by: Sequence[Column | None]
+) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """Return the distinct values of columns for each value of others."""
+    found: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for at in rows:
+        group, value = (tuple(repr(one.values.get(at)) for one in columns if one) for columns in (by, of))
+        found.setdefault(group, set()).add(value)
+    return found
 
 
-def _is_somebody(column: Column) -> bool:
-    """Return whether a column may tell people or conversations apart: a constant is the same for all of them."""
-    return column.are_ids and column.distinct > 1
+def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
+    """Return whether no group has two values of a column. Without groups, there are no two to mix."""
+    groups = _groups(column.values, [column], scope) if any(scope) else {}
+    return column.are_ids and all(len(values) == 1 for values in groups.values())
+
+
+def _share(column: Column, conversation: Column) -> float:
+    """Return how many values a column has for each conversation. A user has few of them in a sample, a shop many."""
+    return column.distinct / conversation.distinct
+
+
+def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
+    """Return whether several users talk with somebody in one conversation, each on their own: it is not one."""
+    talks = _groups(user.values, [role], [user, *scope])
+    return max(Counter(place[1:] for place, sides in talks.items() if len(sides) > 1).values(), default=0) > 1
+
+
+def _as_user(column: Column, conversation: Column | None, tenant: Column | None = None) -> float:
+    """Score a column as the user, of whom each conversation has exactly one."""
+    if column.path == "key" or not column.differs or column.has("staff"):
+        return 0
+    if not _is_one_of_each(column, conversation, tenant):
+        return 0
+    if column.is_about("accounts"):
+        return 1 + column.is_id if conversation and _share(column, conversation) >= NEARLY_ALL else 0
+    if column.is_about("users") and not column.has("writers"):
+        share = _share(column, conversation) if conversation else 1.0
+        return 2 + column.is_id + (column.noun not in ("user", "usr")) + min(1.0, share)
+    is_writer = column.has("writers") and column.is_about("writers", "users") and conversation is not None
+    return 1 if is_writer and column.is_id else 0
+
+
+def _as_writer(column: Column) -> float:
+    """Score a column as the author in conversations of several users: its name must consist of words for a user."""
+    is_named = column.is_about("users") and all(_any([word], "users", "ids") for word in column.last)
+    return 1 + column.is_id if is_named and column.differs and not column.has("staff") else 0
+
+
+def _as_role(column: Column) -> float:
+    values = column.values.values()
+    if not 1 < column.distinct <= FEW or not all(isinstance(one, str | int) for one in values):
+        return 0
+    roles = _known_roles(column)
+    sides = [roles[role_name(one)] for one in values if role_name(one) in roles]
+    known = len(sides) / len(values)
+    return 2 * known + column.named("authors") if known >= USUALLY and len({*sides}) > 1 and "user" in sides else 0
+
+
+def _known_roles(column: Column) -> dict[str, str]:
+    """Return the role that each value stands for, if any. In a field like `is_bot`, the name decides."""
+    said = ROLE_OF.get("_".join(word for word in column.last if not _any([word], "flags")))
+    if said is not None and (flag := _flag_of(column)):
+        return dict(zip(map(role_name, flag[1]), (said, "assistant" if said == "user" else "user"), strict=True))
+    names = {role_name(one) for one in column.values.values()}
+    return {name: role for name in names if (role := ROLE_OF.get(name.lower().replace("-", "_")))}
 
 
 def _known_by(user: Column, conversation: Column | None) -> str:
     """Return an expression for the user, by which those who are not known are not one and the same."""
-    nobody = sorted({one for one in user.values.values() if isinstance(one, str) and one.lower() in NOBODY})
+    nobody = [one for one in _texts(user) if one.lower() in WORDS["nobody"]]
     if not nobody or conversation is None:
         return user.path
     names = ", ".join(f"'{name}'" for name in nobody)
     return f"contains([{names}], {user.path}) && {conversation.path} || {user.path}"
 
 
-def _no(column: Column) -> str:
-    """Return the value of a flag that is not set, as an expression."""
-    value = next(iter(column.values.values()))
-    return "'false'" if isinstance(value, str) else "`false`" if isinstance(value, bool) else "`0`"
+def _have_digits(column: Column) -> bool:
+    return all(any(map(str.isdigit, str(one))) for one in column.values.values())
 
 
-def _look_like_ids(column: Column) -> bool:
-    return _is_somebody(column) and all(any(map(str.isdigit, str(one))) for one in column.values.values())
-
-
-def _flag(column: Column) -> str:
-    """Return an expression for a column that is true or false; "" for any other one."""
+def _flag_of(column: Column) -> tuple[type, tuple[Any, Any], str, str] | None:
+    """Return how a column says that something is so; None for one that does not."""
     values = list(column.values.values())
-    if not values:
-        return ""
-    if all(isinstance(one, bool) for one in values):
-        return column.path
-    if all(isinstance(one, int) and one in (0, 1) for one in values):
-        return f"{column.path} == `1`"
-    return f"{column.path} == 'true'" if all(one in ("true", "false") for one in values) else ""
+    return next((one for one in FLAGS if values and all(type(it) is one[0] and it in one[1] for it in values)), None)
 
 
-def _says(column: Column, value: str, words: Sequence[str]) -> bool:
+def _flag(column: Column, *, is_set: bool = True) -> str:
+    """Return an expression for a column that is true or false; "" for any other one."""
+    flag = _flag_of(column)
+    return f"{column.path}{flag[2] if is_set else flag[3]}" if flag else ""
+
+
+def _texts(column: Column) -> list[str]:
+    """Return its different values that an expression can name."""
+    return sorted({one for one in column.values.values() if isinstance(one, str) and "'" not in one})
+
+
+def _says(column: Column, value: str, group: str) -> bool:
     """Return whether the kind of a record says this of a message, and not of a conversation or a user."""
     said = _words(value)
-    if column.words & {"op", "operation", "change"} and said == [words[0][0]]:  # d, D, -D, u, U, +U
+    is_operation = any({*part} & {"op", "operation", "change"} for part in column.parts)
+    if is_operation and said == [group[0]]:  # d, D, -D, u, U, +U
         return True
-    others = {*CONVERSATIONS, *USERS, *PLACES} - {"chat"}
-    return any(word in words for word in said) and not others & {*said}
+    is_of_other = any(word != "chat" and _any([word], "conversations", "users", "places") for word in said)
+    return _any(said, group) and not is_of_other
 
 
-def _words(value: str) -> list[str]:
-    return [single for word in name_words(value) for single in _singular(word)]
-
-
-def _equals(path: str, values: Sequence[str]) -> str:
-    return " || ".join(f"{path} == '{value}'" for value in values)
-
-
-def _as_role(column: Column) -> float:
-    if not 1 < column.distinct <= FEW or not all(isinstance(one, str | int) for one in column.values.values()):
-        return 0
-    roles = _known_roles(column)
-    known = sum(role_name(one) in roles for one in column.values.values()) / len(column.values)
-    sides = {roles[role_name(one)] for one in column.values.values() if role_name(one) in roles}
-    return 2 * known + column.named(AUTHORS) if known >= USUALLY and len(sides) > 1 and "user" in sides else 0
-
-
-def _known_roles(column: Column) -> dict[str, str]:
-    """Return the role that each value stands for, if any. In a field like `is_bot`, the name decides."""
-    words = [word for word in column.last if word not in FLAG]
-    said = WORDS_OF_ROLES.get("_".join(words))
-    if said is not None and _flag(column):
-        other = "assistant" if said == "user" else "user"
-        is_number = any(not isinstance(one, bool | str) for one in column.values.values())
-        return dict(zip(("1", "0") if is_number else ("true", "false"), (said, other), strict=True))
-    names = {role_name(one) for one in column.values.values()}
-    roles = {one: WORDS_OF_ROLES.get(one.lower().replace("-", "_")) for one in names}
-    return {name: role for name, role in roles.items() if role is not None}
-
-
-def _is_one_of_each(column: Column, conversation: Column | None) -> bool:
-    if not column.are_ids or conversation is None:
-        return column.are_ids
-    pairs = {(repr(conversation.values.get(at)), repr(one)) for at, one in column.values.items()}
-    return len(pairs) <= conversation.distinct
-
-
-def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
-    """Return whether several users talk with somebody in one conversation, each on their own: it is not one."""
-    talks: dict[tuple[str, ...], dict[str, set[str]]] = {}
-    for at, value in user.values.items():
-        place = tuple(repr(one.values.get(at)) for one in scope if one)
-        talks.setdefault(place, {}).setdefault(repr(value), set()).add(repr(role.values.get(at)))
-    return any(sum(len(sides) > 1 for sides in users.values()) > 1 for users in talks.values())
-
-
-def _joined(one: Column, other: Column) -> Column:
-    both = {at: repr((value, other.values.get(at))) for at, value in one.values.items()}
-    return Column("", (), both)
+def _equals(column: Column, values: Sequence[str]) -> str:
+    return " || ".join(f"{column.path} == '{value}'" for value in values)
 
 
 def _unit_of(column: Column) -> Unit | None:
@@ -948,20 +815,25 @@ def key_format_of(keys: Sequence[bytes | None], headers: Sequence[str] = ()) -> 
 
 def toml_of(topic: str, form: str, found: Guess) -> str:
     """Write a source as TOML."""
-    lines = ["[[sources]]", *([f"# {found.notes['']}"] if "" in found.notes else []), f"topics = [{_toml(topic)}]"]
-    lines += [f"format = {_toml(form)}"]
-    lines += [f"key_format = {_toml(found.key_format)}"] if found.key_format != "text" else []
-    lines += [f"foreach = {_toml(found.foreach)}"] if found.foreach else []
-    lines += [f"skip = {_toml(found.skip)}"] if found.skip else []
-    lines += [f"unavailable = {_toml(found.unavailable)}"] if found.unavailable != UNAVAILABLE else []
-    lines += ["[sources.map]"]
-    for name, value in found.fields.items():
-        lines.append(f"{name} = {_toml(value)}{f'  # {found.notes[name]}' if name in found.notes else ''}")
-    if found.edits:
-        lines += ["[sources.edits]", *(f"{name} = {_toml(value)}" for name, value in found.edits.items())]
-    if found.deletions:
-        lines += ["[sources.deletions]", f"when = {_toml(found.deletions)}"]
-    return "\n".join(lines) + "\n"
+    head = {"topics": [topic], "format": form, "key_format": found.key_format, "foreach": found.foreach}
+    head |= {"skip": found.skip, "unavailable": found.unavailable}
+    usual = (None, "text", UNAVAILABLE)
+    tables = {"edits": found.edits, "deletions": found.deletions and {"when": found.deletions}}
+    return "\n".join(
+        [
+            "[[sources]]",
+            *([f"# {found.notes['']}"] if "" in found.notes else []),
+            *_lines({name: value for name, value in head.items() if value not in usual}, {}),
+            "[sources.map]",
+            *_lines(found.fields, found.notes),
+            *(line for name, table in tables.items() if table for line in (f"[sources.{name}]", *_lines(table, {}))),
+            "",
+        ]
+    )
+
+
+def _lines(table: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
+    return [f"{name} = {_toml(value)}{f'  # {notes[name]}' if name in notes else ''}" for name, value in table.items()]
 
 
 def _toml(value: Any) -> str:
