@@ -140,14 +140,14 @@ def _opened(file: str) -> AbstractContextManager[BufferedReader]:
     return Path(file).open("rb")
 
 
-Format = Literal["chatgpt", "claude", "messages", "jsonl"]
+Format = Literal["chatgpt", "claude", "openwebui", "librechat", "messages", "jsonl"]
 """Names of the formats in `afterword.writing.importing.formats`, which is only imported when a command runs."""
 
 Which = Annotated[
     Format,
     typer.Argument(
         metavar="FORMAT",
-        help="chatgpt or claude (conversations.json of their exports), messages (lists in the formats of OpenAI "
+        help="chatgpt, claude, openwebui or librechat (their exports), messages (lists in the formats of OpenAI "
         "and Anthropic), or jsonl (our own).",
     ),
 ]

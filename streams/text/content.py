@@ -72,12 +72,13 @@ _THINK_END = rf"[<\[◁](?:/|[|｜](?:/|end_)){_THINK}[>\]▷](?![ \t]+(?-i:[a-z
 _UNSAID = re.compile(
     rf"\A(?:\s*[<\[◁]{_THINK}[>\]▷](?:.*?{_THINK_END}|[ \t]*\n.*))+"
     r"|\A[^`]{0,200000}?^[ \t]*</think(?:ing)?>[ \t]*$"  # the model's template wrote the beginning
+    r"|\A\s*:::thinking\b.*?(?:^:::[ \t]*$|\Z)"
     r"|(?:^|(?<=</details>))[ \t]*<details\s+type=\"(?P<type>reasoning|tool_calls|code_interpreter)\".*?"
     r"(?:</details>|\Z)",
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
-"""Thinking and calls inside a stored answer, as models mark them, and as Open WebUI does. A sentence may begin with the
-name of a mark."""
+"""Thinking and calls inside a stored answer, as models, LibreChat until 0.7.6 and Open WebUI mark them. A sentence may
+begin with the name of a mark."""
 _CALLED = re.compile(r'\bname="([^"]{1,200})"')
 
 

@@ -1,7 +1,7 @@
-"""Reads histories: exports of ChatGPT and Claude, message lists of OpenAI and Anthropic, and our own lines.
+"""Reads histories: exports of applications, message lists of OpenAI and Anthropic, and our own lines.
 
-Files of any size are read one record at a time. The exports are converted to message lists, which are records whose
-`messages` have roles and contents. In ChatGPT's export, a conversation is a tree of messages.
+Files of any size are read one record at a time. In the exports of `EXPORTS`, a conversation is a tree of messages; one
+of its branches becomes a message list, which is a record whose `messages` have roles and contents.
 """
 
 import codecs
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from itertools import pairwise
 from operator import itemgetter
@@ -276,9 +277,13 @@ def conversation_of(record: Mapping[str, Any], is_message: bool = False) -> str 
 
 
 def owner_of(record: Any) -> dict[str, Any]:
-    """Return the fields of a record that name a person."""
-    fields = mapping(record).items()
-    return {name: value for name, value in fields if _is_person(name_words(name)) and not _is_empty(value)}
+    """Return the fields of a record that name a person, or else the `user` of its first message that has one."""
+    named = {
+        name: value for name, value in mapping(record).items() if _is_person(name_words(name)) and not _is_empty(value)
+    }
+    listed = _listed(record)
+    users = ({"user": one["user"]} for one in map(mapping, listed or ()) if one.get("user"))
+    return named or next(users, {})
 
 
 def identifier(value: object) -> str | None:
@@ -445,7 +450,8 @@ def _is_newest_first(messages: Sequence[Any]) -> bool:
 
 
 def _listed(record: Any) -> Sequence[Any] | None:
-    listed = mapping(record).get("messages")
+    known = mapping(record)
+    listed = known.get("messages", known.get("messagesTree"))
     return listed if isinstance(listed, list) else None
 
 
@@ -555,25 +561,76 @@ ROOT = ""
 """Stands for the parent of first messages."""
 ROOTS = (ROOT, "00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
 """What exports write for it."""
-Convert = Callable[[Mapping[str, Any], str], Sequence[Mapping[str, Any]]]
 
 
-def _tree(
-    where: str,
-    conversation: Mapping[str, Any],
-    written: Mapping[str, Mapping[str, Any]],
-    parents: Mapping[str, str],
-    convert: Convert,
-    options: ImportOptions,
-    source: str,
-    last: str | None = None,
-) -> Iterator[ImportOutcome]:
-    """Read the branch that ends with the message `last`, by default with the newest one that has no answer.
+NO_CONVERSATION = "not a conversation: it has no id or no messages"
 
-    `written` has the messages by their ids, in the order of the file, and `parents` the ids of their parents.
-    `convert` makes messages as `read_messages` reads them; it may raise ContentUnreadable.
-    """
-    if last is None:
+
+class Tree(NamedTuple):
+    """A conversation of an export, whose messages have parents."""
+
+    conversation_id: str
+    written: Mapping[str, Mapping[str, Any]]
+    """Its messages by their ids, in the order of the file."""
+    parents: Mapping[str, str]
+    """The ids of parents, by those of their children."""
+    user_id: str | None = None
+    last: object = None
+    """The id of the message that the application shows last."""
+    originals: Set[str] = frozenset()
+    """Other conversations that may have the same messages: a chat that was branched off repeats them."""
+    is_excluded: bool = False
+    """Whether its owner excluded it from memory."""
+
+
+class Export(NamedTuple):
+    """How the exports of an application are read."""
+
+    tree: Callable[[Mapping[str, Any]], Tree]
+    """Finds the messages of a conversation. May raise Refused."""
+    convert: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    """Makes messages as `read_messages` reads them. May raise ContentUnreadable."""
+
+
+def _read_export(form: str, where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read the branch that ends with a conversation's last message, by default the newest one that has no answer."""
+    known, export = mapping(record), EXPORTS[form]
+    try:
+        tree = export.tree(known)
+    except Refused as error:
+        yield Rejected(where, str(error), max(1, len(_listed(known) or ())))
+        return
+    written, parents = tree.written, tree.parents
+    if tree.is_excluded and not options.with_excluded:
+        yield LeftOut("of conversations that their owner excluded from memory (--with-excluded)", len(written))
+        return
+    if (branch := _branch(tree.last, written, parents)) is None:
+        yield Rejected(where, "its branch is circular", max(1, len(written)))
+        return
+    yield from _elsewhere(where, written.keys() - branch, branch, parents)
+    branched, numbers = list[Mapping[str, Any]](), list[int]()
+    for number, name in enumerate((name for name in reversed(branch) if name in written), start=1):
+        try:
+            each = export.convert(written[name])
+        except ContentUnreadable as error:
+            yield Rejected(f"{where}: message {number}", str(error))
+        else:
+            branched += each
+            numbers += [number] * len(each)
+    conversation = {
+        "id": tree.conversation_id,
+        "user_id": options.user_id or tree.user_id,
+        "created_at": known.get("create_time") or known.get("created_at"),
+        "messages": branched,
+    }
+    copied_from = tuple(f"{options.prefix}{one}" for one in tree.originals)
+    for one in read_messages(where, conversation, options, form, numbers):
+        yield one._replace(copied_from=copied_from) if isinstance(one, Found) else one
+
+
+def _branch(last: object, written: Mapping[str, Mapping[str, Any]], parents: Mapping[str, str]) -> list[str] | None:
+    """Return the ids from a conversation's last message up to the first, or None if they are circular."""
+    if not isinstance(last, str) or last not in {**written, **parents}:
         answered = {parents.get(name) for name in written}
         leaves = [name for name in reversed([*written]) if name not in answered]
         last = max(leaves, key=lambda name: _moment(written[name]), default=None)
@@ -581,20 +638,7 @@ def _tree(
     while last is not None and len(branch) <= len(parents) + 1:
         branch.append(last)
         last = parents.get(last)
-    if last is not None or (written and not branch):
-        yield Rejected(where, "its branch is circular", max(1, len(written)))
-        return
-    yield from _elsewhere(where, written.keys() - branch, branch, parents)
-    branched, numbers = list[Mapping[str, Any]](), list[int]()
-    for number, name in enumerate((name for name in reversed(branch) if name in written), start=1):
-        try:
-            each = convert(written[name], name)
-        except ContentUnreadable as error:
-            yield Rejected(f"{where}: message {number}", str(error))
-        else:
-            branched += each
-            numbers += [number] * len(each)
-    yield from read_messages(where, {**conversation, "messages": branched}, options, source, numbers)
+    return branch if last is None and (branch or not written) else None
 
 
 def _moment(message: Mapping[str, Any]) -> str:
@@ -604,8 +648,22 @@ def _moment(message: Mapping[str, Any]) -> str:
     return ""
 
 
-def _by_id(messages: Sequence[Any], name: str) -> dict[str, Mapping[str, Any]]:
-    """Return the messages of a list by the ids in the field `name`. Those without one of their own get a number."""
+def _required_id(*ids: object) -> str:
+    """Return the first that can be an id. Raises: Refused."""
+    if found := next(filter(None, map(identifier, ids)), None):
+        return found
+    raise Refused(NO_CONVERSATION)
+
+
+def _by_id(messages: object, name: str) -> dict[str, Mapping[str, Any]]:
+    """Return messages by their ids: those of an object, or those of a list by the field `name`.
+
+    In a list, those without an id of their own get a number. Raises: Refused.
+    """
+    if isinstance(messages, dict):
+        return {key: message for key, message in messages.items() if isinstance(message, dict)}
+    if not isinstance(messages, list):
+        raise Refused(NO_CONVERSATION)
     named: dict[str, Mapping[str, Any]] = {}
     for number, message in enumerate(map(mapping, messages)):
         key = message.get(name)
@@ -613,10 +671,10 @@ def _by_id(messages: Sequence[Any], name: str) -> dict[str, Mapping[str, Any]]:
     return named
 
 
-def _parents(written: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, str]:
+def _parents(written: Mapping[str, Mapping[str, Any]], name: str, is_tree: bool = False) -> dict[str, str]:
     """Return the parents of messages, from the field `name`. If none has it, each follows the one before it."""
     parents, before = dict[str, str](), ROOT
-    is_tree = any(isinstance(one.get(name), str) for one in written.values())
+    is_tree = is_tree or any(isinstance(one.get(name), str) for one in written.values())
     for own, message in written.items():
         parent = (message[name] or ROOT) if is_tree and name in message else before
         parent = ROOT if parent in ROOTS else parent
@@ -624,30 +682,6 @@ def _parents(written: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, s
             parents[own] = parent
         before = own
     return parents
-
-
-def chatgpt(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    """Read the branch of a conversation that ends with its current message, or else with its newest."""
-    known = mapping(record)
-    conversation_id = identifier(known.get("conversation_id")) or identifier(known.get("id"))
-    nodes, last = known.get("mapping"), known.get("current_node")
-    if conversation_id is None or not isinstance(nodes, dict):
-        yield Rejected(where, "not a conversation: it has no id or no mapping")
-        return
-    parents = {name: up for name, one in nodes.items() if isinstance(up := mapping(one).get("parent"), str)}
-    parents = {name: up for name, up in parents.items() if up in nodes}
-    written = {name: one["message"] for name, one in nodes.items() if isinstance(mapping(one).get("message"), dict)}
-    is_excluded = any(known.get(name) is True for name in EXCLUDED) or known.get("memory_scope") in NO_MEMORY
-    if is_excluded and not options.with_excluded:
-        yield LeftOut("of conversations that their owner excluded from memory (--with-excluded)", len(written))
-        return
-    about = (mapping(one.get("metadata")) for one in written.values())
-    originals = {identifier(one.get("branching_from_conversation_id")) for one in about} - {None, conversation_id}
-    copied_from = tuple(f"{options.prefix}{one}" for one in originals)
-    conversation = {"id": conversation_id, "user_id": options.user_id, "created_at": known.get("create_time")}
-    last = last if isinstance(last, str) and last in nodes else None
-    for one in _tree(where, conversation, written, parents, _converted, options, "chatgpt", last):
-        yield one._replace(copied_from=copied_from) if isinstance(one, Found) else one
 
 
 def _elsewhere(
@@ -669,8 +703,19 @@ def _elsewhere(
         yield Rejected(where, problem, len(others - connected))
 
 
-def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Raises: ContentUnreadable."""
+def _chatgpt(known: Mapping[str, Any]) -> Tree:
+    nodes = _by_id(known.get("mapping"), "id")
+    parents = {name: up for name, one in nodes.items() if isinstance(up := one.get("parent"), str) and up in nodes}
+    messages = ((name, one.get("message")) for name, one in nodes.items())
+    written = {name: {"node": name, **one} for name, one in messages if isinstance(one, dict)}
+    own_id = _required_id(known.get("conversation_id"), known.get("id"))
+    about = (mapping(one.get("metadata")) for one in written.values())
+    originals = {original for one in about if (original := identifier(one.get("branching_from_conversation_id")))}
+    is_excluded = any(known.get(name) is True for name in EXCLUDED) or known.get("memory_scope") in NO_MEMORY
+    return Tree(own_id, written, parents, None, known.get("current_node"), originals - {own_id}, is_excluded)
+
+
+def _of_chatgpt(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     role = str(mapping(message.get("author")).get("role"))
     content, about = message.get("content"), message.get("metadata")
     kind, recipient = mapping(content).get("content_type"), message.get("recipient")
@@ -679,13 +724,9 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         content = [part for part in parts if mapping(part).get("content_type") not in RECORDINGS]
     is_hidden = mapping(about).get("is_visually_hidden_from_conversation") is True
     is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
-    attachments = mapping(about).get("attachments")
-    files = [  # without images, which are among the parts of the content
-        one
-        for one in (attachments if isinstance(attachments, list) else [])
-        if not str(mapping(one).get("mime_type")).startswith("image/")
-    ]
-    pieces = [] if is_call else flatten([content, *_placeholders(files, "name")])
+    # images are also among the parts of the content
+    files = [one for one in _placeholders(mapping(about).get("attachments"), "name") if one != "[image]"]
+    pieces = [] if is_call else flatten([content, *files])
     return [
         {
             "id": one["id"],
@@ -695,7 +736,7 @@ def _converted(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
             "created_at": message.get("create_time"),
             "skip_summarization": one["skip_summarization"] or is_hidden or kind in (*NOT_SAID, *PAGES),
         }
-        for one in said(role, pieces or [Piece(Kind.SAID, "")], identifier(message.get("id")) or name)
+        for one in said(role, pieces or [Piece(Kind.SAID, "")], identifier(message.get("id")) or message["node"])
     ]
 
 
@@ -713,30 +754,19 @@ def _shown(mark: re.Match[str]) -> str:
 UNSUPPORTED = re.compile(r"\s*(?:```\s*)?This block is not supported on your current device yet\.(?:\s*```)?\s*")
 """What Claude's export writes in the text of a message for a block such as a tool's call."""
 MOST_PASTED_BYTES = 600_000
+KINDS_OF_FILES = ("mime_type", "content_type", "type")
+"""Fields that say what a file is."""
 
 
-def claude(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    """Read a conversation. Its user is the account that it names, unless the options name one."""
-    known = mapping(record)
-    listed, conversation_id = known.get("chat_messages"), identifier(known.get("uuid"))
-    if not isinstance(listed, list) and isinstance(known.get("messages"), list):
-        yield Rejected(where, "it is a design chat, which is not read", max(1, len(known["messages"])))
-        return
-    if not isinstance(listed, list) or conversation_id is None:
-        yield Rejected(where, "not a conversation: it has no uuid or no chat_messages")
-        return
-    conversation = {
-        "id": conversation_id,
-        "user_id": options.user_id or identifier(mapping(known.get("account")).get("uuid")),
-        "created_at": known.get("created_at"),
-    }
-    written = _by_id(listed, "uuid")
-    parents = _parents(written, "parent_message_uuid")
-    yield from _tree(where, conversation, written, parents, _of_claude, options, "claude")
+def _claude(known: Mapping[str, Any]) -> Tree:
+    if "chat_messages" not in known and _listed(known) is not None:
+        raise Refused("it is a design chat, which is not read")
+    written = _by_id(known.get("chat_messages"), "uuid")
+    account = identifier(mapping(known.get("account")).get("uuid"))
+    return Tree(_required_id(known.get("uuid")), written, _parents(written, "parent_message_uuid"), account)
 
 
-def _of_claude(message: Mapping[str, Any], _name: str) -> list[dict[str, Any]]:
-    """Raises: ContentUnreadable."""
+def _of_claude(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     content, text = message.get("content"), message.get("text")
     parts = [flatten(part) for part in (content if isinstance(content, list) else [content])]
     pieces = [piece for part in parts for piece in part]
@@ -763,6 +793,73 @@ def _pasted(attachments: object) -> Iterator[str]:
         yield str(text) if placeholder == "[file]" else f"{placeholder}\n{text}"
 
 
+PASTED = "Pasted_Text_"
+"""What Open WebUI calls the file that it makes of a long paste."""
+
+
+def _openwebui(known: Mapping[str, Any]) -> Tree:
+    chat = mapping(known.get("chat")) or known
+    history = mapping(chat.get("history"))
+    written = _by_id(history.get("messages", chat.get("messages")), "id")
+    parents = _parents(written, "parentId", is_tree="messages" in history)
+    user_id = identifier(known.get("user_id"))
+    return Tree(_required_id(known.get("id")), written, parents, user_id, history.get("currentId"))
+
+
+def _of_openwebui(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Prefer the parts of an answer to its text, which has thoughts and calls inside as HTML."""
+    output, files = message.get("output"), message.get("files")
+    items = [
+        {**item, "type": "code_interpreter_call"} if item.get("type") == "open_webui:code_interpreter" else item
+        for item in map(mapping, output if isinstance(output, list) else [])
+    ]
+    attached = [
+        {"extracted_content": mapping(mapping(one.get("file")).get("data")).get("content")}
+        if str(one.get("name")).startswith(PASTED)
+        else {**one, "file_name": one.get("name"), "extracted_content": None}
+        for one in map(mapping, files if isinstance(files, list) else [])
+    ]
+    merged = mapping(message.get("merged")).get("content")  # of the answers of several models
+    content = [items or message.get("content"), merged, *_pasted(attached)]
+    fields = {"role": message.get("role"), "content": content, "created_at": message.get("timestamp")}
+    return [{"id": message.get("id"), **fields}]
+
+
+OF_LIBRECHAT = ("error", "summary")
+"""Types of parts that LibreChat itself writes into an answer."""
+
+
+def _librechat(known: Mapping[str, Any]) -> Tree:
+    listed = _listed(known)
+    messages = [*(listed or ())]
+    for message in messages:  # it grows meanwhile, because recursive exports have answers inside their questions
+        answers = message.get("children") if isinstance(message, dict) else None
+        messages += answers if isinstance(answers, list) else []
+    written = _by_id(messages if listed is not None else None, "messageId")
+    users = {user for one in written.values() if (user := identifier(one.get("user")))}
+    if len(users) > 1:
+        raise Refused("its messages name more than one user")
+    own_id, parents = _required_id(known.get("conversationId")), _parents(written, "parentMessageId")
+    return Tree(own_id, written, parents, next(iter(users), None))
+
+
+def _of_librechat(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The words of an agent are in `content`, others in `text`. Errors were not said by anybody."""
+    listed, is_users = message.get("content"), message.get("isCreatedByUser")
+    parts = [
+        one for one in (listed if isinstance(listed, list) else []) if mapping(one).get("type") not in OF_LIBRECHAT
+    ]
+    return [
+        {
+            "id": message.get("messageId"),
+            "role": ("user" if is_users else "assistant") if isinstance(is_users, bool) else None,
+            "content": [parts or message.get("text"), *_placeholders(message.get("files"), "filename")],
+            "created_at": message.get("createdAt"),
+            "skip_summarization": message.get("error") is True,
+        }
+    ]
+
+
 def _is_unknown(piece: Piece) -> bool:
     """Return whether a piece only says that there is something of an unknown type."""
     return not piece.tools and set(piece.text.split()) == {"[attachment]"}
@@ -770,8 +867,10 @@ def _is_unknown(piece: Piece) -> bool:
 
 def _placeholders(files: object, name: str) -> list[str]:
     """Return a placeholder for each file in a list. `name` is the field with a file's name."""
-    names = [mapping(file).get(name) for file in files] if isinstance(files, list) else []
-    return [f"[file: {one}]" if one and isinstance(one, str) else "[file]" for one in names]
+    listed = [*map(mapping, files)] if isinstance(files, list) else []
+    images = [any(str(one.get(kind)).startswith("image") for kind in KINDS_OF_FILES) for one in listed]
+    names = [f"[file: {one[name]}]" if one.get(name) and isinstance(one[name], str) else "[file]" for one in listed]
+    return ["[image]" if is_image else placeholder for is_image, placeholder in zip(images, names, strict=True)]
 
 
 CONVERSATIONS_IN_ARCHIVES = {
@@ -821,7 +920,7 @@ def read_history(
     form: str, options: ImportOptions, files: Iterable[tuple[str, BufferedReader]]
 ) -> Iterator[ImportOutcome]:
     """Read files in the format `form`, a key of `FORMATS`. The order is always the same. Raises: OSError."""
-    of_one_person = form in OF_ONE_PERSON and options.user_id is not None
+    of_one_person = form in EXPORTS and options.user_id is not None
     owner: dict[str, Any] = {}
     for part in (part for name, file in files for part in _unpacked(form, name, file)):
         if isinstance(part, LeftOut | Rejected):
@@ -831,8 +930,9 @@ def read_history(
         read = records(file, is_lines=form == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
         for number, record in conversations(read) if form == "messages" else read:
             where = f"{name}:{number}"
-            owner = owner or owner_of(record)
-            if of_one_person and owner_of(record) not in ({}, owner):
+            own = owner_of(record) if of_one_person else {}
+            owner = owner or own
+            if own not in ({}, owner):
                 reason = "it belongs to another person than the conversations before it, but --user names only one"
                 yield Rejected(where, reason)
                 continue
@@ -859,6 +959,15 @@ def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[Impo
         yield found(where, options, {**record, **user}, is_shared=True)
 
 
-OF_ONE_PERSON = ("chatgpt", "claude")
+EXPORTS = {
+    "chatgpt": Export(_chatgpt, _of_chatgpt),
+    "claude": Export(_claude, _of_claude),
+    "openwebui": Export(_openwebui, _of_openwebui),
+    "librechat": Export(_librechat, _of_librechat),
+}
 """Formats of exports that belong to one user."""
-FORMATS = {"chatgpt": chatgpt, "claude": claude, "messages": read_messages, "jsonl": _read_line}
+FORMATS: dict[str, Callable[[str, Any, ImportOptions], Iterator[ImportOutcome]]] = {
+    **{form: partial(_read_export, form) for form in EXPORTS},
+    "messages": read_messages,
+    "jsonl": _read_line,
+}

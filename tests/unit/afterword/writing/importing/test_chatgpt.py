@@ -190,9 +190,9 @@ def test_citations_and_links_are_as_people_see_them(written, shown):
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (chain(said("user", "secret"), mapping=[]), "not a conversation: it has no id or no mapping"),
-        (chain(said("user", "secret"), id=[7]), "not a conversation: it has no id or no mapping"),
-        (["secret"], "not a conversation: it has no id or no mapping"),
+        (chain(said("user", "secret"), mapping=7), "not a conversation: it has no id or no messages"),
+        (chain(said("user", "secret"), id=[7]), "not a conversation: it has no id or no messages"),
+        (["secret"], "not a conversation: it has no id or no messages"),
         (chain(said("user", "secret"), create_time="soon"), "its time is neither seconds or milliseconds since 1970"),
         (chain(said("boss", "secret")), "message 1: it has no known role"),
         (chain(said("user", "secret", create_time=1e300)), "message 1: its time is neither seconds or"),

@@ -189,7 +189,7 @@ def test_two_accounts_are_never_one_user():
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (conversation(said("human"), uuid=None), "not a conversation: it has no uuid or no chat_messages"),
+        (conversation(said("human"), uuid=None), "not a conversation: it has no id or no messages"),
         (conversation(said("boss", text("secret"))), "message 1: it has no known role"),
         (conversation(said("human", text("secret"), created_at="soon")), "message 1: its time is neither"),
         (conversation(said("human")), "empty"),
