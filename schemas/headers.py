@@ -58,7 +58,7 @@ class KafkaRecord(Protocol):
 
 
 class Replacement(tuple[str, bytes]):
-    """The header of a record that stands in for one that a consumer could not pass on.
+    """Marks a placeholder for a record that the consumer could not deliver.
 
     Readers recognize it by its class, because a producer may send a header with the same name.
     """

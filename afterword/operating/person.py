@@ -34,7 +34,7 @@ class Person(NamedTuple):
     """None for messages without a tenant."""
 
     def digest(self, salt: str) -> str:
-        """Return a hexadecimal SHA-256 that lets anyone who knows user and tenant check that a receipt is theirs."""
+        """Return a salted SHA-256 of tenant and user, in hex; whoever knows both can check whose receipt it is."""
         return hashlib.sha256(orjson.dumps([salt, self.user_id, self.tenant_id])).hexdigest()
 
     def took_part_in(self, episode: StoredEpisode) -> bool:

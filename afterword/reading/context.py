@@ -41,7 +41,7 @@ MOST_CHARACTERS = 16_000
 CHARACTERS_A_TOKEN = 8
 """An upper estimate for most texts. It gives the first guess at where to cut; the text then shrinks until it fits."""
 MOST_BEHIND = 20
-"""At most this many of the last episodes are shown by their own summaries because no row has them yet."""
+"""Up to this many recent episodes that no rolling row covers yet are shown with their own summaries."""
 
 FRAME_TOKENS = 52
 """Tokens of the labels, the lines around a quotation, and the time of the first message."""

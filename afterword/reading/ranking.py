@@ -56,8 +56,8 @@ AS_GOOD = 0.8
 the best score, because vectors always match something."""
 
 ALIKE, NEAR = 0.4, 0.5
-"""Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but
-not all. Such repeats are looked for among episodes with at least NEAR of the best score."""
+"""Near-duplicates share at least ALIKE of their words, but not all, including the best message's query words. They are
+looked for among episodes with at least NEAR of the best score."""
 
 Numbers = NDArray[np.intp]
 Scores = NDArray[np.float64]

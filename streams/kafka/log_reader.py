@@ -30,7 +30,7 @@ RECORDS_TOGETHER = 500
 """aiokafka decodes this many in one step of the event loop."""
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
-"""Longer than our transactions may stay open; a longer wait is caused by another producer's."""
+"""Exceeds our transaction timeout: if a read still waits, somebody else's transaction is open."""
 NOTHING = Progress(0)
 FEW = 100
 """If a group lags by no more than this, its records are counted one by one: there may be only transaction markers

@@ -66,8 +66,8 @@ class StoredEpisode:
     """
 
     summary: SummaryCreated
-    """The summary as it was announced. It has no texts from the deletion of what it was made from until the next
-    summary."""
+    """The summary as it was announced. Once one of its messages is deleted, its texts are empty until it is
+    summarized again."""
     core_ids: tuple[str, ...]
     overlap_ids: tuple[str, ...]
     fingerprint: str

@@ -335,6 +335,6 @@ def _digest(state: ArchivedMessage) -> str:
 
 
 def _completed(archived: ArchivedMessage, by: MessageCreated) -> ArchivedMessage:
-    """Return the message with the archiver's fields from another version of it."""
+    """Copy the fields that only the archiver knows from `by`."""
     fields = {name: getattr(by, name) for name in ARCHIVERS}
     return replace(archived, message=archived.message.model_copy(update=fields))

@@ -256,8 +256,7 @@ class ExtractiveProvider(Provider):
 def extracted(request: SummaryRequest) -> Summary:
     """Make a summary of the conversation's own sentences.
 
-    Its figures and names come from the conversation, so only a question that stands beside the answer to another
-    question can be ungrounded.
+    Every sentence is quoted, so grounding only checks that each question is followed by its own answer.
     """
     messages = request.episode.messages
     texts = summarize(request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length)

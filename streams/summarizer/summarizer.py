@@ -112,8 +112,8 @@ class TokenBudget:
     """The hour's budgets, which all workers share.
 
     An estimate is taken before the LLM is asked, so that summaries under way count, and is corrected afterwards. A
-    cancelled summary leaves its estimate. While the counters cannot be reached, nothing is limited. A budget must not
-    stop the summarizer, and without the database it can only summarize the episodes in hand.
+    cancelled summary leaves its estimate. While the counters are unreachable there is no limit: the database is down,
+    so only episodes in flight can be summarized.
     """
 
     def __init__(

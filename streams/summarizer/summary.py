@@ -40,7 +40,7 @@ class SummaryRules:
 
     @property
     def row_tokens(self) -> int:
-        """Maximum tokens of a row's text: a quarter more than completes a row, or no row would ever be complete."""
+        """At most 1.25 × `rolling_max_tokens`: a text that cannot exceed the limit would never complete its row."""
         return self.rolling_max_tokens * 5 // 4
 
 

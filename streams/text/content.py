@@ -133,7 +133,7 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
             if piece.tools or piece.kind is not Kind.SAID or not known or piece.text not in known
         ]
     if not found:
-        # a single word may be all that was said, but beside a model's empty content it is only its name or a status
+        # One word is a user's message; beside an assistant's empty content it is a model's name or a status.
         is_persons = ROLES.get(str(message.get("role")).lower()) == "user"
         is_said = is_persons or message.keys().isdisjoint(TEXTS)
         texts = [(path, text) for path, text in _leaves(message) if text.strip() and not _is_data(text)]

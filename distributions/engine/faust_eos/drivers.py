@@ -405,7 +405,7 @@ class Store(FaustStore):
         """Do nothing: the state belongs to the partitions, which reset it themselves."""
 
     def _unsupported(self, *_: Any, **__: Any) -> Any:
-        """Not supported: rows are not listed, and each partition recovers its own. Raises: NotImplementedError."""
+        """Not supported: nothing lists rows, and each partition recovers only its own. Raises: NotImplementedError."""
         raise NotImplementedError
 
     __iter__ = __len__ = keys = values = items = update = clear = _unsupported

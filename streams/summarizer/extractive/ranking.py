@@ -86,7 +86,7 @@ class Turn:
     passed_on: list[Sentence] = field(default_factory=list)
     """What the speaker quotes, forwards or pastes of others, whose speaker is "quoted" and the like."""
     questions: list[Sentence] = field(default_factory=list)
-    """The questions of the last message that asks any, unless somebody else spoke since: earlier ones were answered."""
+    """Open questions: those of the turn's last questioning message; earlier ones count as answered."""
 
 
 Exchange = tuple[Sentence, ...]
