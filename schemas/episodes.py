@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.messages import MessageCreated, Role
+from afterword.schemas.messages import MessageFields
 
 EPISODE_CLOSED = "episode.closed"
 EPISODE_AMENDED = "episode.amended"
@@ -19,36 +19,18 @@ CloseReason = Literal["trigger", "topic_shift", "max_size", "idle", "flush"]
 Change = Literal["edited", "deleted"]
 
 
-class EpisodeMessage(Model):
+class EpisodeMessage(MessageFields):
     """A message as carried by an episode, with everything a summary may need. `metadata` is only in the archive."""
 
-    id: Id
-    """Message id."""
-    role: Role
-    """Author's role."""
-    author: PartyId | None = None
-    """Display name of the author."""
-    content: str
-    """The text; may be empty."""
     sent_at: Time
     """Event time; the record's timestamp if the message had none."""
-    user_id: PartyId
-    """User of the message."""
-    agent_id: PartyId | None = None
-    """Agent of the message."""
-    sentiment: float | None = None
-    """Sentiment of the user, from −1 to 1; null if unknown."""
-    flows: tuple[str, ...] = ()
-    """Flows that were activated with this message."""
-    tools: tuple[str, ...] = ()
-    """Tools that were invoked with this message."""
     offset: int | None = None
     """Offset of the message's record on the messages topic."""
     changed: int | None = None
     """Log offset of the last edit applied to the message; null if there was none before the episode closed."""
 
 
-CARRIED = set(EpisodeMessage.model_fields.keys() & MessageCreated.model_fields.keys())
+CARRIED = set(MessageFields.model_fields)
 """Message fields that an episode carries."""
 
 

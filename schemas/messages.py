@@ -41,20 +41,16 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
     raise ValueError(f"nested deeper than {METADATA_MAX_DEPTH} levels")
 
 
-class MessageCreated(Model):
-    """A chat message, unique by `id` within its conversation. An edit, a deletion or another text changes it."""
+class MessageFields(Model):
+    """The fields of a message that its episode carries, with everything a summary may need."""
 
     id: Id
     """Message id, unique within the conversation. A repeat with the same text is dropped as a duplicate; one with
     another text edits the message, unless somebody else wrote it."""
-    conversation_id: Id
-    """Equal to the record's key; unique across tenants."""
     user_id: PartyId
     """User of the conversation, also on assistant messages."""
     agent_id: PartyId | None = None
     """Agent that the message belongs to."""
-    tenant_id: PartyId | None = None
-    """Tenant, the same on all messages of a conversation. A message of another tenant is dead-lettered."""
     role: Role
     """Author's role."""
     author: PartyId | None = None
@@ -63,14 +59,23 @@ class MessageCreated(Model):
     """The text; may be empty."""
     sent_at: Time | None = None
     """Event time. If it is absent, decoding fills in the record's timestamp."""
-    is_continuation: bool | None = None
-    """`false` if this message starts a new topic; null if unknown."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
     """Sentiment of the user, from −1 (bad) to 1 (good); null if unknown."""
     flows: TextList = ()
     """Flows that were activated with this message."""
     tools: TextList = ()
     """Tools that were invoked with this message."""
+
+
+class MessageCreated(MessageFields):
+    """A chat message, unique by `id` within its conversation. An edit, a deletion or another text changes it."""
+
+    conversation_id: Id
+    """Equal to the record's key; unique across tenants."""
+    tenant_id: PartyId | None = None
+    """Tenant, the same on all messages of a conversation. A message of another tenant is dead-lettered."""
+    is_continuation: bool | None = None
+    """`false` if this message starts a new topic; null if unknown."""
     skip_summarization: bool = False
     """`true` to archive the message but never summarize it or count it toward a trigger."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
@@ -105,17 +110,9 @@ class ConversationFlush(Model):
     """Free-text reason."""
 
 
-EDITABLE = ("content", "metadata", "sentiment", "flows", "tools", "skip_summarization")
-"""Message fields that an edit may replace."""
+class Replacements(Model):
+    """The fields of a message that an edit may replace. Absent fields are unchanged."""
 
-
-class MessageChanges(Model):
-    """The fields of a message to replace, at least one. Absent fields are unchanged."""
-
-    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [name]} for name in EDITABLE]})
-
-    edited_at: Time | None = None
-    """Informational time; the order of the records decides."""
     content: str | None = None
     """The new text; null leaves it unchanged."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] | None = None
@@ -128,6 +125,18 @@ class MessageChanges(Model):
     """Replaces the list; null leaves it unchanged."""
     skip_summarization: bool | None = None
     """`true` removes the message from its episode but keeps it in the archive; `false` does not bring it back."""
+
+
+EDITABLE = tuple(Replacements.model_fields)
+
+
+class MessageChanges(Replacements):
+    """The fields of a message to replace, at least one. Absent fields are unchanged."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [name]} for name in EDITABLE]})
+
+    edited_at: Time | None = None
+    """Informational time; the order of the records decides."""
 
     @model_validator(mode="after")
     def changes_something(self) -> Self:

@@ -18,11 +18,12 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from afterword.consumers.subscriber import SummarySubscriber
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import ProducerRecord, to_record
+from afterword.schemas.messages import MessageChanges
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.writing.produce import parse
-from afterword.writing.producer import Producer
+from afterword.writing.producer import EditedFields, Producer
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -221,6 +222,10 @@ async def test_a_client_s_own_timeout_holds_for_its_look_at_the_topics_too(make:
     finally:
         server.close()
         await server.wait_closed()
+
+
+def test_edit_takes_every_field_of_the_event() -> None:
+    assert EditedFields.__annotations__.keys() == MessageChanges.model_fields.keys()
 
 
 @pytest.mark.parametrize("make", [Producer.from_settings, partial(SummarySubscriber.from_settings, group_id="g")])
