@@ -17,7 +17,7 @@ MINUTES ?= 20
 SEED ?= 1
 THREADS ?= 1
 
-.PHONY: help help-all venv demo test test-all test-touched test-deploy test-cluster test-llm newest faults hostile abuse soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
+.PHONY: help help-all venv demo test test-all test-touched test-deploy test-cluster test-llm newest faults hostile abuse soak unit check model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
 
 ##@ Start
 help: ## list the targets that a contributor needs
@@ -52,6 +52,8 @@ lint: $(STAMP) ## check style, types, and which way dependencies point
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.locks
+
+check: lint unit ## say what a change forgot
 
 unit: $(STAMP) ## run the tests that need no server
 	$(BIN)/pytest tests/unit distributions/engine/tests
