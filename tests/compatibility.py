@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from afterword.writing.contract import Schema
+from afterword.operating.contract import Schema
 
 Direction = Literal["input", "output"]
 """Whether producers or subscribers have the old schema."""

@@ -109,8 +109,8 @@ def show_config(as_json: Json = False) -> None:
 @schema.command("export")
 def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
     """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the configured topics."""
+    from afterword.operating.contract import documents
     from afterword.streams.settings import load_settings
-    from afterword.writing.contract import documents
 
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in documents(load_settings().kafka).items():
@@ -121,7 +121,7 @@ def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
 @schema.command("register")
 def register_schemas(url: RegistryUrl) -> None:
     """Register the schema of each topic's events with a schema registry, as JSON Schema. It can be repeated."""
-    from afterword.writing.contract import register
+    from afterword.operating.contract import register
 
     for subject, schema_id in asyncio.run(register(url, start_command().kafka)).items():
         typer.echo(shown(f"{schema_id}  {subject}"))

@@ -23,11 +23,11 @@ from afterword.streams.text.visible import many, printable, shown
 from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
+    from afterword.streams.ingest.previews import Checked, Preview, Proposal
     from afterword.streams.settings import Settings
     from afterword.writing.importing.formats import Rejected
     from afterword.writing.importing.run import ImportCounts
     from afterword.writing.produce import Produced
-    from afterword.writing.sources import Checked, Preview, Proposal
 
 Result = TypeVar("Result")
 
@@ -248,8 +248,8 @@ def try_source(number: Number = 1, last: Last = 20, check: Check = None, as_json
 
     With --check, only count them: by role, user and conversation, with repeats, edits, deletions and times.
     """
-    from afterword.writing.sources import checked
-    from afterword.writing.sources import try_source as run
+    from afterword.streams.ingest.previews import checked
+    from afterword.streams.ingest.previews import try_source as run
 
     found = asyncio.run(run(start_command(), number, check or last))
     if check:
@@ -303,7 +303,7 @@ def init(
     not found or records do not fit the mapping. The file is the one that AFTERWORD_INGEST__FILE names, and must not
     exist yet.
     """
-    from afterword.writing.sources import propose
+    from afterword.streams.ingest.previews import propose
 
     settings = start_command()
     if brokers is None and sys.stdin.isatty():

@@ -107,8 +107,7 @@ class ConversationCounts(Model):
     """User of the conversation's first message."""
     tenant_id: str | None
     title: str
-    """Title of the last episode; empty before the first one, and while the last one is being rewritten after a
-    deletion."""
+    """Title of the first episode; empty until there is one, and while it is rewritten after a deletion."""
     episode_count: int
     message_count: int
     """Messages in its episodes."""

@@ -86,8 +86,7 @@ class Metrics:
         )
         self.llm_requests = counter(
             "llm_requests_total",
-            "Requests to the LLM's server: ok, cut_off, refused, or the type of the error. Cached answers do not "
-            "count.",
+            "Requests to the LLM's server: ok, cut_off, refused, or the type of the error.",
             "outcome",
         )
         conventional = Families(registry, "")

@@ -4,9 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from afterword.schemas.messages import INPUT_TYPES
-from afterword.streams.settings import Settings
-from afterword.writing.contract import (
+from afterword.operating.contract import (
     CLOUD_EVENT,
     CURRENT,
     DEAD_LETTER,
@@ -17,14 +15,16 @@ from afterword.writing.contract import (
     event_schema,
     example,
 )
+from afterword.schemas.messages import INPUT_TYPES
+from afterword.streams.settings import Settings
 from tools.reference.markdown import table
 
 HEADING = """\
 # Events
 
-Made by `make docs` from `schemas` and `afterword/writing/contract.py`; do not edit it by hand. Programs can use
+Made by `make docs` from `schemas` and `afterword/operating/contract.py`; do not edit it by hand. Programs can use
 the [JSON Schema](../../schemas/generated) of each event, an [AsyncAPI](../../schemas/generated/asyncapi.json) document,
-and [examples](../../afterword/writing/examples.json).
+and [examples](../../afterword/operating/examples.json).
 
 On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8. Times are RFC 3339 with an
 offset. An *id* is text of at most 256 characters; only users, agents and tenants may be empty. Events that Afterword

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from afterword.operating.contract import RegistryRefused, event_schemas, register, subjects
 from afterword.streams.settings import Kafka
-from afterword.writing.contract import RegistryRefused, event_schemas, register, subjects
 from tests.endpoints import serving
 
 PAGE = Path(__file__).parents[5] / "docs" / "how-to" / "current-state.md"

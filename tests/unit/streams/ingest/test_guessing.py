@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from afterword.streams.ingest.guessing import NOTHING, guess, toml_of
+from afterword.streams.ingest.previews import format_of
 from afterword.streams.ingest.sources import context, map_record, parse_sources
 from afterword.streams.settings import Settings
-from afterword.writing.sources import format_of
 from tests.unit.streams.ingest.records import Foreign
 
 RECORDS = 24

@@ -3,9 +3,9 @@ from typing import Any
 import orjson
 import pytest
 
+from afterword.operating.contract import channels, document
 from afterword.operating.topics import wanted_topics
 from afterword.streams.settings import Kafka, Settings
-from afterword.writing.contract import channels, document
 
 DOCUMENT = document(Kafka())
 

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
+from afterword.operating.contract import EVENTS, event_schema
 from afterword.schemas.messages import INPUT_TYPES
-from afterword.writing.contract import EVENTS, event_schema
 from tests.compatibility import breaking_changes
 
 RELEASED = Path(__file__).parents[5] / "schemas" / "released"

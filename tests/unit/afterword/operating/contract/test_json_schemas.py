@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from afterword.operating.contract import EVENTS, EXAMPLES, documents, event_schemas, example
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
 from afterword.schemas.messages import INPUT_TYPES
 from afterword.streams.settings import Kafka
-from afterword.writing.contract import EVENTS, EXAMPLES, documents, event_schemas, example
 from tests.samples import a_closed_episode, a_message, a_summary
 
 GENERATED = Path(__file__).parents[5] / "schemas" / "generated"

@@ -7,8 +7,8 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.ingest.previews import Proposal, checked, proposal
 from afterword.streams.settings import Settings
-from afterword.writing.sources import Proposal, checked, proposal
 
 TEXTS = ("Where is my kite?", "It is in the shed.", "Since when?", "Since Monday, I think.")
 
