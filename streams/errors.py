@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the command line imports errors, and has to start without pydantic
     from afterword.schemas import Usage
+    from afterword.streams.stores.episodes import Calls
 
 
 class AfterwordError(Exception):
@@ -88,8 +89,8 @@ class ProviderError(AfterwordError):
     problem: str = ""
     usage: "Usage | None" = None
     """Tokens of the failed calls; None if there were none."""
-    model: str | None = None
-    """The model that was asked, if one was."""
+    calls: "tuple[Calls, ...]" = ()
+    """The same by model and outcome."""
     named: frozenset[str] = frozenset()
     """Fields of the request that the server's error mentions."""
 

@@ -23,6 +23,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.ids import episode_id, event_id
 from afterword.streams.stores.episodes import (
+    Calls,
     Cause,
     Conversation,
     DeletedEpisode,
@@ -138,6 +139,7 @@ def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any
     given: dict[str, Any] = {
         "summary": summary,
         "spent": summary.usage,
+        "calls": (Calls(summary.model, "ok", summary.usage),),
         "core_ids": summary.message_ids,
         "overlap_ids": ("m0", "m1"),
         "fingerprint": fingerprint,
@@ -225,6 +227,7 @@ def a_stored_episode_of(closed: EpisodeClosed, texts: Summary, revision: int = 1
     given: dict[str, Any] = {
         "summary": summary,
         "spent": summary.usage,
+        "calls": (Calls(summary.model, "ok", summary.usage),),
         "core_ids": summary.message_ids,
         "overlap_ids": tuple(message.id for message in closed.overlap),
         "fingerprint": closed.fingerprint,

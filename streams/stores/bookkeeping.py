@@ -10,7 +10,9 @@ from pydantic import TypeAdapter
 
 from afterword.schemas.ids import escape
 
-RecordKind = Literal["api_keys", "ended_sessions", "erasures", "erased_conversations", "erasure_receipts"]
+RecordKind = Literal[
+    "api_keys", "ended_sessions", "erasures", "erased_conversations", "erasure_receipts", "llm_settings"
+]
 
 SESSION_RETENTION = timedelta(days=1)
 """Longer than anybody can have a valid cookie of a session."""

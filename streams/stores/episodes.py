@@ -58,6 +58,25 @@ Inputs = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
+class Calls:
+    """What the calls of one model with the same outcome used."""
+
+    model: str
+    outcome: str
+    """`ok`, or else the name of what made the call or its summary useless."""
+    usage: Usage
+
+
+def add_up(calls: Iterable[Calls]) -> tuple[Calls, ...]:
+    """Combine the calls of the same model with the same outcome."""
+    used: dict[tuple[str, str], Usage] = {}
+    for one in calls:
+        key = one.model, one.outcome
+        used[key] = used.get(key, Usage()) + one.usage
+    return tuple(Calls(*key, usage) for key, usage in used.items())
+
+
+@dataclass(frozen=True)
 class StoredEpisode:
     """An episode with its summary.
 
@@ -80,8 +99,8 @@ class StoredEpisode:
     """Record that made this revision, and announces it."""
     spent: Usage
     """What all calls for this episode used, those for earlier revisions and failed attempts too."""
-    asked: str | None = None
-    """The model that was asked last; None if none was."""
+    calls: tuple[Calls, ...] = ()
+    """The same by model and outcome."""
     inputs: Inputs = ()
     """The messages of core and overlap from which the texts were made."""
     participants: tuple[str, ...] = ()
@@ -243,7 +262,7 @@ class FactOfUser(NamedTuple):
     """End of the episode."""
 
 
-UsageBy = Literal["tenant", "user", "model", "day"]
+UsageBy = Literal["tenant", "user", "model", "outcome", "day"]
 """The field by which usage is grouped; days are the UTC days on which the summaries were made."""
 
 
@@ -251,7 +270,7 @@ class UsageTotals(NamedTuple):
     """The LLM's usage for stored episodes, with their earlier revisions and failed attempts."""
 
     group: str | None
-    """The tenant, user, model or day; None for episodes without a tenant."""
+    """The tenant, user, model, outcome or day; None for episodes without a tenant, or for which no LLM was asked."""
     episodes: int
     prompt_tokens: int
     cached_tokens: int

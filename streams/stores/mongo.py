@@ -314,11 +314,27 @@ class MongoEpisodes(EpisodeQueries):
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
-        model = {"$ifNull": ["$asked", "$summary.model"]}
-        keys = {"tenant": "$tenant_id", "user": "$summary.user_id", "model": model, "day": day}
-        sums = {name: {"$sum": f"$spent.{name}"} for name in UsageTotals._fields[2:]}
-        with pymongo.timeout(SCAN_SECONDS):
-            found = await _grouped(self._episodes, {"deleted": False}, keys[by], {"episodes": {"$sum": 1}, **sums})
+        model = {"$ifNull": ["$calls.model", "$summary.model"]}
+        keys = {
+            "tenant": "$tenant_id",
+            "user": "$summary.user_id",
+            "model": model,
+            "outcome": "$calls.outcome",
+            "day": day,
+        }
+        names = UsageTotals._fields[2:]
+        stages: list[dict[str, Any]] = [
+            {"$match": {"deleted": False}},
+            {"$unwind": {"path": "$calls", "preserveNullAndEmptyArrays": True}},
+            # grouped twice, because an episode may have several calls of a group, and counts once
+            {
+                "$group": {"_id": {"group": keys[by], "episode": "$_id"}}
+                | _sums({name: f"$calls.usage.{name}" for name in names})
+            },
+            {"$group": {"_id": "$_id.group"} | _sums({"episodes": 1, **{name: f"${name}" for name in names}})},
+        ]
+        with mongo_errors(), pymongo.timeout(SCAN_SECONDS):
+            found = await self._episodes.aggregate(stages).to_list(None)
         totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
         return sorted(totals, key=lambda one: one.group or "")
 

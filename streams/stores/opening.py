@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from afterword.streams.settings import Settings
-from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, EndedSessions, Erasures
+from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, EndedSessions, Erasures, Records
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
@@ -26,9 +26,7 @@ class Stores(AsyncExitStack):
     episodes: EpisodeQueries
     messages: MessageArchive
     budgets: Budgets
-    erasures: Erasures
-    keys: ApiKeys
-    sessions: EndedSessions
+    records: Records
     open_index: Callable[[], EpisodeIndex]
     checks: Mapping[str, Callable[[], Awaitable[str]]]
     """Checks of the backends by name; each returns what it found. Raises: ConfigurationError, StoreUnavailable."""
@@ -39,6 +37,9 @@ class Stores(AsyncExitStack):
 
     def __post_init__(self) -> None:
         super().__init__()
+        self.erasures = Erasures(self.records)
+        self.keys = ApiKeys(self.records)
+        self.sessions = EndedSessions(self.records)
 
     @cached_property
     def index(self) -> EpisodeIndex:
@@ -71,9 +72,7 @@ def _in_file(settings: Settings, path: Path) -> Stores:
         episodes=sqlite.SqliteEpisodes(file),
         messages=sqlite.SqliteMessages(file),
         budgets=sqlite.SqliteBudgets(file),
-        erasures=Erasures(sqlite.SqliteRecords(file)),
-        keys=ApiKeys(sqlite.SqliteRecords(file)),
-        sessions=EndedSessions(sqlite.SqliteRecords(file)),
+        records=sqlite.SqliteRecords(file),
         open_index=open_index,
         checks={sqlite.STORE: check},
         ping_database=file.ping,
@@ -102,9 +101,7 @@ def _on_servers(settings: Settings) -> Stores:
         episodes=mongo.MongoEpisodes(database),
         messages=mongo.MongoMessages(database),
         budgets=mongo.MongoBudgets(database),
-        erasures=Erasures(mongo.MongoRecords(database)),
-        keys=ApiKeys(mongo.MongoRecords(database)),
-        sessions=EndedSessions(mongo.MongoRecords(database)),
+        records=mongo.MongoRecords(database),
         open_index=open_index,
         checks={mongo.STORE: partial(mongo.check, database), "qdrant": check_index},
         ping_database=partial(mongo.ping, database),

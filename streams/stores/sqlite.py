@@ -460,12 +460,18 @@ class SqliteEpisodes(EpisodeQueries):
         return [FactOfUser._make((*own, orjson.loads(ids), moment_at(ended))) for *own, ids, ended in found]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
-        field = {"tenant": "tenant_id", "user": "user_id", "model": "model", "day": "created_at"}[by]
-        key = f"document ->> '$.summary.{field}'"
-        key = f"coalesce(document ->> '$.asked', {key})" if by == "model" else key
-        sums = ", ".join(f"sum(document ->> '$.spent.{name}')" for name in UsageTotals._fields[2:])
-        select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
-            FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""
+        key = {
+            "tenant": "document ->> '$.summary.tenant_id'",
+            "user": "document ->> '$.summary.user_id'",
+            "model": "coalesce(calls.value ->> '$.model', document ->> '$.summary.model')",
+            "outcome": "calls.value ->> '$.outcome'",
+            "day": "substr(document ->> '$.summary.created_at', 1, 10)",
+        }[by]
+        names = UsageTotals._fields[2:]
+        sums = ", ".join(f"coalesce(sum(calls.value ->> '$.usage.{name}'), 0)" for name in names)
+        select = f"""SELECT {key} AS grouped, count(DISTINCT episodes.id), {sums}
+            FROM episodes LEFT JOIN json_each(document, '$.calls') AS calls
+            WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""
         return [UsageTotals(*found) for found in await self._file.select(select)]
 
     async def users(

@@ -36,7 +36,7 @@ from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import SummaryRules
-from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, redo_headers
+from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, redo_headers, retry_refused
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
 from faust_eos.app import PARTITIONS, App, crash_with
@@ -121,7 +121,8 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
 
     sweep = RetentionSweep(settings.retention, episodes=stores.episodes, messages=stores.messages, send=send_redo)
     timer = FallbackTimer(stores.episodes, summaries, send_redo, settings.retry)
-    running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
+    refused = steps.retry_until_success("refused", lambda: retry_refused(stores.episodes, stores.records, settings))
+    running = [asyncio.create_task(one) for one in (sweep.run(), timer.run(), refused)]
     for task in running:
         closing.callback(task.cancel)
     closing.callback(asyncio.create_task(crash_with(app, running)).cancel)

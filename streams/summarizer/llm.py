@@ -8,8 +8,10 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 
 import structlog
@@ -23,9 +25,12 @@ from afterword.streams.errors import (
     ProviderError,
     ProviderMisconfigured,
     ProviderUnavailable,
+    StoreUnavailable,
 )
 from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets
+from afterword.streams.stores.episodes import Calls, add_up
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
@@ -45,6 +50,8 @@ from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 T = TypeVar("T")
 
 STAGE = "summarize"
+OK = "ok"
+"""Outcome of a call whose answer was used."""
 MOST_CHARACTERS = 100_000
 """Maximum number of characters of an answer that are read; no model writes more, only a broken server sends more."""
 _COMPLETE = """
@@ -111,7 +118,7 @@ class Reply:
         """Return `refused`, `cut_off`, or else `ok`, even though the text may still be unusable."""
         if self.refused:
             return "refused"
-        return "cut_off" if self.cut_off else "ok"
+        return "cut_off" if self.cut_off else OK
 
     @property
     def complete_text(self) -> str:
@@ -319,8 +326,12 @@ class LlmClient:
         metrics: Metrics,
         tracer: Tracer,
         close: Callable[[], Awaitable[None]] | None = None,
+        turns: Budgets | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """`close` is called when the client is closed."""
+        """`close` is called when the client is closed. With `turns`, workers take turns to ask a server that refuses
+        everything. `clock` returns seconds; None means the event loop's, and the wall clock for turns.
+        """
         self.name = protocol.name
         self.llm = llm
         self.metrics = metrics
@@ -331,7 +342,9 @@ class LlmClient:
         self._calls = asyncio.Semaphore(llm.max_concurrency)
         self._tracer = tracer
         self._close = close
-        self._states: defaultdict[str | None, ServerState] = defaultdict(ServerState)
+        self._turns = turns
+        self._wall_clock = clock or time.time
+        self._states: defaultdict[str | None, ServerState] = defaultdict(lambda: ServerState(clock))
         """By model."""
         self._learning = asyncio.Lock()
 
@@ -345,8 +358,8 @@ class LlmClient:
         if self.llm.title_model:
             questions.append(replace(question, schema=None, model=self.llm.title_model))
         for one in questions:
-            self._states[one.model].require_open(takes_interval=False)
-            await self._chat(one)
+            async with self._turn(one.model, takes_interval=False):
+                await self._chat(one)
 
     async def close(self) -> None:
         if self._close:
@@ -359,8 +372,7 @@ class LlmClient:
         if model:
             attributes["gen_ai.request.model"] = model
         name = f"chat {model}" if model else "chat"
-        async with deadline.hold(self._calls):
-            self._states[request.model].require_open(takes_interval=True)
+        async with deadline.hold(self._calls), self._turn(request.model, takes_interval=True):
             began = time.monotonic()
             with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
                 try:
@@ -370,6 +382,7 @@ class LlmClient:
                     failed = error if isinstance(error, ProviderError) else ProviderUnavailable(problem=TIME_IS_UP)
                     error_type = failed.error_type
                     self.metrics.llm_requests.labels(error_type).inc()
+                    asking.calls.append(Calls(model or self.name, error_type, Usage()))
                     raise failed from None
                 finally:
                     took = time.monotonic() - began
@@ -390,10 +403,35 @@ class LlmClient:
         self.is_metered = usage.prompt_tokens > 0
         if not self.is_metered:  # our own count is better than none
             usage = Usage(prompt_tokens=request.prompt_tokens, completion_tokens=count_tokens(reply.text))
-        asking.used += usage + Usage(seconds=took)
-        made = read(reply.complete_text)
+        outcome = reply.outcome
+        try:
+            made = read(reply.complete_text)
+        except AnswerInvalid as error:
+            outcome = error.error_type if outcome == OK else outcome
+            raise
+        finally:
+            asking.calls.append(Calls(model or self.name, outcome, usage + Usage(seconds=took)))
         self._states[request.model].used(None)
         return made
+
+    @asynccontextmanager
+    async def _turn(self, model: str | None, *, takes_interval: bool) -> AsyncIterator[None]:
+        """Let a question pass. If the server refuses everything, only one worker of all asks in an interval, until it
+        gets an answer. Raises: ProviderUnavailable if nothing may be asked yet.
+        """
+        state = self._states[model]
+        seconds = state.require_open(takes_interval=takes_interval)
+        if not (seconds and self._turns):
+            yield
+            return
+        interval = f"{seconds:.0f} seconds, {self._wall_clock() // seconds:.0f}"
+        key = f"turn/{self.llm.base_url}/{model or self.llm.model}/{interval}"
+        with suppress(StoreUnavailable):
+            if not await self._turns.take(key, 1, 1, datetime.now(UTC) + COUNTER_RETENTION):
+                state.require_open(takes_interval=True)  # raises, because its own interval has begun
+        yield
+        with suppress(StoreUnavailable):
+            await self._turns.correct(key, -1)
 
     def gave_up(self, request: ChatRequest, problem: str) -> None:
         """Note that a question got no usable answer."""
@@ -404,7 +442,8 @@ class LlmClient:
 
         Raises: ProviderError, which is a PromptRefused if the server refuses this request but answers others.
         """
-        state, asked_at = self._states[request.model], asyncio.get_running_loop().time()
+        state = self._states[request.model]
+        asked_at = state.now()
         try:
             reply = await self._protocol.chat(self._accepted(request))
         except ProviderUnavailable as error:
@@ -469,13 +508,19 @@ class LlmClient:
 
 @dataclass
 class Asking:
-    """Asks the questions of one request. They share a deadline, and `used` has the tokens of all calls so far."""
+    """Asks the questions of one request, which share a deadline."""
 
     client: LlmClient
     retry_seconds: float
     """Time for the retries of a question."""
     deadline: Deadline = field(default_factory=Deadline)
-    used: Usage = field(default_factory=Usage)
+    calls: list[Calls] = field(default_factory=list)
+    """All calls so far."""
+
+    @property
+    def used(self) -> Usage:
+        """The tokens of all calls so far."""
+        return sum((one.usage for one in self.calls), Usage())
 
     async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
         """Return what `read` makes of the answer. While it may help, ask again, saying what was wrong with the answer.
@@ -501,11 +546,11 @@ class Asking:
                 STAGE, once, llm.attempts, self.retry_seconds, self.deadline, self.client.metrics, ANSWERS
             )
         except ProviderError as error:
-            error.usage = self.used
+            error.usage, error.calls = self.used, add_up(self.calls)
             if last and isinstance(error, AnswerInvalid):
                 self.client.gave_up(last[0], error.problem)
             if last and await self._is_of_one_request(error, *last):
-                raise PromptFailed(problem=error.problem, usage=self.used) from None
+                raise PromptFailed(problem=error.problem, usage=error.usage, calls=error.calls) from None
             raise
 
     async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:
@@ -520,11 +565,11 @@ PROTOCOLS: Mapping[str, type[ChatProtocol]] = {"openai": OpenAi, "ollama": Ollam
 """Chat protocols by `llm.provider`."""
 
 
-def make_client(llm: Llm, metrics: Metrics, tracer: Tracer) -> LlmClient:
+def make_client(llm: Llm, metrics: Metrics, tracer: Tracer, turns: Budgets | None = None) -> LlmClient:
     """Make the client of the configured server, which connects with its first question.
 
     Raises: ConfigurationError if the address, the key or the CA file cannot be used.
     """
     protocol = PROTOCOLS[llm.provider]
     http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency)
-    return LlmClient(protocol(llm, http), llm, metrics, tracer, close=http.close)
+    return LlmClient(protocol(llm, http), llm, metrics, tracer, http.close, turns)

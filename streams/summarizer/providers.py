@@ -14,6 +14,7 @@ from afterword.schemas import EpisodeClosed, EpisodeMessage, Quality, Usage
 from afterword.schemas.messages import Role
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
+from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.summarizer.answer import Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.facts import grounded
@@ -196,15 +197,8 @@ class LlmProvider(Provider):
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers are usable. Raises: ProviderError with the `usage` of all calls."""
-        asking, model = (
-            Asking(self._client, self._llm.retry_budget_seconds, request.deadline),
-            self._llm.model or self.name,
-        )
-        try:
-            answer = await self._questions.ask(request, asking)
-        except ProviderError as error:
-            error.model = model
-            raise
+        asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline)
+        answer = await self._questions.ask(request, asking)
         # without facts of the LLM, people's own statements are used
         select = partial(first_person, before=request.episode.overlap)
         if answer.facts is not None:
@@ -213,8 +207,9 @@ class LlmProvider(Provider):
         return Summary.of(
             answer,
             quality=Quality(source="llm"),
-            model=model,
+            model=self._llm.model or self.name,
             usage=asking.used,
+            calls=tuple(asking.calls),
             prompt_version=self._questions.version,
             facts=facts,
         )
@@ -299,7 +294,7 @@ def maker_of(settings: Settings) -> Maker:
     return Maker(llm.model or llm.provider, questions_of(template_of(settings.summarizer), llm).version)
 
 
-def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer) -> Provider:
+def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer, turns: Budgets | None = None) -> Provider:
     """Make the configured provider, which connects with its first question.
 
     Raises: ConfigurationError if the address, the key or the CA file cannot be used.
@@ -307,7 +302,7 @@ def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer) -> Provi
     llm = settings.llm
     if llm.provider == "extractive":
         return ExtractiveProvider()
-    client = make_client(llm, metrics, tracer)
+    client = make_client(llm, metrics, tracer, turns)
     return LlmProvider(client, llm, template_of(settings.summarizer))
 
 

@@ -49,6 +49,7 @@ from afterword.streams.stores.episodes import (
     Inputs,
     RollingRow,
     StoredEpisode,
+    add_up,
     all_episodes,
     revisions_until,
 )
@@ -323,7 +324,6 @@ class Reconciler:
             created_at=utc_milliseconds(made_at),
         )
         core_ids, overlap_ids, last_offset = identity(before, task.record)
-        asked_before = before.asked if before else None
         return StoredEpisode(
             summary=summary,
             core_ids=core_ids,
@@ -338,7 +338,7 @@ class Reconciler:
             writers=tuple(dict.fromkeys(one.user_id for one in episode.messages)),
             earlier=revisions_until(before) if before else (),
             spent=before.spent + answer.usage if before else answer.usage,
-            asked=answer.asked or (answer.model if answer.quality.source == "llm" else None) or asked_before,
+            calls=add_up((*(before.calls if before else ()), *answer.calls)),
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
 
@@ -376,9 +376,8 @@ class Reconciler:
         attempt, unusable = stored.attempt + 1, stored.unusable + (not isinstance(error, TRANSIENT))
         is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
         due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
-        spent = stored.spent + usage_of(error)
-        asked = error.model or stored.asked
-        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, spent=spent, asked=asked)
+        spent, calls = stored.spent + usage_of(error), add_up((*stored.calls, *error.calls))
+        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, spent=spent, calls=calls)
 
     # -- rows, index and archive
 

@@ -148,7 +148,7 @@ class ServerState:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         """`clock` returns seconds; None means the event loop's."""
-        self._now = clock or _now
+        self.now = clock or _now
         self._answered_at = self._failed_at = -inf
         self._probing = asyncio.Lock()
         self._until = -inf
@@ -159,29 +159,35 @@ class ServerState:
         self._unusable: list[str] = []
         """What was wrong with the last answers, all the same."""
 
-    def require_open(self, *, takes_interval: bool) -> None:
-        """Raises: ProviderUnavailable while nothing may be asked. `takes_interval` makes others wait for this one."""
+    def require_open(self, *, takes_interval: bool) -> float:
+        """Return the seconds for which this is the only question to a server that refuses everything, else 0.
+
+        `takes_interval` makes others wait for this one. Raises: ProviderUnavailable while nothing may be asked.
+        """
         if self._error is None:
-            return
-        left = self._until - self._now()
+            return 0.0
+        left = self._until - self.now()
         if left > 0:
             wait = 0.0 if self._error.stops_asking else left
             raise type(self._error)(**{**self._error.__dict__, "retry_after": wait, "was_held": True})
-        if self._intervals and takes_interval:
+        is_refusing = len(self._unusable) < MOST_UNUSABLE
+        if self._intervals and (takes_interval or is_refusing):
             self._begin_interval()
+            return self._until - self.now() if is_refusing else 0.0
+        return 0.0
 
     def failed(self, error: ProviderUnavailable) -> None:
         """Note an error after which nothing may be asked for a time; any other one changes nothing."""
-        if error.stops_asking and self._until <= self._now():
+        if error.stops_asking and self._until <= self.now():
             self._error = without_traceback(error)
             self._begin_interval()
         elif error.retry_after:
             self._error = without_traceback(error)
-            self._until = max(self._until, self._now() + error.retry_after)
+            self._until = max(self._until, self.now() + error.retry_after)
 
     def answered(self) -> None:
         """Note that the server has just answered a request."""
-        self._answered_at = self._now()
+        self._answered_at = self.now()
         if self._intervals and len(self._unusable) < MOST_UNUSABLE:
             self._error, self._intervals = None, 0
 
@@ -199,7 +205,7 @@ class ServerState:
     def _begin_interval(self) -> None:
         if not self._intervals and self._error:
             log.warning("llm_not_asked", problem=self._error.problem, error_type=self._error.error_type)
-        self._until = self._now() + min(FIRST_INTERVAL_SECONDS * 2.0**self._intervals, LONGEST_INTERVAL_SECONDS)
+        self._until = self.now() + min(FIRST_INTERVAL_SECONDS * 2.0**self._intervals, LONGEST_INTERVAL_SECONDS)
         self._intervals = min(self._intervals + 1, MOST_INTERVALS)
 
     async def concern_one_request(
@@ -219,7 +225,7 @@ class ServerState:
             except AnswerInvalid:
                 pass  # it did answer
             except ProviderError:
-                self._failed_at = self._now()
+                self._failed_at = self.now()
                 return False
             self.answered()
             return True

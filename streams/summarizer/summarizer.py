@@ -21,6 +21,8 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import Budget, QualitySettings, Settings
 from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, budget_key
+from afterword.streams.stores.episodes import Calls, add_up
+from afterword.streams.summarizer.llm import OK
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
 from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (
@@ -182,25 +184,29 @@ def _not_counted(error: StoreUnavailable) -> None:
     log.warning("tokens_not_counted", stage="budget", error_type=error.error_type)
 
 
-class Calls:
-    """The calls of one summary, whose tokens add up."""
+class Questions:
+    """The questions of one summary, whose tokens add up."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self.used = Usage()
-        self.model: str | None = None
-        """The model that was asked last."""
+        self.calls: tuple[Calls, ...] = ()
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         try:
             summary = await self._provider.summarize(request)
         except ProviderError as error:
-            self.used += usage_of(error)
-            self.model = error.model or self.model
+            self._count(usage_of(error), error.calls)
             raise
-        self.used += summary.usage
-        self.model = summary.model
+        self._count(summary.usage, summary.calls)
         return summary
+
+    def refuse(self, reason: str) -> None:
+        """Note that the summary which the last good answers gave was refused."""
+        self.calls = tuple(replace(one, outcome=reason) if one.outcome == OK else one for one in self.calls)
+
+    def _count(self, used: Usage, calls: tuple[Calls, ...]) -> None:
+        self.used, self.calls = self.used + used, add_up((*self.calls, *calls))
 
 
 class Summarizer:
@@ -255,21 +261,21 @@ class Summarizer:
             )
             summary = await self._fallback.summarize(request)
             quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
-            return replace(summary, quality=quality, usage=usage_of(error), asked=error.model)
+            return replace(summary, quality=quality, usage=usage_of(error), calls=error.calls)
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
         request = replace(request, deadline=Deadline(self._seconds))
         taken = await self._budget.take(request) if self._budget else None
-        calls = Calls(self._provider)
+        questions = Questions(self._provider)
         try:
-            summary = await self._ask_until_good(request, calls)
+            summary = await self._ask_until_good(request, questions)
         except ProviderError as error:
-            error.usage, error.model = calls.used, calls.model
-            await self._settle(taken, calls.used)
+            error.usage, error.calls = questions.used, questions.calls
+            await self._settle(taken, questions.used)
             raise
-        await self._settle(taken, calls.used)
-        return replace(summary, usage=calls.used)
+        await self._settle(taken, questions.used)
+        return replace(summary, usage=questions.used, calls=questions.calls)
 
     async def check(self) -> None:
         """Check that the LLM answers. Raises: ProviderError."""
@@ -282,32 +288,33 @@ class Summarizer:
         if self._budget and taken:
             await self._budget.settle(taken, used, is_metered=self._is_metered())
 
-    async def _ask_until_good(self, request: SummaryRequest, calls: Calls) -> Summary:
+    async def _ask_until_good(self, request: SummaryRequest, questions: Questions) -> Summary:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
         if self._check is None:
-            return await self._ask(request, calls)
+            return await self._ask(request, questions)
         asked = request
         source = source_of(request, self._check.instructions)  # once, because it is analyzed once for both answers
         while True:
-            answer = await self._ask(asked, calls)
+            answer = await self._ask(asked, questions)
             summary, problems = await self._check.check(source, answer, request.episode.episode_id)
             if not problems:
                 return summary
+            questions.refuse(problems[0].reason)
             if asked is not request or request.deadline.left <= 0:
                 raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback)
             asked = replace(request, problem="; ".join(problem.feedback for problem in problems))
 
-    async def _ask(self, request: SummaryRequest, calls: Calls) -> Summary:
+    async def _ask(self, request: SummaryRequest, questions: Questions) -> Summary:
         """Ask; with a `redactor`, the provider sees placeholders, and the summary has the originals."""
         if self._redactor is None:
-            return await self._ask_as_planned(request, calls)
+            return await self._ask_as_planned(request, questions)
         from afterword.streams.summarizer.masking import Masking  # its libraries are needed only here
 
         masking = Masking(self._redactor)
         masked = await request.read(lambda: masking.request(request))
-        return masking.summary(await self._ask_as_planned(masked, calls), request)
+        return masking.summary(await self._ask_as_planned(masked, questions), request)
 
-    async def _ask_as_planned(self, request: SummaryRequest, calls: Calls) -> Summary:
+    async def _ask_as_planned(self, request: SummaryRequest, questions: Questions) -> Summary:
         """Ask for the episode as a whole, or in parts if it is longer than the LLM's context.
 
         If the server's context turns out to be smaller than the settings say, the parts become smaller.
@@ -316,7 +323,7 @@ class Summarizer:
         for has_another in (True,) * MOST_HALVINGS + (False,):
             plan = await self._plan(request, room)
             try:
-                summary = await self._ask_for(request, plan, room, calls)
+                summary = await self._ask_for(request, plan, room, questions)
             except ContextExceeded:
                 if room is None or not has_another:
                     raise
@@ -328,12 +335,12 @@ class Summarizer:
             return summary
         return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
 
-    async def _ask_for(self, request: SummaryRequest, plan: Plan, room: SpareTokens | None, calls: Calls) -> Summary:
+    async def _ask_for(self, request: SummaryRequest, plan: Plan, room: SpareTokens | None, questions: Questions) -> Summary:
         if len(plan.parts) == 1:
-            return await calls.summarize(plan.parts[0])
+            return await questions.summarize(plan.parts[0])
         # one episode at a time: its parts use all available calls, and with many episodes none would ever finish
         async with self._split:
-            return await self._ask_in_parts(request, plan.parts, room, calls)
+            return await self._ask_in_parts(request, plan.parts, room, questions)
 
     async def _plan(self, request: SummaryRequest, room: SpareTokens | None, at_least: int = 1) -> Plan:
         if room is None:
@@ -341,16 +348,16 @@ class Summarizer:
         return await request.read(lambda: plan_of(request, room, at_least))
 
     async def _ask_in_parts(
-        self, request: SummaryRequest, parts: Sequence[SummaryRequest], room: SpareTokens | None, calls: Calls
+        self, request: SummaryRequest, parts: Sequence[SummaryRequest], room: SpareTokens | None, questions: Questions
     ) -> Summary:
         """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""
-        summaries = await gather_or_cancel(*map(calls.summarize, parts))
+        summaries = await gather_or_cancel(*map(questions.summarize, parts))
         combined = combining(request, parts, summaries)
         plan = await self._plan(combined, room, COMBINED_AT_LEAST)
         if len(plan.parts) == 1:
-            summary = await calls.summarize(plan.parts[0])
+            summary = await questions.summarize(plan.parts[0])
         elif len(plan.parts) < len(parts):
-            summary = await self._ask_in_parts(combined, plan.parts, room, calls)
+            summary = await self._ask_in_parts(combined, plan.parts, room, questions)
         else:
             raise ProviderError(problem="llm.context_tokens has no room for what is asked")
         # keep the facts of the parts, because the last call read summaries, not messages
@@ -363,7 +370,7 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
 
     Raises: ConfigurationError if a setting of the LLM cannot be used.
     """
-    provider = make_provider(settings, metrics, tracer)
+    provider = make_provider(settings, metrics, tracer, budgets)
     budget = TokenBudget(settings.budget, budgets) if budgets and settings.budget.limited else None
     waits, seconds = waited_for(settings), settings.llm.summary_seconds
     if not isinstance(provider, LlmProvider):  # the extractive method reads episodes of any length, and invents nothing

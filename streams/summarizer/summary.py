@@ -7,6 +7,7 @@ from datetime import UTC, tzinfo
 from typing import Any, Self, TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
+from afterword.streams.stores.episodes import Calls
 from afterword.streams.summarizer.retrying import Deadline
 
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
@@ -109,8 +110,8 @@ class Summary(Texts):
     """Tokens of every call that was made for it, including unusable answers."""
     prompt_version: str | None = None
     """Version of the prompt; None if no LLM was asked."""
-    asked: str | None = None
-    """The model that was asked in vain, if these are not its texts."""
+    calls: tuple[Calls, ...] = ()
+    """The same by model and outcome."""
     facts: tuple[Fact, ...] = ()
     """What the messages say about people."""
 

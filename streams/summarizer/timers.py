@@ -8,9 +8,11 @@ because the reconciler handles everything in the order of the conversations. Eve
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -25,22 +27,29 @@ from afterword.streams.errors import (
     BudgetExhausted,
     ConfigurationError,
     PromptFailed,
+    PromptRefused,
     ProviderError,
     ProviderUnavailable,
     StoreUnavailable,
+    snake_case,
 )
-from afterword.streams.settings import Retention, Retry
+from afterword.streams.settings import Retention, Retry, Settings
 from afterword.streams.steps import error_type
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, living
+from afterword.streams.stores.bookkeeping import Records
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.summarizer.providers import Maker
+from afterword.streams.summarizer.providers import Maker, maker_of
 from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import is_replaceable
 
 CE_SOURCE = "afterword/summarizer"
 TRANSIENT = (ProviderUnavailable, BudgetExhausted, PromptFailed)
 """Errors that say nothing about the episode: the LLM did not answer at all, or a gateway gave up on a long answer."""
 UNUSABLE_ANSWERS = 3
 """An episode whose answers were unusable this often keeps its fallback: the LLM cannot summarize it."""
+REFUSED = snake_case(PromptRefused)
+ANSWERS_DO_NOT_DEPEND_ON = {"api_key", "prompt_price", "cached_price", "answer_price", "currency"}
+SETTINGS_KEY = "last"
 MOST_DOUBLINGS = 30
 MOST_REQUESTED = 8
 """Maximum number of unhandled requests of one worker, so that new episodes keep most of the LLM's capacity."""
@@ -77,6 +86,73 @@ def next_attempt(retry: Retry, attempt: int, unusable: int, now: datetime) -> da
 
 def made_by(summary: SummaryCreated) -> Maker:
     return Maker(summary.model, summary.prompt_version)
+
+
+@dataclass
+class RedoCounts:
+    """Stored summaries that were made with another prompt or model than the current one."""
+
+    summaries: int = 0
+    waiting: int = 0
+    """Those that are due to be replaced, now or after a delay."""
+    message_tokens: int = 0
+    by_maker: Counter[Maker] = field(default_factory=Counter)
+
+
+async def mark_as_due(
+    episodes: EpisodeStore,
+    today: Maker,
+    since: datetime | None,
+    conversation_id: str | None,
+    limit: int | None,
+    *,
+    refused: bool = False,
+) -> RedoCounts:
+    """Mark up to `limit` summaries that are not waiting, and count all that are still to be redone.
+
+    `since` selects episodes that began at this time or later, `refused` those whose prompt the server refused. The
+    first episodes of all conversations are due first, because later ones are written with them in view. A summary that
+    changes meanwhile is not marked; another run marks it. Raises: StoreUnavailable.
+    """
+    found, marked, now = RedoCounts(), 0, datetime.now(UTC)
+    async for stored in all_episodes(episodes, conversation_id):
+        if isinstance(stored, DeletedEpisode) or made_by(stored.summary) == today:
+            continue
+        if since is not None and stored.summary.started_at < since:
+            continue
+        if refused and not was_refused(stored):
+            continue
+        is_waiting = stored.due_at is not None
+        if not is_waiting and (limit is None or marked < limit):
+            due_at = utc_milliseconds(now + timedelta(milliseconds=stored.ordinal))
+            is_waiting = await episodes.put(replace(stored, unusable=0, due_at=due_at), stored)
+            marked += is_waiting
+        found.summaries += 1
+        found.waiting += is_waiting
+        found.message_tokens += stored.summary.compression.tokens_before
+        found.by_maker[made_by(stored.summary)] += 1
+    return found
+
+
+def was_refused(stored: StoredEpisode) -> bool:
+    """Return whether an LLM should replace this fallback, but refused its prompt."""
+    quality = stored.summary.quality
+    return is_replaceable(quality) and REFUSED in {quality.reason, *(one.outcome for one in stored.calls)}
+
+
+async def retry_refused(episodes: EpisodeStore, records: Records, settings: Settings) -> None:
+    """Mark fallbacks whose prompt was refused as due if model, prompt or a setting of the LLM has changed since the last
+    call. Raises: StoreUnavailable.
+    """
+    if settings.llm.provider == "extractive":
+        return
+    maker = maker_of(settings)
+    chosen = f"{maker.prompt_version} {settings.llm.model_dump_json(exclude=ANSWERS_DO_NOT_DEPEND_ON)}"
+    asked = sha256(chosen.encode()).hexdigest()  # the address may hold a password
+    before = await records.read("llm_settings", SETTINGS_KEY)
+    if asked != before:
+        await mark_as_due(episodes, maker, None, None, None, refused=True)
+        await records.replace("llm_settings", SETTINGS_KEY, before, asked)
 
 
 def request_for(stored: StoredEpisode, now: datetime, *, expired: bool = False) -> EpisodeRedo:

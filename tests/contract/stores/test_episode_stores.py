@@ -8,6 +8,7 @@ import pytest
 from afterword.schemas import Usage
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.episodes import (
+    Calls,
     Cause,
     EpisodeQueries,
     Revision,
@@ -47,7 +48,7 @@ async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeQueri
         participants=("u1", "u2"),
         writers=("u2",),
         earlier=(Revision.of(a_summary(1)), Revision.of(a_summary(1, revision=2))),
-        asked="m",
+        calls=(Calls("m", "answer_invalid", Usage(prompt_tokens=5, seconds=1.5)),),
         attempt=4,
         unusable=2,
         due_at=NOON,
@@ -342,17 +343,32 @@ async def test_conversations_of_a_user_are_listed_by_their_last_summary(episodes
     assert [found.conversation_id for found in await episodes.conversations("u1", None, 10)] == ["None"]
 
 
-async def test_usage_is_added_up_by_tenant_user_model_and_day(episodes: EpisodeQueries) -> None:
+async def test_usage_is_added_up_by_tenant_user_model_outcome_and_day(episodes: EpisodeQueries) -> None:
     used = Usage(prompt_tokens=100, cached_tokens=60, completion_tokens=20, seconds=1.5)
     await stored(episodes, 1, usage=used, model="small")
-    await stored(episodes, 2, usage=used, model="extractive", asked="large", user_id="u2")
+    in_vain = (Calls("large", "cut_off", used), Calls("large", "answer_invalid", Usage(prompt_tokens=1)))
+    await stored(episodes, 2, usage=used, model="extractive", calls=in_vain, user_id="u2")
     await stored(episodes, 3, usage=used, model="large", tenant_id=None, created_at=NOON + timedelta(days=1))
     await episodes.put(a_tombstone(4, 1), None)
     assert await episodes.usage("model") == [
-        UsageTotals("large", 2, 200, 120, 40, 3.0),
+        UsageTotals("large", 2, 201, 120, 40, 3.0),
         UsageTotals("small", 1, 100, 60, 20, 1.5),
     ]
-    assert [(one.group, one.episodes) for one in await episodes.usage("tenant")] == [(None, 1), ("t1", 2)]
+    assert await episodes.usage("outcome") == [
+        UsageTotals("answer_invalid", 1, 1, 0, 0, 0.0),
+        UsageTotals("cut_off", 1, 100, 60, 20, 1.5),
+        UsageTotals("ok", 2, 200, 120, 40, 3.0),
+    ]
+    assert await episodes.usage("tenant") == [
+        UsageTotals(None, 1, 100, 60, 20, 1.5),
+        UsageTotals("t1", 2, 201, 120, 40, 3.0),
+    ]
     assert [(one.group, one.episodes) for one in await episodes.usage("user")] == [("u1", 2), ("u2", 1)]
     days = [(one.group, one.episodes) for one in await episodes.usage("day")]
     assert days == [("2026-01-05", 2), ("2026-01-06", 1)]
+
+
+async def test_episode_without_llm_counts_in_usage_without_tokens(episodes: EpisodeQueries) -> None:
+    await stored(episodes, calls=(), model="extractive")
+    assert await episodes.usage("model") == [UsageTotals("extractive", 1, 0, 0, 0, 0.0)]
+    assert await episodes.usage("outcome") == [UsageTotals(None, 1, 0, 0, 0, 0.0)]

@@ -2,15 +2,22 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.summaries import Usage
-from afterword.streams.errors import AnswerInvalid, PromptFailed, ProviderUnavailable, StoreUnavailable
-from afterword.streams.settings import Retry
+from afterword.streams.errors import (
+    AnswerInvalid,
+    PromptFailed,
+    PromptRefused,
+    ProviderUnavailable,
+    StoreUnavailable,
+)
+from afterword.streams.settings import Retry, Settings
+from afterword.streams.stores.episodes import Calls
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.timers import (
@@ -19,6 +26,7 @@ from afterword.streams.summarizer.timers import (
     FallbackTimer,
     next_attempt,
     request_for,
+    retry_refused,
 )
 from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import World
@@ -27,6 +35,7 @@ from tests.unit.summarizer.test_amending import CLOSED, amend, announced, check,
 RETRY = Retry(attempts=5, first_delay_seconds=10.0, longest_delay_seconds=40.0)
 AWAY = ProviderUnavailable(problem="away")
 UNUSABLE = AnswerInvalid(problem="no JSON")
+REFUSED = PromptRefused(problem="filtered", calls=(Calls("m", "prompt_refused", Usage()),))
 HOUR = timedelta(hours=1)
 
 
@@ -140,17 +149,61 @@ async def test_calls_for_earlier_revisions_and_failed_attempts_are_counted() -> 
     stored = world.episodes.episodes["c1:1"]
     assert (stored.summary.quality.source, stored.summary.revision) == ("llm", 2)
     assert stored.spent == Usage(prompt_tokens=10) + stored.summary.usage
-    assert stored.asked == "scripted"
 
 
 async def test_calls_in_vain_are_booked_under_the_model_that_was_asked() -> None:
     world = Deployment()
-    world.provider.script.extend([AnswerInvalid(problem="no JSON", usage=Usage(prompt_tokens=5), model="m")] * 4)
+    for model in ("before", "m", "m", "m"):
+        used = Usage(prompt_tokens=5)
+        calls = (Calls(model, "answer_invalid", used),)
+        world.provider.script.append(AnswerInvalid(problem="no JSON", usage=used, calls=calls))
     await world.close(CLOSED[0])
     for _ in range(4):
         await world.after(41)
     stored = world.episodes.episodes["c1:1"]
-    assert (stored.summary.model, stored.asked, stored.spent.prompt_tokens) == ("extractive", "m", 20)
+    assert (stored.summary.model, stored.spent.prompt_tokens) == ("extractive", 20)
+    assert [(one.model, one.usage.prompt_tokens) for one in stored.calls] == [("before", 5), ("m", 15)]
+
+
+def settings_of(model: str, **llm: Any) -> Settings:
+    return Settings.model_validate({"llm": {"provider": "openai", "model": model, **llm}})
+
+
+class OneRecord:
+    """Records of which only one is used."""
+
+    text: str | None = None
+
+    async def read(self, *_: str) -> str | None:
+        return self.text
+
+    async def replace(self, _kind: str, _key: str, before: str | None, after: str | None) -> bool:
+        assert before == self.text
+        self.text = after
+        return True
+
+
+async def test_refused_prompt_is_tried_again_after_a_change_of_server() -> None:
+    world, records = Deployment(RETRY.model_copy(update={"attempts": 100})), OneRecord()
+    world.clock.now = datetime.now(UTC)
+
+    async def started(settings: Settings) -> int:
+        await retry_refused(world.episodes, records, settings)  # type: ignore[arg-type]
+        return sum([await world.after(60) for _ in range(5)])
+
+    await started(settings_of("m"))
+    # refused at once, refused after an outage, and answered unusably
+    for script in ([REFUSED] * 4, [AWAY, *[REFUSED] * 3], [UNUSABLE] * 4):
+        world.provider.script.extend(script)
+        await world.close(CLOSED[len(world.episodes.episodes)])
+        assert sum([await world.after(60) for _ in range(5)]) == UNUSABLE_ANSWERS
+    assert await started(settings_of("m")) == 0
+    assert await started(settings_of("m", prompt_price=1, answer_price=1, api_key="x")) == 0
+    world.provider.script.extend([REFUSED] * 6)
+    assert await started(settings_of("m", base_url="http://other/v1")) == 6
+    assert await started(settings_of("better", base_url="http://other/v1")) == 2
+    sources = [one.summary.quality.source for one in world.episodes.episodes.values()]
+    assert sources == ["llm", "llm", "fallback"]
 
 
 async def test_no_attempts_means_that_fallbacks_stay() -> None:

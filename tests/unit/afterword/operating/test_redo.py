@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from afterword.operating.redo import RedoCounts, mark_as_due, redo
+from afterword.operating.redo import redo
 from afterword.schemas import Quality
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.timers import UNUSABLE_ANSWERS, request_for
+from afterword.streams.summarizer.timers import UNUSABLE_ANSWERS, RedoCounts, mark_as_due, request_for
 from tests.doubles.stores import MemoryEpisodes
 from tests.samples import NOON, a_stored_episode
 

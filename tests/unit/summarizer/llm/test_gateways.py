@@ -1,22 +1,39 @@
 """Recorded answers of gateways such as LiteLLM, and what is asked of a server that pauses or refuses everything."""
 
+from asyncio import gather
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
 import pytest
+from opentelemetry.trace import NoOpTracer
 
 from afterword.schemas import Usage
 from afterword.streams import errors
-from afterword.streams.errors import AnswerInvalid, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.errors import (
+    AnswerInvalid,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+    StoreUnavailable,
+)
 from afterword.streams.http import failure
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer import retrying
-from afterword.streams.summarizer.llm import ONLY_THOUGHT, Asking, ChatRequest, Ollama, Reply, read_openai_reply
+from afterword.streams.summarizer.llm import (
+    ONLY_THOUGHT,
+    Asking,
+    ChatRequest,
+    LlmClient,
+    Ollama,
+    Reply,
+    read_openai_reply,
+)
 from afterword.streams.summarizer.retrying import MOST_UNUSABLE, ServerState
-from tests.doubles.llm import a_client
-from tests.unit.summarizer.llm.test_strange_servers import TEXT, TEXTS, Server, answers, provider, summary_of
+from tests.doubles.llm import a_client, unread
+from tests.unit.summarizer.llm.test_strange_servers import LLM, TEXT, TEXTS, Server, answers, provider, summary_of
 
 HALF = "The user asked to cancel order 4711. The assistant cancelled it and said that the refund"
 LINES = Path(__file__).with_name("gateways.jsonl").read_text().splitlines()[1:]
@@ -195,6 +212,98 @@ def test_different_faults_of_answers_stop_nothing() -> None:
     for number in range(4 * MOST_UNUSABLE):
         state.used(f"fault {number % 2}")
     assert is_open(state)
+
+
+class Turns:
+    """The counters of a store, which may be away."""
+
+    def __init__(self) -> None:
+        self.counters, self.is_away = Counter[str](), False
+
+    async def take(self, key: str, amount: int, limit: int, _: Any) -> bool:
+        if self.is_away:
+            raise StoreUnavailable(store="any", problem="away")
+        free = self.counters[key] < limit
+        self.counters[key] += amount * free
+        return free
+
+    async def correct(self, key: str, amount: int) -> None:
+        self.counters[key] += amount
+
+
+class Keyed:
+    """A server that refuses the key until it is restored."""
+
+    name, restored = "openai", False
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.clock = Clock()
+
+    async def chat(self, _: ChatRequest) -> Reply:
+        self.asked.append(self.clock.now)
+        if self.restored:
+            return Reply("yes", Usage(prompt_tokens=1))
+        raise ProviderMisconfigured(problem="401", stops_asking=True)
+
+    def optional_fields(self, _: ChatRequest) -> frozenset[str]:
+        return frozenset()
+
+    def worker(self, turns: Any) -> LlmClient:
+        return LlmClient(self, LLM, unread(), NoOpTracer(), turns=turns, clock=self.clock)  # type: ignore[arg-type]
+
+
+async def hears(client: LlmClient) -> bool:
+    """Let the timer's question and an episode's pass if they may; return whether one was answered."""
+    question = Asking(client, 0).until_usable(lambda _: ChatRequest([{"role": "user", "content": "x"}], 9), str)
+    heard = [await gather(one, return_exceptions=True) for one in (client.check(), question)]
+    return not all(isinstance(one, ProviderUnavailable) for [one] in heard)
+
+
+async def test_workers_take_turns_to_ask_a_refusing_server() -> None:
+    server, turns = Keyed(), Turns()
+    workers = [server.worker(turns) for _ in range(5)]
+    for _ in range(720):
+        for worker in workers:
+            await hears(worker)
+        server.clock.now += 5
+    later = [at - 1000 for at in server.asked if at - 1000 > 600]
+    assert len(later) <= 3000 / retrying.LONGEST_INTERVAL_SECONDS + 2
+    server.restored = True
+    waited = 0
+    while not all([await hears(worker) for worker in workers]):
+        server.clock.now += 5
+        waited += 5
+    assert waited <= 2 * retrying.LONGEST_INTERVAL_SECONDS
+
+
+async def test_workers_without_a_store_ask_on_their_own() -> None:
+    server, turns = Keyed(), Turns()
+    turns.is_away = True
+    workers = [server.worker(turns) for _ in range(3)]
+    for _ in range(7):
+        for worker in workers:
+            await hears(worker)
+        server.clock.now += 1
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (lambda _: answers("no idea"), "answer_invalid"),
+        (lambda _: answers(HALF, "length"), "cut_off"),
+        (lambda _: answers(None, refusal="No."), "refused"),
+        (lambda _: (500, {}), "provider_unavailable"),
+    ],
+)
+async def test_failed_calls_have_model_and_outcome(answer: Any, outcome: str) -> None:
+    asked, _ = provider(answer)
+    with pytest.raises(ProviderError) as raised:
+        await summary_of(asked)
+    [calls] = raised.value.calls
+    assert (calls.model, calls.outcome) == ("m", outcome)
+    assert calls.usage == raised.value.usage
 
 
 async def test_answer_without_usage_counts_as_estimated() -> None:
