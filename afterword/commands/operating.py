@@ -25,8 +25,8 @@ from afterword.streams.text.visible import many, shown
 from afterword.terminal import counting, print_json, print_table
 
 if TYPE_CHECKING:
-    from afterword.streams.summarizer.timers import RedoCounts
     from afterword.operating.trial import TrialSummary
+    from afterword.streams.summarizer.timers import RedoCounts
 
 NOTHING = "–"
 
@@ -58,7 +58,8 @@ Size = Annotated[int, typer.Option("--sample", min=1, max=10_000, help="Number o
 Model = Annotated[str | None, typer.Option(help="Model to ask; default: the current one.")]
 Show = Annotated[int, typer.Option(min=0, help="Texts to print side by side, the worst first.")]
 By = Annotated[
-    Literal["tenant", "user", "model", "outcome", "day"], typer.Option("--by", help="What to group by. Days are in UTC.")
+    Literal["tenant", "user", "model", "outcome", "day"],
+    typer.Option("--by", help="What to group by. Days are in UTC."),
 ]
 USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "seconds")
 

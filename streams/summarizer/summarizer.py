@@ -335,7 +335,9 @@ class Summarizer:
             return summary
         return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
 
-    async def _ask_for(self, request: SummaryRequest, plan: Plan, room: SpareTokens | None, questions: Questions) -> Summary:
+    async def _ask_for(
+        self, request: SummaryRequest, plan: Plan, room: SpareTokens | None, questions: Questions
+    ) -> Summary:
         if len(plan.parts) == 1:
             return await questions.summarize(plan.parts[0])
         # one episode at a time: its parts use all available calls, and with many episodes none would ever finish

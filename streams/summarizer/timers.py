@@ -141,8 +141,9 @@ def was_refused(stored: StoredEpisode) -> bool:
 
 
 async def retry_refused(episodes: EpisodeStore, records: Records, settings: Settings) -> None:
-    """Mark fallbacks whose prompt was refused as due if model, prompt or a setting of the LLM has changed since the last
-    call. Raises: StoreUnavailable.
+    """Mark fallbacks whose prompt was refused as due if model, prompt or another setting of the LLM has changed.
+
+    Raises: StoreUnavailable.
     """
     if settings.llm.provider == "extractive":
         return
