@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the command line imports errors, and has to start without pydantic
     from afterword.schemas import Usage
-    from afterword.streams.stores.episodes import Calls
+    from afterword.streams.calls import Calls
 
 
 class AfterwordError(Exception):

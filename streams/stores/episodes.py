@@ -12,6 +12,7 @@ from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.schemas.messages import Role
 from afterword.schemas.summaries import RevisionReason, Usage
+from afterword.streams.calls import Calls
 
 SCAN_SIZE = 200
 """Number of episodes that are read together when all are read; in between, others may write."""
@@ -55,25 +56,6 @@ class Cause(NamedTuple):
 
 Inputs = tuple[tuple[str, int], ...]
 """Message ids, each with the log offset of the message's last change."""
-
-
-@dataclass(frozen=True)
-class Calls:
-    """What the calls of one model with the same outcome used."""
-
-    model: str
-    outcome: str
-    """`ok`, or else the name of what made the call or its summary useless."""
-    usage: Usage
-
-
-def add_up(calls: Iterable[Calls]) -> tuple[Calls, ...]:
-    """Combine the calls of the same model with the same outcome."""
-    used: dict[tuple[str, str], Usage] = {}
-    for one in calls:
-        key = one.model, one.outcome
-        used[key] = used.get(key, Usage()) + one.usage
-    return tuple(Calls(*key, usage) for key, usage in used.items())
 
 
 @dataclass(frozen=True)

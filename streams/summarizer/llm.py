@@ -18,6 +18,7 @@ import structlog
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import Usage
+from afterword.streams.calls import OK, Calls, add_up
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -30,7 +31,6 @@ from afterword.streams.errors import (
 from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
 from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets
-from afterword.streams.stores.episodes import Calls, add_up
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
@@ -50,8 +50,6 @@ from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 T = TypeVar("T")
 
 STAGE = "summarize"
-OK = "ok"
-"""Outcome of a call whose answer was used."""
 MOST_CHARACTERS = 100_000
 """Maximum number of characters of an answer that are read; no model writes more, only a broken server sends more."""
 _COMPLETE = """

@@ -37,6 +37,7 @@ from afterword.schemas import (
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
+from afterword.streams.calls import add_up
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.steps import PUBLISH, MemoryOperation, StepRunner
@@ -49,7 +50,6 @@ from afterword.streams.stores.episodes import (
     Inputs,
     RollingRow,
     StoredEpisode,
-    add_up,
     all_episodes,
     revisions_until,
 )

@@ -7,7 +7,7 @@ from datetime import UTC, tzinfo
 from typing import Any, Self, TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
-from afterword.streams.stores.episodes import Calls
+from afterword.streams.calls import Calls
 from afterword.streams.summarizer.retrying import Deadline
 
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")

@@ -9,6 +9,7 @@ import pytest
 
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.summaries import Usage
+from afterword.streams.calls import Calls
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -17,7 +18,6 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import Retry, Settings
-from afterword.streams.stores.episodes import Calls
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.timers import (
