@@ -34,6 +34,7 @@ from afterword.streams.stores.episodes import (
     EpisodeQueries,
     StoredEpisode,
     UserTotals,
+    agent_of_scope,
     find_conversation,
     find_episode,
     scope_of,
@@ -356,6 +357,30 @@ class Memory:
             before=tuple(one.message for one in reversed(before)),
             after=tuple(one.message for one in after),
         )
+
+    async def pages_around(
+        self,
+        conversation_id: str,
+        message_id: str,
+        agent_id: str | None = None,
+        *,
+        user_id: str | Anyone,
+        tenant_id: str | Anyone | None,
+    ) -> tuple[int, int | None] | None:
+        """Return `before` of the pages of `messages` and of `episodes` that show a message and up to 20 after it.
+
+        None if the message is unknown. The others are as for `conversation`. Raises: OwnerMissing.
+        """
+        known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
+        key = message_key(conversation_id, message_id, known.tenant_id if known else None)
+        archived = (await self._messages.get_many([key])).get(key) if known else None
+        if known is None or archived is None:
+            return None
+        selection = Selection(conversation_id, known.tenant_id, agent_id)
+        last = [archived, *await self._following(selection, archived.offset, MOST_NEIGHBOURS)][-1]
+        episodes = await self._episodes.holding(conversation_id, last.message.id)
+        ordinals = [episode.ordinal for episode in episodes if agent_of_scope(episode.event) == agent_id]
+        return last.offset + 1, max(ordinals) + 1 if ordinals else None
 
     async def changed_repeats(self, messages: Sequence[MessageCreated]) -> list[int]:
         """Return the positions of messages whose id an earlier one has, here or in the archive, of another writer or

@@ -22,6 +22,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from afterword.local.demo import CHATS, messages_of
 from afterword.samples import sample_lines
 from afterword.schemas.dead_letters import INGEST, dead_letter
+from afterword.serving.page.rendering import anchor
 from afterword.serving.principal import new_key
 from afterword.streams.ingest.sources import load_sources
 from afterword.streams.kafka.clients import client_options
@@ -416,6 +417,8 @@ async def test_conversation_opens_at_its_newest_and_grows_without_a_jump(world: 
         await page.locator(".outline a").first.click()
         await expect(page.locator(".episode-card[open]")).to_have_count(1)
         await check_accessible(page)
+        await page.goto(address("/conversation", id="long", message_id="m5") + f"#{anchor('m5')}")
+        assert await in_sight(page, "on day 5 costs")
     async with world.page(390) as page:
         await page.goto(address("/conversation", id="long"))
         assert await in_sight(page, "on day 120 costs")

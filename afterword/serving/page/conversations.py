@@ -66,6 +66,8 @@ class ThreadQuery(ByConversation):
     """How many messages to show, the newest ones before `before`."""
     before: int | None = Field(None, ge=0, le=2**53)
     episodes_before: int | None = Field(None, ge=1, le=2**53)
+    message_id: Id | None = None
+    """A message to show: the page around it, unless it is among the newest."""
     version: str | None = Field(None, max_length=64)
     """Version of the thread that the page is showing, in requests for the thread alone."""
 
@@ -220,6 +222,13 @@ async def show_conversation(
 ) -> Response:
     """Show a conversation. Its messages and episodes refresh themselves."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
+    memory, owner = services_of(request).memory, principal.owner._asdict()
+    if wanted.message_id and (
+        pages := await memory.pages_around(wanted.id, wanted.message_id, wanted.agent_id, **owner)
+    ):
+        newest = await memory.messages(wanted.id, wanted.count, agent_id=wanted.agent_id, **owner)
+        if newest and wanted.message_id not in [message.id for message in newest.messages]:
+            wanted = wanted.model_copy(update=dict(zip(("before", "episodes_before"), pages, strict=True)))
     thread = await thread_of(request, principal, details, wanted)
     templates = "conversation.html", "conversation_thread.html"
     given: dict[str, Any] = {"details": details, "wanted": wanted, "may_write": principal.may("write")}

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from afterword import Memory
-from afterword.reading.context import Owner
+from afterword.reading.context import ANYONE, Owner
 from afterword.reading.memory import PAUSE_SECONDS, QueryEmbedder
 from afterword.streams.errors import OwnerMissing
 from afterword.streams.http import HttpClient
@@ -143,6 +143,8 @@ CALLS = {
     "messages of agent": lambda memory, x: memory.messages("c1", agent_id=x),
     "message": lambda memory, x: memory.message(x, "m0"),
     "message with id": lambda memory, x: memory.message("c1", x),
+    "pages_around": lambda memory, x: memory.pages_around(x, "m0", user_id=ANYONE, tenant_id=ANYONE),
+    "pages_around message": lambda memory, x: memory.pages_around("c1", x, user_id=ANYONE, tenant_id=ANYONE),
     "episode": lambda memory, x: memory.episode(x),
     "owner": lambda memory, x: memory.owner(x),
     "owned": lambda memory, x: memory.owned([x], Owner()),

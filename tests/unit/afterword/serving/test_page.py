@@ -141,6 +141,19 @@ async def test_messages_beyond_the_limit_of_a_page_are_on_the_next() -> None:
         assert pages == [(30, 229, ["1", "2", "3"]), (0, 29, ["1"])]
 
 
+async def test_linked_message_is_on_the_page_with_its_episode() -> None:
+    async with serving() as served:
+        said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(300)))
+        await served.remembered.summarise(said, size=20)
+        page = (await served.client.get("/conversation", params={"id": "c1", "message_id": "m30"})).text
+        assert f'id="{anchor("m30")}"' in page
+        assert f'id="{anchor("m51")}"' not in page, "at most 20 later ones"
+        assert 'id="episode-2"' in page
+        assert 'id="episode-4"' not in page
+        newest = (await served.client.get("/conversation", params={"id": "c1", "message_id": "m290"})).text
+        assert f'id="{anchor("m299")}"' in newest
+
+
 async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
     async with serving() as served:
         await a_conversation(served)
@@ -334,7 +347,7 @@ async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> Non
         texts = re.findall(r'dir="auto"><p>(.*?)</p>', page)
         assert texts == ["Good day.", "A <mark>flight</mark> to <mark>Rome</mark>.", "When?"], "in order"
         assert re.findall(r'<li class="message role-\w+ (\w*)', page) == ["", "found", ""]
-        assert f'href="/conversation?id=c1#{anchor("m2")}"' in page
+        assert f'href="/conversation?id=c1&amp;message_id=m2#{anchor("m2")}"' in page
         assert re.findall(r">(\w+ match in words)<", page) == ["good match in words"]
         part = await served.client.post("/search", data=form, headers=OURS | {"hx-request": "true"})
         assert ("<mark>flight</mark>" in part.text, "<html" in part.text) == (True, False)
