@@ -120,7 +120,8 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
     """
     kafka = settings.kafka
     async with open_log(kafka) as reading:
-        ends = {topic: await reading.ends(topic) for _, topic in inputs_of(kafka).values()}
+        inputs = inputs_of(kafka)
+        last = {topic: await reading.ends(topic) for _, topic in inputs.values()}
         queue = DeadLetterQueue(settings, reading)
         topics = await queue.topics()
         async with reading.reader(*topics) as consumer:
@@ -133,7 +134,7 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
             counted.clear()
             counted[now] = sum(counts.resolved for counts in found) if few else None
         return {
-            **{role: await reading.left(*inputs, ends[inputs[1]]) for role, inputs in inputs_of(kafka).items()},
+            **{role: await reading.left(group, topic, last[topic]) for role, (group, topic) in inputs.items()},
             "dead_letters": counted[now],
         }
 
