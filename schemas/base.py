@@ -19,9 +19,20 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+
+def without_surrogates(text: str) -> str:
+    """Replace surrogate pairs with their character and lone surrogates with U+FFFD, because UTF-8 has neither."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+_Whole = BeforeValidator(lambda value: without_surrogates(value) if isinstance(value, str) else value)
+Id = Annotated[str, StringConstraints(min_length=1, max_length=256), _Whole]
 """An identifier chosen by a producer: any text of 1 to 256 characters."""
-PartyId = Annotated[str, StringConstraints(max_length=256)]
+PartyId = Annotated[str, StringConstraints(max_length=256), _Whole]
 """The id of a user, an agent or a tenant. It may be empty, and it is bounded because rows and indexes hold it."""
 
 TextList = Annotated[tuple[str, ...], Field(fail_fast=True)]

@@ -13,6 +13,7 @@ from afterword.installed import extra_required
 from afterword.reading.memory import MOST_PAGE_SIZE, Memory, hits_as_text
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
+from afterword.schemas.base import without_surrogates
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.schemas.headers import to_record
 from afterword.schemas.messages import Role
@@ -116,6 +117,9 @@ class AfterwordSession:
     session_settings: SessionSettings | None = None
 
     def __post_init__(self) -> None:
+        for name in ("session_id", "user_id", "tenant_id", "agent_id"):  # as the messages that it sends have them
+            value = getattr(self, name)
+            setattr(self, name, value and without_surrogates(value))
         self._is_ours = False
         self._hidden: Counter[tuple[Role, str]] = Counter()
         """Texts that were just hidden: if they are added again, the memory has them already."""

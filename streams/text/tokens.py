@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from afterword.schemas.base import without_surrogates
 from afterword.schemas.messages import Role
 
 PACKAGE = "bpe_openai"
@@ -38,15 +39,6 @@ def count_tokens(text: str) -> int:
 def token_ids(text: str) -> list[int]:
     """Encode a short text. The lower an id, the more frequent the token was in the vocabulary's training data."""
     return list(_tokenizer().encode(without_surrogates(text)))
-
-
-def without_surrogates(text: str) -> str:
-    """Replace surrogate pairs with their character and lone surrogates with U+FFFD, as the tokenizer needs UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 @cache

@@ -16,6 +16,7 @@ from afterword.reading.context import Summaries, fit, fit_into
 from afterword.reading.search import excerpt
 from afterword.reading.times import asked_time, time_alone
 from afterword.schemas import EpisodeClosed
+from afterword.schemas.base import without_surrogates
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
@@ -46,7 +47,7 @@ from afterword.streams.text.sentences import (
     split_sentences,
     without_middle,
 )
-from afterword.streams.text.tokens import count_tokens, without_surrogates
+from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import strip_control_tokens
 from tests.doubles.llm import an_llm_provider
 from tests.nasty_texts import RUNS, mixed, run

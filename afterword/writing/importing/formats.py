@@ -7,6 +7,7 @@ of its branches becomes a message list, which is a record whose `messages` have 
 import codecs
 import hashlib
 import json
+import lzma
 import math
 import re
 import shutil
@@ -21,7 +22,7 @@ from itertools import pairwise
 from operator import itemgetter
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple, cast
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import orjson
 
@@ -903,8 +904,8 @@ def _unpacked(
                 for member in archive.infolist():
                     if not wanted.fullmatch(member.filename):
                         yield LeftOut("files without conversations", int(not member.is_dir()))
-                    elif member.flag_bits & 1:
-                        yield Rejected(f"{name}/{member.filename}", "it is encrypted")
+                    elif problem := _problem(member):
+                        yield Rejected(f"{name}/{member.filename}", problem)
                     else:
                         with TemporaryFile() as whole:  # so that damage is noticed here
                             with archive.open(member) as opened:
@@ -912,8 +913,18 @@ def _unpacked(
                             whole.seek(0)
                             inner = cast("BufferedReader", whole)
                             yield from _unpacked(form, f"{name}/{member.filename}", inner, level + 1)
-        except (BadZipFile, NotImplementedError, EOFError, zlib.error):
+        except NotImplementedError as error:  # such as a later version of ZIP
+            yield Rejected(name, f"the archive is not supported: {error}")
+        except (BadZipFile, EOFError, zlib.error, lzma.LZMAError):
             yield Rejected(name, "the archive is damaged")
+
+
+def _problem(member: ZipInfo) -> str | None:
+    """Return why a file in an archive cannot be unpacked."""
+    if member.flag_bits & 1:
+        return "it is encrypted"
+    is_known = member.compress_type in (ZIP_STORED, ZIP_DEFLATED, ZIP_BZIP2, ZIP_LZMA)
+    return None if is_known else f"its compression, method {member.compress_type} of ZIP, is not supported"
 
 
 def read_history(

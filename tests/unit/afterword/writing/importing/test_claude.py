@@ -178,6 +178,21 @@ def test_damaged_archive_is_rejected_and_the_others_read():
     assert reasons(outcomes) == ["a.zip: the archive is damaged", "b.zip: the archive is damaged"]
 
 
+@pytest.mark.parametrize(
+    ("at", "value", "reason"),
+    [
+        (10, 9, "a.zip/conversations.json: its compression, method 9 of ZIP, is not supported"),  # Deflate64
+        (10, 98, "a.zip/conversations.json: its compression, method 98 of ZIP, is not supported"),  # PPMd
+        (8, 1, "a.zip/conversations.json: it is encrypted"),
+        (6, 80, "a.zip: the archive is not supported: zip file version 8.0"),
+    ],
+)
+def test_archive_of_an_unknown_kind_is_named(at, value, reason):
+    packed = bytearray(archive(conversations_json=[]))
+    packed[packed.index(b"PK\x01\x02") + at] = value
+    assert reasons(read_all("claude", {"a.zip": bytes(packed)}, ANN)) == [reason]
+
+
 def test_two_accounts_are_never_one_user():
     both = [conversation(said("human", text("a"))), conversation(said("human", text("b")), account={"uuid": "a2"})]
     outcomes = read(*both)

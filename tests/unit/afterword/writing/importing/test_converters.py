@@ -163,3 +163,85 @@ def test_failed_conversion_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([*SHAREGPT, 7]))
     done = run("sharegpt.py", str(tmp_path / "a.json"), "ann")
     assert (done.stdout, done.returncode) == (b"", 1)
+
+
+EXPORTS = Path(__file__).with_name("exports")
+
+
+def test_export_of_telegram_is_converted() -> None:
+    assert converted("telegram.py", str(EXPORTS / "telegram.json")) == [
+        ("channel900", "user5", "user", "The key hangs behind the stove."),
+        ("channel900", "user5", "user", "See the map (https://example.org/map) and @per!"),
+        ("channel900", "user6", "user", "I come on Friday."),
+        ("channel900", "user5", "user", "> Tom: I moved to Bergen.\n> Come and see."),
+        ("channel900", "user5", "user", "> Somebody wrote this."),
+        ("channel900", "user5", "user", "My own old note."),
+        ("channel900", "user5", "user", "> @weather: It rains in Bergen."),
+        ("channel900", "user7", "user", "Our boat\n[image]"),
+        ("channel900", "user7", "user", "[audio]"),
+        ("channel900", "user7", "user", "[file: list.pdf]"),
+        ("channel900", "user7", "user", "When?\n- Friday\n- Saturday"),
+        ("channel900", "user7", "user", "> We sell the boat.\nNever!"),
+        ("channel900", "user7", "user", "Old pier, Harbour 1"),
+        ("channel900", "user7", "user", "tab\x0bhere"),
+        ("user70", "user5", "user", "When is low tide?"),
+        ("user70", "user5", "assistant", "At 14:10."),
+        ("channel800", "channel800", "user", "The pier is closed."),
+    ]
+    left_out = run("telegram.py", str(EXPORTS / "telegram.json")).stderr.splitlines()
+    assert left_out == [b"left out: channel900 1 create_group", b"left out: channel900 9 unsupported"]
+
+
+def test_export_of_one_chat_of_telegram_is_converted() -> None:
+    assert [role for _, _, role, _ in converted("telegram.py", str(EXPORTS / "telegram-one-chat.json"))] == [
+        "user",
+        "assistant",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ({"text": ["mail ", {"type": "email", "text": "a@example.org"}]}, "mail a@example.org"),
+        ({"text": ["Look: ", {"type": "blockquote", "text": "one\ntwo"}]}, "Look: \n> one\n> two"),
+        ({"text": "", "file": "s.webp", "media_type": "sticker", "sticker_emoji": "⛵"}, "[sticker]"),
+        ({"text": "", "file": "v.mp4", "media_type": "video_message"}, "[video]"),
+        ({"text": "", "file": "a.bin"}, "[file]"),
+        ({"text": "", "location_information": {"latitude": 1.5, "longitude": 2.5}}, "[location]"),
+        ({"text": "", "contact_information": {"first_name": "Tom", "phone_number": "1"}}, "[contact]"),
+        ({"text": "", "photo": "p.jpg", "forwarded_from": "News"}, "> News: [image]"),
+        ({"text": r"C:\x0B is a path", "id": "1"}, r"C:\x0B is a path"),
+    ],
+)
+def test_message_of_telegram_is_converted_as_read(tmp_path: Path, message: dict[str, Any], content: str) -> None:
+    said = {"id": 1, "type": "message", "date_unixtime": "1772442001", "from": "Ida", "from_id": "user5", **message}
+    chat = {"name": "Ida", "type": "personal_chat", "id": 5, "messages": [said]}
+    (tmp_path / "a.json").write_text(json.dumps(chat))
+    assert converted("telegram.py", str(tmp_path / "a.json")) == [("user5", "user5", "user", content)]
+
+
+def test_time_of_telegram_without_a_zone_is_refused(tmp_path: Path) -> None:
+    said = {"id": 1, "type": "message", "date": "2026-03-02T10:00:00", "from": "Ida", "from_id": "user5", "text": "Hi"}
+    (tmp_path / "a.json").write_text(json.dumps({"type": "personal_chat", "id": 5, "messages": [said]}))
+    done = run("telegram.py", str(tmp_path / "a.json"))
+    assert (done.stdout, done.returncode) == (b"", 1)
+    assert b"no time zone" in done.stderr
+
+
+def test_export_of_discord_is_converted() -> None:
+    assert converted("discord.py", str(EXPORTS / "discord.json")) == [
+        ("900", "5", "user", "@Per can you bring the tent?"),
+        ("900", "7", "user", "Yes, I own a green one."),
+        ("900", "5", "user", "> I moved to Bergen.\n> Come and see.\n> [file: house.png]"),
+        ("900", "5", "assistant", "Low tide\nToday\nSvolvær\n14:10"),
+        ("900", "7", "user", "https://example.org/boats\n> Boats for sale\n> I sell my boat"),
+        ("900", "7", "user", "Here.\n[file: map.png]\n[sticker: wave]"),
+        ("900", "70", "assistant", "Reminder: the ferry leaves at 9."),
+        ("900", "5", "user", "@Per raw"),
+    ]
+    left_out = run("discord.py", str(EXPORTS / "discord.json")).stderr
+    assert [line.rsplit(b" ", 2)[1:] for line in left_out.splitlines()] == [
+        [b"101", b"GuildMemberJoin"],
+        [b"104", b"ChannelPinnedMessage"],
+        [b"110", b"ThreadCreated"],
+    ]
