@@ -23,7 +23,6 @@ from faust_eos.options import Options, allocate_sparingly
 
 LEAST_IN_FLIGHT = 16
 """Minimum of `max_in_flight`, in episodes per partition."""
-IN_FLIGHT_WITHOUT_LLM = 64
 
 
 def engine_options(settings: Settings, **others: Any) -> Options:
@@ -40,11 +39,9 @@ def in_flight(llm: Llm) -> int:
     """Return the maximum number of episodes in flight per partition.
 
     It is somewhat more than the LLM's concurrent calls, so that none of them waits for a read, but not much more,
-    because each episode takes memory. Without an LLM no episode waits long, and many at a time share their reads.
+    because each episode takes memory.
     """
-    if llm.provider == "extractive":
-        return IN_FLIGHT_WITHOUT_LLM
-    return max(2 * llm.max_concurrency, LEAST_IN_FLIGHT)
+    return LEAST_IN_FLIGHT if llm.provider == "extractive" else max(2 * llm.max_concurrency, LEAST_IN_FLIGHT)
 
 
 def faust_app(

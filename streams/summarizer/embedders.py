@@ -1,6 +1,7 @@
 """Embedders: dense vectors of messages and queries, from a server, from a model's folder, or from the local model."""
 
 import asyncio
+from array import array
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import as_file, files
@@ -379,8 +380,8 @@ def _local_vectors(texts: Sequence[str], kind: Literal["query", "passage"]) -> l
     # several threads would wait busily for each other between the small products of short texts
     with threads.limit(limits=1, user_api="blas"):
         centered = unit(encoder.encode(list(texts)) - layer.mean)
-        vectors: list[Vector | None] = unit(centered @ getattr(layer, kind).T).tolist()
-    return vectors
+        vectors = unit(centered @ getattr(layer, kind).T)
+    return [array("f", vector.tobytes()) for vector in vectors]  # a list of floats takes eight times as much memory
 
 
 @cache

@@ -37,6 +37,8 @@ log = structlog.get_logger()
 POLL_MS = 1000
 SPILLED_POLL_MS = 50
 """Poll timeout while some waiting records are not in memory: the turn of one may come at any time."""
+BACKLOG_SECONDS = 1.0
+"""Longest time that finished records wait for others in a backlog."""
 LAST_COMMIT_SECONDS = 3.0
 CANCEL_SECONDS = 6.0
 RETRY_SECONDS = 1.0
@@ -93,7 +95,7 @@ class AtLeastOncePartition:
 
     There are three tasks: one reads records, one hands them over, and one commits those that are finished, one
     transaction at a time. Records that finish during a commit wait for the next one, as do records that would make a
-    transaction too large.
+    transaction too large. In a backlog, transactions wait until they are worth their cost.
     """
 
     session = None
@@ -110,7 +112,8 @@ class AtLeastOncePartition:
         most = self._options.max_in_flight
         self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
         most_bytes = self._options.max_written_bytes
-        self._slices = Slices(2 * most, most_bytes, most_bytes)
+        self._most_finished = 2 * most
+        self._slices = Slices(self._most_finished, most_bytes, most_bytes)
         """Sizes of the transactions: the number of finished records, and the bytes of what they send."""
         self._due: asyncio.Queue[Any] = asyncio.Queue()
         """Records that are due to be handed over."""
@@ -168,6 +171,7 @@ class AtLeastOncePartition:
         for task in self._feeding:
             task.cancel()
         await asyncio.wait(self._feeding)
+        self._changed.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
                 await self._until(lambda: not any(m.tracked and not m.rests for m in self._in_hand.values()))
@@ -258,8 +262,14 @@ class AtLeastOncePartition:
 
     @property
     def _room(self) -> int:
-        """Free slots; each record that is in hand or awaits its commit takes one."""
-        return self._window.room - len(self._finished)
+        """Number of further records that may be handed over. Some more may be finished and await their commit."""
+        return min(self._window.room, self._most_finished - len(self._finished))
+
+    @property
+    def _is_behind(self) -> bool:
+        """True while at least half as many records are in hand as may be, and the finished ones fill no transaction."""
+        is_busy = 2 * self._window.room <= self._options.max_in_flight and not self._feeding[0].done()
+        return is_busy and len(self._finished) < self._most_finished
 
     @property
     def _may_read(self) -> bool:
@@ -348,14 +358,21 @@ class AtLeastOncePartition:
         self._changed.set()  # now there may be room to read more
 
     async def _something_to_commit(self) -> None:
-        """Wait for outputs, or for the interval at which offsets without outputs are committed."""
+        """Wait for outputs, or for the interval at which offsets without outputs are committed. In a backlog, wait until
+        many records are finished, because a transaction of one record costs as much as one of fifty.
+        """
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._options.commit_interval_seconds):
                     await self._something_sent.wait()
             self._something_sent.clear()
             if self._window.next >= 0 and (self._finished or self._window.progress() != self._committed):
-                return
+                break
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BACKLOG_SECONDS):
+                while self._is_behind:
+                    self._changed.clear()
+                    await self._changed.wait()
 
     async def _commit(self, producer: TransactionalProducer) -> None:
         """Commit the records that are finished by now, or as many of them as fit into one transaction.

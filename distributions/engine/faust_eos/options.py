@@ -48,7 +48,8 @@ class Options:
     max_in_flight: int = 64
     """Maximum number of records of one partition that the agent may have in hand (at-least-once)."""
     commit_interval_seconds: float = 1.0
-    """Interval between commits that have no outputs (at-least-once); outputs are committed at once."""
+    """Interval between commits that have no outputs (at-least-once); outputs are committed at once, or in a backlog up
+    to a second later."""
     offset_metadata_bytes: int = 4096
     """Longest metadata of a commit (at-least-once); at most the broker's `offset.metadata.max.bytes`. It limits how far
     beyond an unfinished record others are handled."""

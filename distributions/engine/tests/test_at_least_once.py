@@ -288,6 +288,46 @@ def test_transactions_are_bounded_in_bytes_and_grow_again_after_a_timeout() -> N
     assert number == 9
 
 
+def test_backlog_is_committed_in_few_transactions_and_its_end_at_once() -> None:
+    async def story() -> tuple[Broker, float]:
+        async def agent(message: ConcurrentMessage) -> None:
+            await asyncio.sleep(0.1 + message.offset % 16 / 160)
+            await worker.answer(message)
+
+        broker, loop, done = Broker(1600), asyncio.get_running_loop(), 0.0
+        worker = Worker(broker, agent, max_in_flight=16)
+        while len(broker.outputs) < 1600:
+            await asyncio.sleep(0.01)
+            if worker.handled < 1600:
+                done = loop.time()
+        late = loop.time() - done
+        await worker.partition.stop(0)
+        return broker, late
+
+    broker, late = run_in_virtual_time(story())
+    assert len(broker.commits) <= 1600 / 16
+    assert late < 0.05
+
+
+def test_finished_records_wait_a_second_for_slow_ones() -> None:
+    async def story() -> float:
+        async def agent(message: ConcurrentMessage) -> None:
+            if message.offset % 2:
+                await asyncio.sleep(60.0)
+            await worker.answer(message)
+
+        broker = Broker(100)
+        worker = Worker(broker, agent, max_in_flight=4)
+        began = asyncio.get_running_loop().time()
+        while not broker.outputs:
+            await asyncio.sleep(0.01)
+        seconds = asyncio.get_running_loop().time() - began
+        await worker.partition.stop(0)
+        return seconds
+
+    assert 0.5 < run_in_virtual_time(story()) < 1.5
+
+
 def always(error: Exception) -> Callable[[], None]:
     def fail() -> None:
         raise error
