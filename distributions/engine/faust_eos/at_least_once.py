@@ -358,8 +358,9 @@ class AtLeastOncePartition:
         self._changed.set()  # now there may be room to read more
 
     async def _something_to_commit(self) -> None:
-        """Wait for outputs, or for the interval at which offsets without outputs are committed. In a backlog, wait until
-        many records are finished, because a transaction of one record costs as much as one of fifty.
+        """Wait for outputs, or for the interval at which offsets without outputs are committed.
+
+        In a backlog, wait until many records are finished: a transaction of one record costs as much as one of fifty.
         """
         while True:
             with contextlib.suppress(TimeoutError):
