@@ -109,7 +109,7 @@ class AtLeastOncePartition:
         self._breaker = Breaker()
         self._source = source
         self._where = f"{source.topic}-{source.partition}"
-        most = self._options.max_in_flight
+        most: int = self._options.max_in_flight
         self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
         most_bytes = self._options.max_written_bytes
         self._most_finished = 2 * most
