@@ -47,37 +47,15 @@ class SchemaId(NamedTuple):
     """`globalIds` are Apicurio's numbers of versions, which are not the `ids` of its Confluent-compatible API."""
 
 
-NOT_SUPPORTED = "which is not supported; produce with the id in front of the value, as Confluent's serializers do"
 INVALID_FRAMING = "invalid_framing"
-GLUE = (b"\x03\x00", b"\x03\x05")
-"""How AWS Glue's values begin, plain and compressed."""
-GLUE_BYTES = 18
-
-
-def unknown_framing(data: bytes, headers: RecordHeaders) -> str:
-    """Return what is wrong with a value that another program than a known serializer wrote; "" for others."""
-    if any(name.lower() == "content-type" and b"avro/binary+" in (value or b"") for name, value in headers):
-        return f"its schema's id is in the header content-type (Azure), {NOT_SUPPORTED}"
-    if data[:2] in GLUE and len(data) >= GLUE_BYTES:
-        return f"its schema's id is a UUID after {data[:2].hex(' ')} (AWS Glue), {NOT_SUPPORTED}"
-    if data[:PREFIX_BYTES] == bytes(PREFIX_BYTES) and len(data) >= PREFIX_BYTES + 4:
-        return f"its schema's id seems to have 8 bytes (Apicurio 2), {NOT_SUPPORTED}: Default4ByteIdHandler"
-    return ""
-
-
-def read_json_of(data: bytes, headers: RecordHeaders) -> Any:
-    """Read JSON, or say which framing the value has instead. Raises: InvalidRecord."""
-    try:
-        return read_json(data)
-    except InvalidRecord:
-        problem = unknown_framing(data, headers)
-        if not problem and (name := next((name for name, _ in headers if name in ID_HEADERS["value"]), "")):
-            problem = f"its schema's id is in the header {name}: set format to avro or protobuf"
-        if not problem and len(data) >= PREFIX_BYTES and data[0] == MAGIC:
-            problem = "it begins with a zero byte and a schema's id: set format to avro, json-schema or protobuf"
-        if problem:
-            raise InvalidRecord(INVALID_FRAMING, problem) from None
-        raise
+UNFRAMED = "it does not begin with a zero byte and a schema's id"
+FRAMINGS = (
+    (r"(?i)content-type: avro/binary\+", "is in the header content-type (Azure)", ""),
+    (r"\x03[\x00\x05](?s:.{16})", "is a UUID after 03 00 or 03 05 (AWS Glue)", ""),
+    (r"\x00{5}(?s:.{4})", "seems to have 8 bytes (Apicurio 2)", ": Default4ByteIdHandler"),
+)
+"""How lines of headers, or values, of serializers begin that are not supported, where these write a schema's id, and
+what else to tell them."""
 
 
 def read_json(data: bytes) -> Any:
@@ -110,11 +88,28 @@ def unframed(data: bytes, headers: RecordHeaders = (), part: Part = "value") -> 
             return SchemaId(int.from_bytes(given[1:PREFIX_BYTES])), given[PREFIX_BYTES:] + data
         if name in (content_id, global_id) and len(given) == LONG_BYTES:
             return SchemaId(int.from_bytes(given), "globalIds" if name == global_id else "ids"), data
-    if problem := unknown_framing(data, headers):
-        raise InvalidRecord(INVALID_FRAMING, problem)
+    texts = [data, *(b"%s: %s" % (name.encode(), value or b"") for name, value in headers)]
+    for start, where, hint in FRAMINGS:
+        if any(re.match(start.encode(), text) for text in texts):
+            how = f"produce with the id in front of the value, as Confluent's serializers do{hint}"
+            raise InvalidRecord(INVALID_FRAMING, f"its schema's id {where}, which is not supported; {how}")
     if len(data) < PREFIX_BYTES or data[0] != MAGIC:
-        raise InvalidRecord(INVALID_FRAMING, "it does not begin with a zero byte and a schema's id")
+        raise InvalidRecord(INVALID_FRAMING, UNFRAMED)
     return SchemaId(int.from_bytes(data[1:PREFIX_BYTES])), data[PREFIX_BYTES:]
+
+
+def read_json_of(data: bytes, headers: RecordHeaders) -> Any:
+    """Read JSON, or say which framing the value has instead. Raises: InvalidRecord."""
+    try:
+        return read_json(data)
+    except InvalidRecord as error:
+        try:
+            _, rest = unframed(data, headers)
+        except InvalidRecord as framing:
+            raise (error if framing.detail == UNFRAMED else framing) from None
+        where = "in front of it" if len(rest) < len(data) else "in a header"
+        problem = f"its schema's id is {where}: set format to avro, json-schema or protobuf"
+        raise InvalidRecord(INVALID_FRAMING, problem) from None
 
 
 PRIMITIVES = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})

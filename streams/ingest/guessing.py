@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
+from afterword.streams.ingest.formats import ID_HEADERS, MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.sources import (
-    CONTROL,
+    KEYS,
     REWRITE,
     UNAVAILABLE,
     Expression,
@@ -60,6 +61,8 @@ FLAGS = (
 """How fields say that something is so, or not, and the ends of expressions that find it."""
 UNION = re.compile(r"string|int|long|float|double|boolean|bytes|array|map|[NS]|\$\w+|[A-Za-z_]\w*(\.\w+)+", re.ASCII)
 """The only name in an object that stands for a value of a union (Avro as JSON) or of a type (MongoDB, DynamoDB)."""
+OF_TOOLS = ("__", "apicurio.")
+"""How headers begin that serializers and connectors write."""
 STANDS_FOR = re.compile(r"__[a-z_]+", re.ASCII)
 """What a placeholder of Debezium looks like, whose text can be configured."""
 
@@ -96,19 +99,19 @@ TABLE = Envelope()
 
 @dataclass(frozen=True)
 class Guess:
-    """A guessed mapping, structured as in the TOML file, and the fields that could not be guessed."""
+    """A guessed mapping, and the fields that could not be guessed."""
 
-    fields: Mapping[str, Any]
-    skip: str | None = None
+    source: Mapping[str, Any]
+    """The source as in the TOML file, without what is as usual."""
     missing: Sequence[str] = ()
     """Fields that were not found. The required ones have expressions that find nothing."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """What the operator should know about a field, by its name; "" concerns the whole topic."""
-    edits: Mapping[str, Any] | None = None
-    deletions: str | None = None
-    foreach: str | None = None
-    key_format: KeyFormat = "text"
-    unavailable: str = UNAVAILABLE
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.source["map"]
+        return found
 
 
 @dataclass
@@ -153,6 +156,10 @@ class Column:
         """Whether it may tell people or conversations apart: a constant is the same for all of them."""
         return self.are_ids and self.distinct > 1
 
+    @property
+    def have_digits(self) -> bool:
+        return all(any(map(str.isdigit, str(one))) for one in self.values.values())
+
     def is_about(self, *groups: str) -> bool:
         return _any([self.noun], *groups)
 
@@ -168,32 +175,29 @@ class Column:
 class Sample:
     """The records that a mapping is guessed from, with their columns."""
 
-    def __init__(self, records: Sequence[Record], root: Sequence[str] = (), rows: Sequence[int] | None = None) -> None:
-        """`root` leads to the rows of changes, `rows` are the numbers of the records that have one."""
+    def __init__(self, records: Sequence[Record], rows: Mapping[int, Any] | None = None, path: str = "value") -> None:
+        """`rows` are the values, or the rows of changes at the path, by the numbers of the records that have one."""
         self.records = records
-        self.rows = range(len(records)) if rows is None else rows
+        self.rows = {at: record["value"] for at, record in enumerate(records)} if rows is None else rows
         found: dict[str, Column] = {}
-        for number in self.rows:
+        for number, row in self.rows.items():
             record = records[number]
-            value = record["value"]
-            for name in root:
-                value = value[name]
-            headers = {name: said for name, said in record["headers"].items() if _is_of_application(name)}
-            parts = {".".join(("value", *root)): value, "item": record.get("item"), "key": record["key"]}
-            for start, inner in {**parts, "headers": headers}.items():
-                for path, words, one in _leaves(start, inner):
-                    column = found.setdefault(path, Column(path, words))
-                    if one is not None:
-                        column.values[number] = one
+            headers = {name: said for name, said in record["headers"].items() if not name.startswith(OF_TOOLS)}
+            parts = {path: row, "item": record.get("item"), "key": record["key"], "headers": headers}
+            for start, inner in parts.items():
+                for place, words, value in _leaves(start, inner):
+                    column = found.setdefault(place, Column(place, words))
+                    if value is not None:
+                        column.values[number] = value
         for column in found.values():
             kind = found.get(f"{column.path.rpartition('.')[0]}.type")
             if kind is not None and kind.distinct == 1:
                 column.kind = name_words(str(next(iter(kind.values.values()))))[-1:]
-        lists = {path: list(filter(_are_objects, one.values.values())) for path, one in found.items()}
-        self.lists = {path for path, values in lists.items() if any(map(_are_messages, values))}
+        lists = {place: list(filter(_are_objects, one.values.values())) for place, one in found.items()}
+        self.lists = {place for place, values in lists.items() if any(map(_are_messages, values))}
         """The paths of lists of messages."""
-        longer = tuple(f"{path}[0]" for path, values in lists.items() if any(len(one) > 1 for one in values))
-        self.columns = {path: one for path, one in found.items() if not path.startswith(longer)}
+        longer = tuple(f"{place}[0]" for place, values in lists.items() if any(len(one) > 1 for one in values))
+        self.columns = {place: one for place, one in found.items() if not place.startswith(longer)}
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]], Any]]:
@@ -225,7 +229,8 @@ def _are_objects(value: Any) -> bool:
 
 
 def _name(name: str) -> str:
-    return name if BARE.fullmatch(name) else json.dumps(name)
+    """Write a name as JMESPath and TOML do."""
+    return name if BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
@@ -237,10 +242,6 @@ def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
         if isinstance(items, list)
         for index, item in enumerate(items)
     ]
-
-
-def _is_of_application(header: str) -> bool:
-    return not header.startswith(("__", "apicurio."))
 
 
 def _words(name: str) -> list[str]:
@@ -262,29 +263,8 @@ def guess(records: Sequence[Record], key_format: KeyFormat = "text") -> Guess:
     for program in NAMES["programs"]:
         is_of_program = Expression(program["when"])
         if records and all(is_of_program.find(record) for record in records):
-            return Guess(**program["guess"])
-    base, envelope = envelope_of(records)
-    root = [*base, *([envelope.row] if envelope and envelope.row else [])]
-    sample = Sample(records, root, [at for at, record in enumerate(records) if _is_present(record, envelope)])
-    content = _content(sample)
-    foreach = None
-    for path in sorted(sample.lists) if envelope is None else ():
-        every = f"{path.replace('[0]', '[]')}[]" if "[0]" in path else path
-        items = Sample(items_in(records, every))
-        inner = _content(items, "item")
-        if inner is None:
-            continue
-        is_within = content is not None and content.path.startswith(f"{path}[0]")
-        better = content and _as_content(inner, len(items.rows)) > _as_content(content, len(sample.rows))
-        if content is None or is_within or better:
-            foreach, sample, content = every, items, inner
-    return _Guesser(sample, content, base, envelope, foreach, key_format).guess()
-
-
-def _is_present(record: Record, envelope: Envelope | None) -> bool:
-    """Return whether a record tells what a row is, not that it is no more."""
-    row = record_row(record["value"])
-    return envelope is None or (row is not None and not Expression(envelope.gone).find(row))
+            return Guess(program["source"])
+    return _Guesser(records, key_format).guess()
 
 
 def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
@@ -322,10 +302,10 @@ def _best(columns: Iterable[Column], score: Callable[[Column], float]) -> Column
 def _content(sample: Sample, under: str = "") -> Column | None:
     least = SOMETIMES * len(sample.rows)
     columns = [one for one in sample.columns.values() if one.path.startswith(under) and len(one.values) >= least]
-    return _best(columns, lambda column: _as_content(column, len(sample.rows)))
+    return _best(columns, lambda column: _as_content(column, sample))
 
 
-def _as_content(column: Column, records: int) -> float:
+def _as_content(column: Column, sample: Sample) -> float:
     values = [one for one in column.values.values() if one != UNAVAILABLE]
     if any(isinstance(one, list) and one and isinstance(one[0], dict) and _are_messages(one) for one in values):
         return 0
@@ -340,7 +320,7 @@ def _as_content(column: Column, records: int) -> float:
         return 0
     length = min(1.0, sum(map(len, texts)) / count / 200)
     length -= sum(text.startswith("<") for text in texts) / count  # the same text may be there without its markup
-    return spoken + column.named("texts") + length + len(column.values) / records + 2 * different / count
+    return spoken + column.named("texts") + length + len(column.values) / len(sample.rows) + 2 * different / count
 
 
 def _text_of(value: Any) -> str:
@@ -352,21 +332,21 @@ def _text_of(value: Any) -> str:
 
 
 class _Guesser:
-    def __init__(
-        self,
-        sample: Sample,
-        content: Column | None,
-        base: Sequence[str],
-        envelope: Envelope | None,
-        foreach: str | None,
-        key_format: KeyFormat,
-    ) -> None:
-        self.sample = sample
-        self.content = content
+    def __init__(self, records: Sequence[Record], key_format: KeyFormat) -> None:
+        base, self.envelope = envelope_of(records)
         self.base = ".".join(("value", *base))
-        self.envelope = envelope
-        self.foreach = foreach
         self.key_format = key_format
+        self.foreach: str | None = None
+        sample = self._changed(records) if self.envelope else Sample(records)
+        content = _content(sample)
+        for path in () if self.envelope else sorted(sample.lists):
+            every = f"{path.replace('[0]', '[]')}[]" if "[0]" in path else path
+            items = Sample(items_in(records, every))
+            inner = _content(items, "item")
+            is_within = content is not None and content.path.startswith(f"{path}[0]")
+            if inner and (is_within or _as_content(inner, items) > (_as_content(content, sample) if content else 0)):
+                self.foreach, sample, content = every, items, inner
+        self.sample, self.content = sample, content
         others = [f"{path}[0]" for path in sample.lists]
         others = [path for path in others if content is None or not content.path.startswith(path)]
         self.everything = [one for one in sample.columns.values() if not one.path.startswith(tuple(others))]
@@ -385,6 +365,15 @@ class _Guesser:
         self.former: dict[str, str] = {}
         """The paths of columns that say in deletions what others were."""
 
+    def _changed(self, records: Sequence[Record]) -> Sample:
+        """Return a sample of what rows are, without those that are no more."""
+        envelope = self.envelope or TABLE
+        changes = {at: record_row(record["value"]) for at, record in enumerate(records)}
+        gone = Expression(envelope.gone)
+        there = {at: row for at, row in changes.items() if row is not None and not gone.find(row)}
+        rows = {at: row[envelope.row] if envelope.row else row for at, row in there.items()}
+        return Sample(records, rows, ".".join(filter(None, (self.base, envelope.row))))
+
     def take(self, score: Callable[[Column], float]) -> Column | None:
         """Return the best column that is not taken yet; among equal ones, one that stands near the text."""
         free = [one for one in self.columns if one.path not in self.taken]
@@ -395,9 +384,9 @@ class _Guesser:
     def _nearness(self, column: Column) -> float:
         if self.content is None or not column.path.startswith(("value", "item")):
             return 0
-        mine, theirs = column.path.split(".")[:-1], self.content.path.split(".")[:-1]
-        common = next((at for at, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
-        return (min(len(mine), len(theirs)) if common is None else common) / max(1, len(theirs))
+        around = self.content.path.split(".")[:-1]
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(around, column.path.split(".")[:-1], strict=False))
+        return len(list(shared)) / max(1, len(around))
 
     def guess(self) -> Guess:
         role, role_value = self._role()
@@ -422,24 +411,25 @@ class _Guesser:
             "content": self.content.path if self.content else NOTHING,
             **({"sent_at": sent_at if unit == "iso" else {"path": sent_at, "unit": unit}} if sent_at else {}),
         }
-        columns = {"conversation_id": conversation, "user_id": user, "role": role, "content": self.content}
-        missing = [name for name, column in columns.items() if column is None]
+        missing = [name for name, expression in fields.items() if expression == NOTHING]
         if identifier is None:
             self.notes["id"] = "not found: the record's place, so no message can be edited or repeated"
             missing.append("id")
-        if "role" in self.notes and role is not None:
+        if "role" in self.notes:
             missing.append("role")
-        return Guess(
-            fields,
-            " || ".join(one for one in (self._other_kinds(deletions), self.private) if one) or None,
-            missing,
-            {**dict.fromkeys(missing, "not found: please write it"), **self.notes},
-            edits,
-            deletions,
-            self.foreach,
-            self.key_format,
-            self._unavailable(),
-        )
+        skip = " || ".join(one for one in (self._other_kinds(deletions), self.private) if one)
+        texts = self.content.values.values() if self.content and self.envelope else ()
+        source = {
+            "key_format": self.key_format if self.key_format != "text" else None,
+            "foreach": self.foreach,
+            "skip": skip,
+            "unavailable": next((one for one in texts if one != UNAVAILABLE and STANDS_FOR.fullmatch(str(one))), None),
+            "map": fields,
+            "edits": edits,
+            "deletions": deletions and {"when": deletions},
+        }
+        notes = {**dict.fromkeys(missing, "not found: please write it"), **self.notes}
+        return Guess({name: value for name, value in source.items() if value}, missing, notes)
 
     def _also_deleted(self, column: Column) -> str:
         """Return an expression that finds an id in deletions, too, whose row stands elsewhere."""
@@ -474,7 +464,7 @@ class _Guesser:
         named = self.take(lambda one: one.differs and score(one, "conversations"))
         if named is None and any(one.is_about("tenants") and one.differs for one in self.columns):
             named = self.take(lambda one: score(one, "conversations"))  # several tenants use one id
-        return named or self.take(lambda one: one.differs and _have_digits(one) and score(one, "places"))
+        return named or self.take(lambda one: one.differs and one.have_digits and score(one, "places"))
 
     def _tenant_and_user(self, conversation: Column | None) -> tuple[Column | None, Column | None]:
         def tenant_of(one: Column) -> float:
@@ -495,18 +485,14 @@ class _Guesser:
         return None, user
 
     def _of_key(self, conversation: Column) -> Column | None:
-        """Return the key if it is the user: many applications partition by user."""
-        keys = [one for one in self.columns if one.path.split(".")[0] == "key" and one.path not in self.taken]
-        named = {at: str(value) for at, value in conversation.values.items()}
-        keys = [one for one in keys if {at: str(value) for at, value in one.values.items()} != named]
-        return next(
-            (
-                one
-                for one in keys
-                if one.differs and _share(one, conversation) >= NEARLY_ALL and _is_one_of_each(one, conversation)
-            ),
-            None,
-        )
+        """Return the key if it is the user: many applications partition by user, but others by shop or conversation."""
+        named = list(map(str, conversation.values.values()))
+
+        def is_user(one: Column) -> bool:
+            is_other = one.path.split(".")[0] != "key" or list(map(str, one.values.values())) == named
+            return not is_other and _is_each(one, conversation) and _is_one_of_each(one, conversation)
+
+        return self.take(is_user)
 
     def _by_role(self, role: Column | None, user: Column | None) -> Column | None:
         """Return a column in whose groups several roles talk, as nobody but a conversation's sides do."""
@@ -652,11 +638,6 @@ class _Guesser:
         elif "__deleted" in (rows or [{}])[0]:
             self.notes[""] = f"unless the table is MySQL's or has this, deletions tell no conversation. {FULL}"
 
-    def _unavailable(self) -> str:
-        """Return the text that stands for values that were not changed."""
-        texts = self.content.values.values() if self.content and self.envelope else ()
-        return next((one for one in texts if isinstance(one, str) and STANDS_FOR.fullmatch(one)), UNAVAILABLE)
-
     def _other_kinds(self, deletions: str | None) -> str:
         """Return an expression for kinds of records that never have content."""
         content, records = self.content, len(self.sample.rows)
@@ -692,9 +673,9 @@ def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
     return column.are_ids and all(len(values) == 1 for values in groups.values())
 
 
-def _share(column: Column, conversation: Column) -> float:
-    """Return how many values a column has for each conversation. A user has few of them in a sample, a shop many."""
-    return column.distinct / conversation.distinct
+def _is_each(column: Column, conversation: Column) -> bool:
+    """Return whether nearly every conversation has another value: users have few of them in a sample, shops many."""
+    return column.differs and column.distinct >= NEARLY_ALL * conversation.distinct
 
 
 def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
@@ -710,10 +691,10 @@ def _as_user(column: Column, conversation: Column | None, tenant: Column | None 
     if not _is_one_of_each(column, conversation, tenant):
         return 0
     if column.is_about("accounts"):
-        return 1 + column.is_id if conversation and _share(column, conversation) >= NEARLY_ALL else 0
+        return 1 + column.is_id if conversation and _is_each(column, conversation) else 0
     if column.is_about("users") and not column.has("writers"):
-        share = _share(column, conversation) if conversation else 1.0
-        return 2 + column.is_id + (column.noun not in ("user", "usr")) + min(1.0, share)
+        share = min(1.0, column.distinct / (conversation.distinct if conversation else column.distinct))
+        return 2 + column.is_id + (column.noun not in ("user", "usr")) + share
     is_writer = column.has("writers") and column.is_about("writers", "users") and conversation is not None
     return 1 if is_writer and column.is_id else 0
 
@@ -750,10 +731,6 @@ def _known_by(user: Column, conversation: Column | None) -> str:
         return user.path
     names = ", ".join(f"'{name}'" for name in nobody)
     return f"contains([{names}], {user.path}) && {conversation.path} || {user.path}"
-
-
-def _have_digits(column: Column) -> bool:
-    return all(any(map(str.isdigit, str(one))) for one in column.values.values())
 
 
 def _flag_of(column: Column) -> tuple[type, tuple[Any, Any], str, str] | None:
@@ -796,51 +773,32 @@ def _unit_of(column: Column) -> Unit | None:
 def key_format_of(keys: Sequence[bytes | None], headers: Sequence[str] = ()) -> KeyFormat:
     """Guess how keys are written. `headers` are the names of headers that the records have."""
     given = [key for key in keys if key]
-    if any(name in headers for name in ("__key_schema_id", "apicurio.key.contentId", "apicurio.key.globalId")):
+    if any(name in headers for name in ID_HEADERS["key"]):
         return "avro"
-    try:
-        texts = [key.decode() for key in given]
-    except UnicodeDecodeError:
-        texts = []
-    if not given or (texts and not any(CONTROL.search(text) for text in texts)):
-        is_json = texts and all(text[:1] + text[-1:] in ('""', "{}") and len(text) > 1 for text in texts)
-        return "json" if is_json else "text"
-    sizes: Mapping[int, KeyFormat] = {4: "int32", 8: "int64", 16: "uuid"}
-    [size, *others] = {len(key) for key in given}
-    if not others and size in sizes:
-        return sizes[size]
-    starts = {key[:PREFIX_BYTES] for key in given}
-    return "avro" if len(starts) == 1 and all(start[0] == MAGIC and any(start) for start in starts) else "bytes"
+    [start, *others] = {key[:PREFIX_BYTES] for key in given} or {b""}
+    is_framed = not others and start[:1] == bytes([MAGIC]) and any(start)
+    for form, read in KEYS.items() if given else ():
+        with suppress(ValueError):
+            found = [read(key) for key in given]
+            if form != "json" or all(isinstance(one, str | dict) for one in found):
+                return "avro" if form == "bytes" and is_framed else form
+    return "text"
 
 
 def toml_of(topic: str, form: str, found: Guess) -> str:
     """Write a source as TOML."""
-    head = {"topics": [topic], "format": form, "key_format": found.key_format, "foreach": found.foreach}
-    head |= {"skip": found.skip, "unavailable": found.unavailable}
-    usual = (None, "text", UNAVAILABLE)
-    tables = {"edits": found.edits, "deletions": found.deletions and {"when": found.deletions}}
-    return "\n".join(
-        [
-            "[[sources]]",
-            *([f"# {found.notes['']}"] if "" in found.notes else []),
-            *_lines({name: value for name, value in head.items() if value not in usual}, {}),
-            "[sources.map]",
-            *_lines(found.fields, found.notes),
-            *(line for name, table in tables.items() if table for line in (f"[sources.{name}]", *_lines(table, {}))),
-            "",
-        ]
-    )
-
-
-def _lines(table: Mapping[str, Any], notes: Mapping[str, str]) -> list[str]:
-    return [f"{name} = {_toml(value)}{f'  # {notes[name]}' if name in notes else ''}" for name, value in table.items()]
+    source = {"topics": [topic], "format": form, **found.source}
+    lines = ["[[sources]]", *([f"# {found.notes['']}"] if "" in found.notes else [])]
+    lines += [f"{name} = {_toml(value)}" for name, value in source.items() if not isinstance(value, dict)]
+    for table in (name for name, value in source.items() if isinstance(value, dict)):
+        notes = found.notes if table == "map" else {}
+        lines.append(f"[sources.{table}]")
+        for name, value in source[table].items():
+            lines.append(f"{name} = {_toml(value)}{f'  # {notes[name]}' if name in notes else ''}")
+    return "\n".join([*lines, ""])
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{_key(name)} = {_toml(one)}' for name, one in value.items())} }}"
+        return f"{{ {', '.join(f'{_name(name)} = {_toml(one)}' for name, one in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _key(name: str) -> str:
-    return name if name.isascii() and name.isidentifier() else json.dumps(name, ensure_ascii=False)

@@ -173,8 +173,8 @@ class FieldShown(NamedTuple):
 
 def described(found: Guess, records: Sequence[Record]) -> list[FieldShown]:
     """Show each field of a mapping by the records that it was guessed from."""
-    if found.foreach:
-        records = items_in(records, found.foreach)
+    if "foreach" in found.source:
+        records = items_in(records, found.source["foreach"])
     paths = {name: value["path"] if isinstance(value, dict) else value for name, value in found.fields.items()}
     values = {name: [_value(Expression(path), record) for record in records] for name, path in paths.items()}
     said = [at for at, value in enumerate(values["content"]) if value or paths["content"] == NOTHING]

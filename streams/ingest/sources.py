@@ -8,6 +8,7 @@ import tomllib
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jmespath
@@ -61,13 +62,10 @@ Unit = Literal["iso", "s", "ms", "us", "ns"]
 KeyFormat = Literal["text", "json", "int32", "int64", "uuid", "bytes", "avro", "json-schema", "protobuf"]
 
 
-def _integer(size: int) -> Callable[[bytes], int]:
-    def read(data: bytes) -> int:
-        if len(data) != size:
-            raise ValueError
-        return int.from_bytes(data, signed=True)
-
-    return read
+def _integer(size: int, data: bytes) -> int:
+    if len(data) != size:
+        raise ValueError
+    return int.from_bytes(data, signed=True)
 
 
 def _printable(data: bytes) -> str:
@@ -80,14 +78,14 @@ def _printable(data: bytes) -> str:
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Characters of binary data, such as the zeros of an integer, that are UTF-8 as well."""
 KEYS: Mapping[KeyFormat, Callable[[bytes], Any]] = {
-    "text": _printable,
     "json": loads,
-    "int32": _integer(4),
-    "int64": _integer(8),
+    "text": _printable,
+    "int32": partial(_integer, 4),
+    "int64": partial(_integer, 8),
     "uuid": lambda data: str(uuid.UUID(bytes=data)),
     "bytes": bytes.hex,
 }
-"""How keys are read without a registry. Each raises ValueError."""
+"""How keys are read without a registry, the most particular first. Each raises ValueError."""
 EXPRESSION_ERRORS = (JMESPathError, RecursionError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError)
 """Errors that an expression raises for values that it was not written for."""
 

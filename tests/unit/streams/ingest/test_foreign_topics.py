@@ -6,6 +6,7 @@ not be found in it, and what each record becomes.
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from afterword.streams.ingest.guessing import guess, key_format_of, toml_of
 from afterword.streams.ingest.sources import context, map_items, parse_sources
 from tests.unit.streams.ingest.records import Foreign
 
+RECORDED = Path(__file__).parents[3] / "data" / "debezium.jsonl"
+TABLES = {one["kind"]: one["records"] for one in map(json.loads, RECORDED.read_text().splitlines())}
 TOPICS = [json.loads(line) for line in Path(__file__).with_name("foreign_topics.jsonl").read_text().splitlines()]
 
 
@@ -139,3 +142,23 @@ def test_foreign_topic_is_mapped_by_the_guess_alone(topic: Any) -> None:
     assert list(found.missing) == topic["missing"]
     assert list(outcomes(source, records)) == topic["becomes"]
     assert ("REPLICA IDENTITY FULL" in found.notes.get("", "")) == topic["warns"]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_recorded_table_is_mapped_by_the_guess_alone(kind: str) -> None:
+    records = records_of({"records": [{"key": key, "value": value} for key, value in TABLES[kind]]})
+    form = key_format_of([record.key for record, _ in records])
+    found = guess([context(record, value, form) for record, value in records if record.value is not None], form)
+    [source] = parse_sources(toml_of("topic", "json", found), "")
+    assert (form, list(found.missing)) == ("json", [])
+    texts: dict[str, str] = {}
+    for record, value in records:
+        with suppress(InvalidRecord):
+            for made in map_items(source, record, value).records:
+                event = json.loads(made.value or b"{}")
+                texts[event["id"]] = event.get("content", "deleted")
+    are_deleted = kind not in ("default", "unwrapped") and "outbox" not in kind
+    assert texts["1"] == ("deleted" if are_deleted else "Hello, my grey kettle leaks since Tuesday.")
+    assert texts["4"] == "Where is the green lamp I ordered?"
+    assert texts["101"].startswith("Then the seal is worn. A long answer follows.")
+    assert {"1", "2", "3", "4", "5", "101"} <= texts.keys()
