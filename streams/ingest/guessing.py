@@ -51,6 +51,8 @@ NAMED = 3
 USUALLY = 0.5
 """A field is only mapped if at least this share of the messages has it."""
 NEARLY_ALL = 0.8
+UNEDITED = 4
+"""What a text that may have been corrected or masked since loses against others."""
 SOMETIMES = 0.1
 """Minimum share of records that are messages."""
 FLAGS = (
@@ -59,6 +61,12 @@ FLAGS = (
     (str, ("true", "false"), " == 'true'", " == 'false'"),
 )
 """How fields say that something is so, or not, and the ends of expressions that find it."""
+HIDDEN = (
+    (("audiences",), "hidden_audiences"),
+    (("kinds", "places"), "hidden_kinds"),
+    (("authors",), "hidden_authors"),
+)
+"""Groups of words for fields, and those for their values that mean a note."""
 UNION = re.compile(r"string|int|long|float|double|boolean|bytes|array|map|[NS]|\$\w+|[A-Za-z_]\w*(\.\w+)+", re.ASCII)
 """The only name in an object that stands for a value of a union (Avro as JSON) or of a type (MongoDB, DynamoDB)."""
 OF_TOOLS = ("__", "apicurio.")
@@ -147,9 +155,9 @@ class Column:
 
     @cached_property
     def are_ids(self) -> bool:
-        return bool(self.values) and all(
-            type(one) in (str, int) and one not in ("", UNAVAILABLE) for one in self.values.values()
-        )
+        is_number_of = self.path.endswith("s")
+        values = () if is_number_of else self.values.values()
+        return bool(values) and all(type(one) in (str, int) and one not in ("", UNAVAILABLE) for one in values)
 
     @property
     def differs(self) -> bool:
@@ -320,6 +328,7 @@ def _as_content(column: Column, sample: Sample) -> float:
         return 0
     length = min(1.0, sum(map(len, texts)) / count / 200)
     length -= sum(text.startswith("<") for text in texts) / count  # the same text may be there without its markup
+    length -= UNEDITED * column.has("unedited")
     return spoken + column.named("texts") + length + len(column.values) / len(sample.rows) + 2 * different / count
 
 
@@ -541,16 +550,14 @@ class _Guesser:
 
     def _private(self) -> str:
         """Return an expression for what the user never saw: notes among the people who serve them."""
-        found = []
+        found: list[str] = []
         for column in self.everything:
             words = [word for word in column.last if not _any([word], "flags")]
-            is_private = _any(words, "private") and all(_any([word], "private", "messages") for word in words)
-            if is_private or words == ["public"]:
-                found.append(_flag(column, is_set=is_private))
-            elif column.distinct <= FEW and (
-                column.is_about("kinds", "authors", "places") or column.noun == "visibility"
-            ):
-                hidden = "staff_only" if column.noun == "visibility" else "notes"
+            for is_set, group in ((True, "private"), (False, "shown")):
+                if _any(words, group) and all(_any([word], group, "messages", "users", "flags") for word in words):
+                    found.append(_flag(column, is_set=is_set))
+            hidden = next((hidden for groups, hidden in HIDDEN if column.is_about(*groups)), None)
+            if hidden and column.distinct <= FEW:
                 found += [_equals(column, [one]) for one in _texts(column) if _any(_words(one), hidden)]
         return " || ".join(one for one in found if one)
 
