@@ -1,8 +1,5 @@
 """The share of a summary that its source supports, however either is written."""
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -384,13 +381,3 @@ def test_a_text_reads_alike_as_summary_and_as_source(text: str) -> None:
 def test_a_text_supports_itself(text: str) -> None:
     language = detect(text)
     assert ground([text], Evidence(text, language), language).share == 1.0
-
-
-ROWS = [json.loads(line) for line in Path(__file__).with_name("spoken.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['kind']}: {row['source']}")
-def test_figure_is_supported_only_as_its_language_says_it(row: dict[str, str]) -> None:
-    language, source = row["language"], row["source"]
-    assert not grounded(row["right"], source, language).wrong_figure
-    assert grounded(row["wrong"], source, language).wrong_figure
