@@ -7,6 +7,7 @@ DEMO_STAMP := .venv/installed-demo
 BENCH_STAMP := build/bench-venv/installed
 TOOLS_STAMP := build/tools-venv/installed
 LLM_STAMP := build/llm-venv/installed
+LITELLM_STAMP := build/litellm-venv/installed
 PROJECTS := pyproject.toml distributions/engine/pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -94,6 +95,7 @@ lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml, and w
 	$(COMPILE) --group demo --constraint requirements.lock --no-annotate -o requirements-demo.lock
 	$(COMPILE) --group uv --no-annotate -o requirements-uv.lock
 	$(COMPILE) --group llm --no-deps --no-annotate -o requirements-llm.lock
+	$(COMPILE) --group litellm --no-annotate -o requirements-litellm.lock
 	$(BIN)/python -m tools.wheels
 
 build/uv/bin/uv: requirements-uv.lock
@@ -104,10 +106,14 @@ build/uv/bin/uv: requirements-uv.lock
 ##@ Test more
 ALL := -m "not deploy" --hypothesis-profile nightly
 
-test-all: lint site #. run everything but test-deploy, with the long forms and the faults: some hours
+test-all: lint site $(LITELLM_STAMP) #. run everything but test-deploy, with the long forms and the faults: some hours
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
 	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit distributions/engine/tests tests/deploy && exit $$servers
 	$(MAKE) model mutants faults hostile
+
+$(LITELLM_STAMP): requirements-litellm.lock
+	@$(INSTALL) build/litellm-venv requirements-litellm.lock
+	@touch $@
 
 newest: #. test with the newest frameworks and clients, and print a table: locked, newest, result; ARGS= names the tests
 	@$(INSTALL) build/newest-venv requirements.lock . distributions/engine

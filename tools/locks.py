@@ -24,6 +24,7 @@ EXTRA_LOCKS = {
 GROUP_LOCKS = {
     "requirements-build.lock": "build",
     "requirements-demo.lock": "demo",
+    "requirements-litellm.lock": "litellm",
     "requirements-llm.lock": "llm",
     "requirements-tools.lock": "tools",
     "requirements-uv.lock": "uv",

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 GROUPS = (
     "langgraph langgraph-checkpoint",
-    "langchain-core",
+    "langchain langchain-core",
     "openai-agents openai",
     "mcp mcp-types",
     "pydantic pydantic-settings",
