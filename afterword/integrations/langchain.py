@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn, NotRequired
+from typing import Annotated, Any, NoReturn
 
 from afterword.installed import extra_required
 from afterword.integrations import AsyncOnly
@@ -87,7 +87,7 @@ async def profile_messages(
 
 
 class MemoryState(AgentState):  # type: ignore[misc]  # see the override in pyproject.toml
-    remembered: NotRequired[Annotated[list[AnyMessage], PrivateStateAttr]]
+    remembered: Annotated[list[AnyMessage], PrivateStateAttr]
 
 
 class AfterwordMiddleware(AgentMiddleware):  # type: ignore[misc]  # as above
@@ -132,10 +132,12 @@ class AfterwordMiddleware(AgentMiddleware):  # type: ignore[misc]  # as above
 
     async def _send(self, messages: Sequence[AnyMessage], runtime: Runtime[Any]) -> None:
         conversation_id, user_id, tenant_id = named_by(runtime, get_config())
-        owner = {"conversation_id": conversation_id, "user_id": user_id, "tenant_id": tenant_id}
+        owner: dict[str, Any] = {"conversation_id": conversation_id, "user_id": user_id, "tenant_id": tenant_id}
         await self._producer.send_all(
             [
-                MessageCreated(id=one.id, role=ROLES[one.type], content=one.text, sent_at=datetime.now(UTC), **owner)
+                MessageCreated(
+                    id=str(one.id), role=ROLES[one.type], content=one.text, sent_at=datetime.now(UTC), **owner
+                )
                 for one in messages
                 # what SummarizationMiddleware puts in place of messages was said by nobody
                 if one.type in ROLES and one.text.strip() and "lc_source" not in one.additional_kwargs

@@ -9,6 +9,7 @@ from langchain_core.language_models import FakeMessagesListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolCall
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import Field
 
 from afterword.integrations.langchain import AfterwordMiddleware
 from afterword.integrations.langgraph import ThreadUnnamed
@@ -36,7 +37,7 @@ class Sent:
 class Model(FakeMessagesListChatModel):
     """Keeps what it is asked, and answers with the next message."""
 
-    given: list[list[BaseMessage]] = []
+    given: list[list[BaseMessage]] = Field(default_factory=list)
 
     def _generate(self, messages: list[BaseMessage], *rest: Any, **named: Any) -> Any:
         self.given.append(messages)
@@ -61,7 +62,7 @@ async def remembered() -> Remembered:
 
 
 def model(*answers: AIMessage) -> Model:
-    return Model(responses=list(answers), given=[])
+    return Model(responses=list(answers))
 
 
 async def test_agent_is_given_memory_and_sends_what_is_said() -> None:
@@ -110,7 +111,9 @@ async def test_thread_that_goes_on_is_given_its_messages_once() -> None:
 
 async def test_summary_of_the_framework_is_not_sent() -> None:
     world, sent = await remembered(), Sent()
-    summarizing = SummarizationMiddleware(model(AIMessage("They spoke.")), trigger=("messages", 3), keep=("messages", 1))
+    summarizing = SummarizationMiddleware(
+        model(AIMessage("They spoke.")), trigger=("messages", 3), keep=("messages", 1)
+    )
     asked = model(AIMessage("One."), AIMessage("Two."))
     memory = AfterwordMiddleware(world.memory, sent)  # type: ignore[arg-type]
     agent = create_agent(asked, middleware=[memory, summarizing], checkpointer=InMemorySaver())
