@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from afterword.operating.eraser import Eraser as Eraser
     from afterword.reading.memory import Memory as Memory
     from afterword.reading.memory import hits_as_text as hits_as_text
+    from afterword.schemas import ConversationAssigned as ConversationAssigned
     from afterword.schemas import ConversationDeleted as ConversationDeleted
     from afterword.schemas import ConversationFlush as ConversationFlush
     from afterword.schemas import EpisodeClosed as EpisodeClosed
@@ -41,8 +42,8 @@ _NAMES = {
     "afterword.installed": "ExtraMissing",
     "afterword.operating.eraser": "Eraser",
     "afterword.reading.memory": "Memory hits_as_text",
-    "afterword.schemas": "ConversationDeleted ConversationFlush EpisodeClosed InvalidRecord MessageCreated "
-    "MessageDeleted MessageEdited SummaryCreated SummaryDeleted",
+    "afterword.schemas": "ConversationAssigned ConversationDeleted ConversationFlush EpisodeClosed InvalidRecord "
+    "MessageCreated MessageDeleted MessageEdited SummaryCreated SummaryDeleted",
     "afterword.streams.errors": "AfterwordError BrokerRefuses BrokerUnavailable ConfigurationError OwnerMissing "
     "RequestRefused StoreUnavailable TopicMissing",
     "afterword.streams.settings": "Settings load_settings",

@@ -12,6 +12,7 @@ from afterword.schemas.episodes import (
     fingerprint,
 )
 from afterword.schemas.messages import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
@@ -35,6 +36,7 @@ from afterword.schemas.summaries import (
 __all__ = [
     "CloseReason",
     "Compression",
+    "ConversationAssigned",
     "ConversationDeleted",
     "ConversationFlush",
     "ConversationUpdated",

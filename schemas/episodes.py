@@ -1,9 +1,9 @@
 """`episode.closed`: a run of consecutive messages of one conversation, ready to be summarized."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import fsum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import orjson
 from pydantic import Field
@@ -16,6 +16,7 @@ EPISODE_AMENDED = "episode.amended"
 EPISODE_REDO = "episode.redo"
 
 CloseReason = Literal["trigger", "topic_shift", "max_size", "idle", "flush"]
+ASSIGNED: Literal["assigned"] = "assigned"
 Change = Literal["edited", "deleted"]
 
 
@@ -106,6 +107,18 @@ class EpisodeClosed(Model):
     """`true` if edits made the episode too large for a record, so that the longest contents lost their middle. The
     archive has the full text."""
 
+    def of_users(self, present: Callable[[str], str]) -> Self:
+        """Return the event with the `present` user for each user that it names."""
+        parts = {"messages": self.messages, "overlap": self.overlap}
+        users = {one.user_id: present(one.user_id) for some in parts.values() for one in some}
+        if all(name == user for name, user in users.items()):
+            return self
+        shown = {
+            name: tuple(one.model_copy(update={"user_id": users[one.user_id]}) for one in some)
+            for name, some in parts.items()
+        }
+        return self.model_copy(update={**shown, "user_id": present(self.user_id)})
+
 
 class EpisodeAmended(Model):
     """A change to messages of closed episodes. It follows those episodes on the topic `episode.closed`."""
@@ -115,11 +128,12 @@ class EpisodeAmended(Model):
     tenant_id: PartyId | None = None
     """Tenant named by the change. If it differs from the conversation's, the change is dead-lettered."""
     message_id: Id | None = None
-    """The changed message; null for every message of the conversation before `offset`."""
-    change: Change
-    """What happened to the message."""
+    """The changed message; null for every message of the conversation before `offset`, or for an assignment."""
+    change: Change | Literal["assigned"]
+    """What happened to the message, or that the conversation's messages of one user were assigned to another."""
     fields: dict[str, Any] = Field(default_factory=dict)
-    """The fields that the edit replaces, with their new values, without `metadata`, which summaries do not use."""
+    """The fields that the edit replaces, with their new values, without `metadata`, which summaries do not use. Of an
+    assignment, `from_user_id` and `user_id`."""
     episode_id: str | None = None
     """The episode with the message; null if it is unknown or there are several."""
     partition: int

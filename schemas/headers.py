@@ -11,6 +11,7 @@ from afterword.schemas.ids import escape, message_key
 from afterword.schemas.messages import (
     INPUT_TYPES,
     MESSAGE_CREATED,
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
@@ -142,7 +143,7 @@ def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: byt
     """Build the record of an event. `value` is its JSON, if the caller has it already."""
     event_type, time = TYPES[type(event)], now
     event_id = escape(event.conversation_id)
-    if not isinstance(event, ConversationFlush | ConversationDeleted):
+    if not isinstance(event, ConversationFlush | ConversationDeleted | ConversationAssigned):
         event_id = message_key(event.conversation_id, event.id)
     if isinstance(event, MessageCreated):
         time = event.sent_at or now

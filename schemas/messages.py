@@ -1,5 +1,6 @@
 """Input events on the topic `messages`."""
 
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Annotated, Any, Literal, Self
 
@@ -12,12 +13,15 @@ CONVERSATION_FLUSH = "conversation.flush"
 MESSAGE_EDITED = "message.edited"
 MESSAGE_DELETED = "message.deleted"
 CONVERSATION_DELETED = "conversation.deleted"
+CONVERSATION_ASSIGNED = "conversation.assigned"
 
 Role = Literal["user", "assistant", "system", "tool"]
 
 METADATA_MAX_DEPTH = 32
 """Maximum nesting of stored metadata."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+MOST_EARLIER_USERS = 100
+"""A conversation remembers this many users whose messages were assigned to others."""
 
 
 def storable(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +203,44 @@ class ConversationDeleted(Model):
     """Free-text reason."""
 
 
-InputEvent = MessageCreated | ConversationFlush | MessageEdited | MessageDeleted | ConversationDeleted
+class ConversationAssigned(Model):
+    """Gives one user's messages in a conversation to another user, such as those of a guest who has signed in.
+
+    Episodes, facts and the search index follow. Messages of the earlier user that come later belong to the other user
+    too, until the conversation is deleted.
+    """
+
+    conversation_id: Id
+    """Equal to the record's key."""
+    from_user_id: Id
+    """User whose messages are given away."""
+    user_id: Id
+    """User to whom they belong from now on."""
+    tenant_id: PartyId | None = None
+    """Tenant of the conversation's messages. An assignment that names another one is dead-lettered."""
+    reason: str | None = None
+    """Free-text reason."""
+
+    @model_validator(mode="after")
+    def names_two_users(self) -> Self:
+        if self.from_user_id == self.user_id:
+            raise ValueError("from_user_id and user_id must be different users")
+        return self
+
+    def applied(self, users: Mapping[str, str], key: Callable[[str], str] = str) -> dict[str, str]:
+        """Return whom each earlier user's messages belong to after this assignment, given that before it.
+
+        The keys are earlier users as `key` shows them, the values users.
+        """
+        given, taker = key(self.from_user_id), key(self.user_id)
+        moved = {name: self.user_id if user == self.from_user_id else user for name, user in users.items()}
+        moved = {name: user for name, user in {**moved, given: self.user_id}.items() if name != taker}
+        return dict(list(moved.items())[-MOST_EARLIER_USERS:])
+
+
+InputEvent = (
+    MessageCreated | ConversationFlush | MessageEdited | MessageDeleted | ConversationDeleted | ConversationAssigned
+)
 """Any event on the topic `messages`."""
 INPUT_TYPES: dict[str, type[InputEvent]] = {
     MESSAGE_CREATED: MessageCreated,
@@ -207,4 +248,5 @@ INPUT_TYPES: dict[str, type[InputEvent]] = {
     MESSAGE_EDITED: MessageEdited,
     MESSAGE_DELETED: MessageDeleted,
     CONVERSATION_DELETED: ConversationDeleted,
+    CONVERSATION_ASSIGNED: ConversationAssigned,
 }

@@ -102,8 +102,8 @@ class SummaryCreated(Model):
     revision: int = Field(ge=1)
     """Revision of the summary, starting with 1. Keep the highest of each episode."""
     reason: RevisionReason | None = None
-    """Why the summary was revised: a message was edited or deleted, or it was `redone` on request or to replace a
-    fallback. Null for an episode's first summary."""
+    """Why the summary was revised: a message was edited, assigned to another user (`edited`) or deleted, or it was
+    `redone` on request or to replace a fallback. Null for an episode's first summary."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId

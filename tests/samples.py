@@ -5,6 +5,7 @@ from typing import Any
 
 from afterword.schemas import (
     Compression,
+    ConversationAssigned,
     ConversationDeleted,
     EpisodeAmended,
     EpisodeClosed,
@@ -99,21 +100,28 @@ def a_summary(ordinal: int = 1, conversation_id: str = "c1", revision: int = 1, 
     return SummaryCreated(conversation_id=conversation_id, ordinal=ordinal, **{**ids, **given, **fields})
 
 
-Changed = MessageEdited | MessageDeleted | ConversationDeleted
+Changed = MessageEdited | MessageDeleted | ConversationDeleted | ConversationAssigned
 
 
 def an_amendment(event: Changed, offset: int, amended_at: datetime = NOON) -> EpisodeAmended:
     """Make the segmenter's record of a change at this offset of `messages`."""
+    change, fields = ("edited", event.changes) if isinstance(event, MessageEdited) else ("deleted", {})
+    if isinstance(event, ConversationAssigned):
+        change, fields = "assigned", event.model_dump(include={"from_user_id", "user_id"})
     return EpisodeAmended(
         conversation_id=event.conversation_id,
         tenant_id=event.tenant_id,
-        message_id=None if isinstance(event, ConversationDeleted) else event.id,
-        change="edited" if isinstance(event, MessageEdited) else "deleted",
-        fields=event.changes if isinstance(event, MessageEdited) else {},
+        message_id=None if isinstance(event, ConversationDeleted | ConversationAssigned) else event.id,
+        change=change,
+        fields=fields,
         partition=0,
         offset=offset,
         amended_at=amended_at,
     )
+
+
+def an_assignment(from_user_id: str = "u1", user_id: str = "u2", tenant_id: str | None = "t1") -> ConversationAssigned:
+    return ConversationAssigned(conversation_id="c1", tenant_id=tenant_id, from_user_id=from_user_id, user_id=user_id)
 
 
 def a_fact(statement: str = "lives in Porto", **fields: Any) -> Fact:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiokafka import ConsumerRecord
 
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     EpisodeAmended,
@@ -415,7 +416,7 @@ class TopicReader:
             self._add("flush", *where, event.agent_id or None)
         elif isinstance(event, ConversationDeleted):
             self._add("change", *where, event.tenant_id, None, None, True, True)
-        else:
+        elif not isinstance(event, ConversationAssigned):
             message = digest_of_message(conversation, event.id, event.tenant_id)
             content, deletes, excludes = None, True, True
             if isinstance(event, MessageEdited):

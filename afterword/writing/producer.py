@@ -12,6 +12,7 @@ from opentelemetry.trace import NoOpTracer, Span, SpanKind, Status, StatusCode, 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
@@ -207,6 +208,24 @@ class Producer:
         Raises: BrokerUnavailable.
         """
         await self.send(ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason))
+
+    async def assign(
+        self,
+        conversation_id: str,
+        from_user_id: str,
+        user_id: str,
+        *,
+        tenant_id: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Give one user's messages in a conversation to another. `tenant_id` is as for `edit`.
+
+        Raises: BrokerUnavailable; ValidationError if both are the same user.
+        """
+        users = {"from_user_id": from_user_id, "user_id": user_id}
+        await self.send(
+            ConversationAssigned(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason, **users)
+        )
 
     async def enqueue(self, event: InputEvent | ProducerRecord) -> None:
         """Send an event, and return once it is in the client's buffer.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
@@ -212,10 +213,17 @@ def replaced(text: str, spans: Iterable[Span], placeholder: Any) -> str:
 
 
 AnyEvent = TypeVar(
-    "AnyEvent", MessageCreated, ConversationFlush, MessageEdited, MessageDeleted, ConversationDeleted, InputEvent
+    "AnyEvent",
+    MessageCreated,
+    ConversationFlush,
+    MessageEdited,
+    MessageDeleted,
+    ConversationDeleted,
+    ConversationAssigned,
+    InputEvent,
 )
 
-IDS = frozenset({"id", "conversation_id", "user_id", "agent_id", "tenant_id"})
+IDS = frozenset({"id", "conversation_id", "user_id", "from_user_id", "agent_id", "tenant_id"})
 """Fields that stay, because a redacted id would be another message's."""
 NOT_TEXT = frozenset({"role"})
 """Fields that stay because their values are ours. Every other field of an event, even a new one, is redacted."""

@@ -5,7 +5,7 @@ become its `episode.closed` event and its span.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from opentelemetry.trace import SpanKind, Tracer
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from afterword.schemas import (
     CloseReason,
+    ConversationAssigned,
     ConversationDeleted,
     EpisodeAmended,
     EpisodeClosed,
@@ -26,7 +27,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import milliseconds, moment_at
 from afterword.schemas.decoding import record_time
-from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
+from afterword.schemas.episodes import ASSIGNED, CARRIED, metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
 from afterword.streams.errors import RowUnreadable
@@ -161,7 +162,7 @@ def message_in(body: Body) -> EpisodeMessage:
         raise RowUnreadable(problem="a message's row has no message in it") from None
 
 
-Amendment = MessageEdited | MessageDeleted | ConversationDeleted
+Amendment = MessageEdited | MessageDeleted | ConversationDeleted | ConversationAssigned
 
 
 class ClosedEpisode(NamedTuple):
@@ -232,14 +233,19 @@ def fitting_json(event: EpisodeClosed) -> bytes:
 
 def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, int] | None) -> EpisodeAmended:
     """Make the event for a change. `episode` is the scope and ordinal of the message's episode, if they are known."""
-    is_edit = isinstance(event, MessageEdited)
+    change: Literal["edited", "deleted", "assigned"] = "deleted"
+    fields: dict[str, Any] = {}
+    if isinstance(event, MessageEdited):
+        change, fields = "edited", shown_changes(event)
+    elif isinstance(event, ConversationAssigned):
+        change, fields = ASSIGNED, event.model_dump(include={"from_user_id", "user_id"})
     known = None if episode is None else episode_id(episode[0].conversation_id, episode[1], episode[0].named_agent)
     return EpisodeAmended(
         conversation_id=event.conversation_id,
         tenant_id=event.tenant_id,
-        message_id=None if isinstance(event, ConversationDeleted) else event.id,
-        change="edited" if is_edit else "deleted",
-        fields=shown_changes(event) if isinstance(event, MessageEdited) else {},
+        message_id=None if isinstance(event, ConversationDeleted | ConversationAssigned) else event.id,
+        change=change,
+        fields=fields,
         episode_id=known,
         partition=record.partition,
         offset=record.offset,

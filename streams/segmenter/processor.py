@@ -14,6 +14,7 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from pydantic import ValidationError
 
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
@@ -393,7 +394,12 @@ class _Batch:
         if isinstance(event, ConversationDeleted):
             self._conversation(root).clear()
             if root.stored:
-                root.state = root.state._replace(overrides="", since_ms=None, user_id="")
+                root.state = root.state._replace(overrides="", since_ms=None, user_id="", assigned=None)
+            amended = Amended([], is_elsewhere=True)
+        elif isinstance(event, ConversationAssigned):
+            if state := root.stored:
+                users = event.applied(state.assigned or {})
+                root.state = state._replace(assigned=users, user_id=users.get(state.user_id, state.user_id))
             amended = Amended([], is_elsewhere=True)
         else:
             change: Amend = deleted
@@ -414,11 +420,12 @@ class _Batch:
     def _add(self, message: MessageCreated, root: ScopeLog, record: KafkaRecord) -> None:
         digest, text = id_digest(message.id), text_digest(message)
         known = root.known_text(digest)
-        if known == text:
+        texts = {text} if known in (None, text) else {text_digest(one) for one in namesakes(message, root.state)}
+        if known in texts:
             self._outcome.duplicates += 1
             return
         if known is not None:
-            self._repeat(record, has_same_writer=known[:WRITER_BYTES] == text[:WRITER_BYTES])
+            self._repeat(record, has_same_writer=known[:WRITER_BYTES] in {one[:WRITER_BYTES] for one in texts})
             root.remember(digest, text, is_new=False)
             self._amend(message.as_edit, root, record)
             return
@@ -470,7 +477,11 @@ class _Batch:
         if not episodes:  # most messages close no episode
             return
         segmenter, closed_at = self._segmenter, moment_at(self._now_ms)
+        users: dict[str, str] = {}
+        with suppress(RowUnreadable):  # agents close what they have even then, and the summarizer knows the users too
+            users = self._log(Scope(episodes[0].scope.conversation_id)).state.assigned or {}
         events = [event_of(closed, topic, partition, self._now_ms) for closed in episodes]
+        events = [event.of_users(lambda user: users.get(user, user)) for event in events]
         values = [fitting_json(event) for event in events]
         for closed, event, value in zip(episodes, events, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
@@ -489,3 +500,11 @@ class _Batch:
     def _reject(self, record: KafkaRecord, error: InvalidRecord) -> None:
         self._put(self._segmenter.dead_letters.of(record, error.error_type, error.detail, self._now_ms))
         self._outcome.dead_letters[error.error_type] += 1
+
+
+def namesakes(message: MessageCreated, state: State) -> list[MessageCreated]:
+    """Return the message as each user could have sent it whose messages belong to the same user now."""
+    assigned = state.assigned or {}
+    present = assigned.get(message.user_id, message.user_id)
+    names = [present, *(name for name, user in assigned.items() if user == present)]
+    return [message.model_copy(update={"user_id": name}) for name in names]

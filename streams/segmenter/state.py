@@ -97,6 +97,8 @@ class State(NamedTuple):
     """Event time from which `seconds` count, in milliseconds since 1970; None means from the next message."""
     user_id: str = ""
     """User of the conversation's first message, to whom it belongs; empty if unknown."""
+    assigned: dict[str, str] | None = None
+    """Users whose messages were assigned to others, each with the present user; None if there are none."""
     next_seq: int = 0
     window_first: int = 0
     """Rows of messages before this one are deleted."""
@@ -179,12 +181,14 @@ def _have_types(
     overrides: object,
     since_ms: object,
     user_id: object,
+    assigned: object,
     *numbers: object,
 ) -> bool:
     """Compare the exact types of numbers, because `isinstance` accepts a boolean as an integer."""
     texts = isinstance(tenant_id, str | None) and isinstance(overrides, str) and isinstance(user_id, str)
     times = since_ms is None or type(since_ms) is int
-    return texts and times and isinstance(agents, list | None) and {type(last_ordinal), *map(type, numbers)} == {int}
+    lists = isinstance(agents, list | None) and isinstance(assigned, dict | None)
+    return texts and times and lists and {type(last_ordinal), *map(type, numbers)} == {int}
 
 
 def check_version(row: bytes, header: struct.Struct, place: int, known: int, name: str) -> None:

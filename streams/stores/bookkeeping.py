@@ -11,7 +11,13 @@ from pydantic import TypeAdapter
 from afterword.schemas.ids import escape
 
 RecordKind = Literal[
-    "api_keys", "ended_sessions", "erasures", "erased_conversations", "erasure_receipts", "llm_settings"
+    "api_keys",
+    "assignments",
+    "ended_sessions",
+    "erasures",
+    "erased_conversations",
+    "erasure_receipts",
+    "llm_settings",
 ]
 
 SESSION_RETENTION = timedelta(days=1)
@@ -23,7 +29,12 @@ COUNTER_RETENTION = timedelta(days=7)
 class Records(Protocol):
     """Small records, each a JSON text under its kind and key. All methods raise StoreUnavailable."""
 
-    async def read(self, kind: RecordKind, key: str) -> str | None: ...
+    async def read(self, kind: RecordKind, key: str) -> str | None:
+        return (await self.read_some(kind, [key])).get(key)
+
+    async def read_some(self, kind: RecordKind, keys: Sequence[str]) -> dict[str, str]:
+        """Return those of these records that there are, by their keys."""
+        ...
 
     async def read_all(self, kind: RecordKind) -> dict[str, str]:
         """Return all records of this kind by their keys."""

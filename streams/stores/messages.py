@@ -2,15 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial, reduce
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
-from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
+from pydantic import TypeAdapter
+
+from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import Role
+from afterword.streams.stores.bookkeeping import Records
 
 NEVER = -1
 """An offset that comes before every log offset."""
@@ -63,11 +66,35 @@ class DeletedMessage:
 
 @dataclass(frozen=True)
 class ArchiveChange:
-    """An edit or a deletion, with its record's partition and offset."""
+    """An edit, a deletion or an assignment, with its record's partition and offset."""
 
-    event: MessageEdited | MessageDeleted | ConversationDeleted
+    event: MessageEdited | MessageDeleted | ConversationDeleted | ConversationAssigned
     partition: int
     offset: int
+
+
+@dataclass(frozen=True)
+class PresentUsers:
+    """The users to whom a conversation's messages were assigned."""
+
+    offset: int = NEVER
+    """Log offset of the last assignment, or of the last deletion of the whole conversation."""
+    users: Mapping[str, str] = field(default_factory=dict)
+    """By the digests of the earlier users' ids, which are not kept."""
+
+    def of(self, user_id: str) -> str:
+        """Return to whom the messages of a user belong now."""
+        return self.users.get(user_digest(user_id), user_id) if self.users else user_id
+
+    def own(self, archived: ArchivedMessage) -> ArchivedMessage:
+        """Return the message with its present user."""
+        message, user_id = archived.message, self.of(archived.message.user_id)
+        if user_id == message.user_id:
+            return archived
+        return replace(archived, message=message.model_copy(update={"user_id": user_id}))
+
+
+PRESENT_USERS: TypeAdapter[PresentUsers] = TypeAdapter(PresentUsers)
 
 
 @dataclass(frozen=True)
@@ -130,6 +157,15 @@ def key_of(archived: ArchivedMessage) -> str:
     return message_key(message.conversation_id, message.id, message.tenant_id)
 
 
+def user_digest(user_id: str) -> str:
+    return blake2b(user_id.encode(), digest_size=16).hexdigest()
+
+
+def assignments_key(conversation_id: str, tenant_id: str | None) -> str:
+    """Return the key of a conversation's PresentUsers."""
+    return message_key(conversation_id, "", tenant_id)
+
+
 def agent_scope(episode_id: str) -> str | None:
     """Return `conversation/agent` from the id of an agent's episode; None for a conversation's episode."""
     scope = episode_id.rpartition(":")[0]
@@ -147,6 +183,9 @@ class MessageArchive(Protocol):
     decides, and replaces it unless it has changed since. All methods raise StoreUnavailable.
     """
 
+    records: Records
+    """Has the PresentUsers of each conversation of which messages were assigned."""
+
     async def put_many(self, messages: Sequence[ArchivedMessage], *, repeats_edit: bool = True) -> None:
         """Archive messages in log order; for one that exists, add only what the summarizer did not have.
 
@@ -154,7 +193,7 @@ class MessageArchive(Protocol):
         stays deleted.
         """
         given = defaultdict[str, list[ArchivedMessage]](list)
-        for archived in messages:
+        for archived in await self._of_present_users(messages):
             given[key_of(archived)].append(archived)
         when = partial(when_archived, repeats_edit=repeats_edit)
         await self._revise(list(given), lambda key, known: reduce(when, given[key], known))
@@ -164,7 +203,7 @@ class MessageArchive(Protocol):
 
         A message that the archive has may be given by its key alone.
         """
-        given = {key_of(archived): archived for archived in messages}
+        given = {key_of(archived): archived for archived in await self._of_present_users(messages)}
         if given:
             await self._revise(list(given), lambda key, known: when_assigned(known, given[key]))
         await self._label(episode_id, list({*given, *keys}))
@@ -179,12 +218,19 @@ class MessageArchive(Protocol):
         await self._revise(list(states), decide)
 
     async def change(self, change: ArchiveChange) -> None:
-        """Edit a message, or replace it, or all messages of a conversation so far, with tombstones.
+        """Edit a message, replace it, or all messages of a conversation so far, with tombstones, or assign messages.
 
         This does nothing for a message that is not archived, is deleted, has another tenant, came later, or has a later
         change.
         """
         event = change.event
+        if isinstance(event, ConversationAssigned):
+            present = await self._reassign(event, lambda users: event.applied(users, user_digest), change.offset)
+            given = Selection(event.conversation_id, event.tenant_id, user_id=event.from_user_id)
+            if present.of(event.from_user_id) != event.from_user_id:
+                while keys := await self._keys(given):  # assigned messages are no longer selected
+                    await self._revise(keys, lambda _, known: when_assigned_anew(known, present))
+            return
         if not isinstance(event, ConversationDeleted):
             key = message_key(event.conversation_id, event.id, event.tenant_id)
             await self._revise([key], lambda _, known: when_changed(known, change))
@@ -192,6 +238,42 @@ class MessageArchive(Protocol):
         earlier = Selection(event.conversation_id, event.tenant_id, before=change.offset)
         while keys := await self._keys(earlier):  # tombstones are no longer selected
             await self._revise(keys, lambda _, known: when_changed(known, change))
+        await self._reassign(event, lambda _: {}, change.offset)
+
+    async def present_users(self, conversation_id: str, tenant_id: str | None) -> PresentUsers:
+        """Return the users to whom a conversation's messages were assigned."""
+        stored = await self.records.read("assignments", assignments_key(conversation_id, tenant_id))
+        return PRESENT_USERS.validate_json(stored) if stored else PresentUsers()
+
+    async def forget_user(self, conversation_id: str, tenant_id: str | None, user_id: str) -> None:
+        """Forget that a conversation's messages were assigned to this user, who has none there any longer."""
+        whose = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id)
+        await self._reassign(whose, lambda users: {name: user for name, user in users.items() if user != user_id})
+
+    async def _of_present_users(self, messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
+        keys = [assignments_key(one.message.conversation_id, one.message.tenant_id) for one in messages]
+        stored = await self.records.read_some("assignments", list(dict.fromkeys(keys))) if messages else {}
+        present = {key: PRESENT_USERS.validate_json(text) for key, text in stored.items()}
+        return [present[key].own(one) if key in present else one for key, one in zip(keys, messages, strict=True)]
+
+    async def _reassign(
+        self,
+        event: ConversationAssigned | ConversationDeleted,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        offset: int | None = None,
+    ) -> PresentUsers:
+        """Store what `change` makes of the users, unless a record of this offset or a later one did; return them."""
+        key = assignments_key(event.conversation_id, event.tenant_id)
+        while True:
+            stored = await self.records.read("assignments", key)
+            known = PRESENT_USERS.validate_json(stored) if stored else PresentUsers()
+            users = dict(change(known.users))
+            if (offset is not None and known.offset >= offset) or not (stored or users):
+                return known
+            made = PresentUsers(known.offset if offset is None else offset, users)
+            text = PRESENT_USERS.dump_json(made).decode()
+            if text == stored or await self.records.replace("assignments", key, stored, text):
+                return made
 
     async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
         """Store what `decide` returns for each message. `decide` may be called repeatedly."""
@@ -302,6 +384,13 @@ def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
         said = known.said or _said(known.state)
         return replace(known, state=_completed(given, known.state.message), said=said if known.is_whole else "")
     return known
+
+
+def when_assigned_anew(known: Kept | None, present: PresentUsers) -> Kept | None:
+    """Decide what to keep when a conversation's messages are assigned to other users."""
+    if known is None or isinstance(known.state, DeletedMessage):
+        return known
+    return replace(known, state=present.own(known.state))
 
 
 def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:

@@ -24,7 +24,7 @@ from afterword.schemas import Fact, MessageCreated
 from afterword.schemas.ids import row_id, scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
-from afterword.streams.stores.bookkeeping import RecordKind
+from afterword.streams.stores.bookkeeping import RecordKind, Records
 from afterword.streams.stores.episodes import (
     CONVERSATION,
     DELETED,
@@ -399,6 +399,7 @@ class MongoMessages(MessageArchive):
 
     def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
+        self.records = MongoRecords(database)
 
     async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
         for batch in batches(keys):
@@ -599,15 +600,15 @@ class MongoBudgets:
             await self._counters.update_one({"_id": key}, {"$inc": {"tokens": amount}})
 
 
-class MongoRecords:
+class MongoRecords(Records):
     """The Records of MongoDB: one collection per kind."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._database = database
 
-    async def read(self, kind: RecordKind, key: str) -> str | None:
-        found = await _find(self._database[kind], key)
-        return found["record"] if found else None
+    async def read_some(self, kind: RecordKind, keys: Sequence[str]) -> dict[str, str]:
+        found = self._database[kind].find({"_id": {"$in": list(keys)}})
+        return {one["_id"]: one["record"] async for one in _each(found)}
 
     async def read_all(self, kind: RecordKind) -> dict[str, str]:
         return {found["_id"]: found["record"] async for found in _each(self._database[kind].find({}))}

@@ -26,7 +26,7 @@ from afterword.schemas.base import EPOCH, milliseconds, moment_at
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
-from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind, Records
 from afterword.streams.stores.episodes import (
     CONVERSATION,
     DELETED,
@@ -529,6 +529,7 @@ class SqliteMessages(MessageArchive):
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        self.records = SqliteRecords(file)
 
     async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
         def write(connection: apsw.Connection) -> bool:
@@ -735,15 +736,15 @@ class SqliteBudgets:
         await self._file.write(lambda connection: rows(connection, change, (amount, key)))
 
 
-class SqliteRecords:
+class SqliteRecords(Records):
     """The Records of SQLite."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    async def read(self, kind: RecordKind, key: str) -> str | None:
-        found = await self._file.select("SELECT document FROM records WHERE kind = ? AND key = ?", kind, key)
-        return found[0][0] if found else None
+    async def read_some(self, kind: RecordKind, keys: Sequence[str]) -> dict[str, str]:
+        select = f"SELECT key, document FROM records WHERE kind = ? AND key IN {LISTED}"
+        return dict(await self._file.select(select, kind, _json(keys)))
 
     async def read_all(self, kind: RecordKind) -> dict[str, str]:
         return dict(await self._file.select("SELECT key, document FROM records WHERE kind = ?", kind))

@@ -20,11 +20,12 @@ from afterword.schemas import (
 )
 from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
 from afterword.streams.stores.episodes import Inputs, StoredEpisode
-from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage
+from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, PresentUsers
 from afterword.streams.text.tokens import count_tokens
 
 MessageState = ArchivedMessage | DeletedMessage
 
+NOBODY_ASSIGNED = PresentUsers()
 MAX_NAMES_BYTES = 700_000
 """Maximum number of bytes of JSON of an episode's message ids, flows and tools. Only edits can make it larger."""
 
@@ -43,6 +44,8 @@ class Current:
     """Ids of the core messages that the archive no longer has."""
     archived: frozenset[str] = frozenset()
     """Ids of the messages of a newly closed episode that the archive already has, perhaps with a later change."""
+    present: PresentUsers = NOBODY_ASSIGNED
+    """To whom the messages of a stored episode belong now."""
 
 
 def current(

@@ -21,6 +21,7 @@ import structlog
 
 from afterword.schemas import (
     Compression,
+    ConversationAssigned,
     ConversationDeleted,
     ConversationUpdated,
     EpisodeAmended,
@@ -35,6 +36,7 @@ from afterword.schemas import (
     Usage,
 )
 from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.episodes import ASSIGNED, Change
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
 from afterword.streams.calls import add_up
@@ -95,13 +97,17 @@ class Task(NamedTuple):
     cause: Cause
 
     @property
+    def is_assignment(self) -> bool:
+        return isinstance(self.record, EpisodeAmended) and self.record.change == ASSIGNED
+
+    @property
     def reason(self) -> Literal["edited", "deleted", "redone"] | None:
         """Return the reason for the revisions that it makes, as it is given in their events."""
         match self.record:
             case EpisodeClosed():
                 return None
             case EpisodeAmended(change=change):
-                return change
+                return "deleted" if change == "deleted" else "edited"
             case EpisodeRedo():
                 return REDONE
 
@@ -111,7 +117,7 @@ class Step(Enum):
 
     KEEP = "keep"
     RENEW = "renew"
-    """Store the next revision with the same texts."""
+    """Store the next revision with the same texts, of their present users."""
     MAKE = "make"
     """Store the next revision with new texts of the remaining messages, or a tombstone if there are none."""
 
@@ -172,7 +178,8 @@ class Reconciler:
         """
         task = Task(record, cause)
         if isinstance(record, EpisodeClosed):
-            await self.reconcile(Scope.of(record), [record.ordinal], task)
+            present = await self._messages.present_users(record.conversation_id, record.tenant_id)
+            await self.reconcile(Scope.of(record), [record.ordinal], Task(record.of_users(present.of), cause))
             return
         held: dict[Scope, list[int]] = defaultdict(list)
         async for episode in self._concerned(record):
@@ -186,7 +193,7 @@ class Reconciler:
 
     async def _concerned(self, record: EpisodeAmended | EpisodeRedo) -> AsyncIterator[Episode]:
         """Yield the stored episodes that a record may change. An edit or a deletion concerns the episodes with the
-        message or, if the whole conversation was deleted, those that had ended before.
+        message or, if the whole conversation was deleted or assigned, those that had ended before.
         """
         if isinstance(record, EpisodeRedo):
             found = await self._lookup(record.episode_id)
@@ -224,8 +231,7 @@ class Reconciler:
         """
         if task.reason == "deleted":
             await self._take_away(scope, ordinals, task)
-        found = [await self._episode(scope, ordinal, task) for ordinal in ordinals]
-        mine = [one for one in found if one is not None and one.episode.cause == task.cause]
+        mine = [one async for one in self._caused(scope, ordinals, task)]
         if not mine:
             return
         rows, conversation = await self._follow(scope, mine, task)
@@ -240,6 +246,17 @@ class Reconciler:
             events = [*events[: len(mine)], whole]
         for event in events:
             await self._keep(event)
+
+    async def _caused(self, scope: Scope, ordinals: Sequence[int], task: Task) -> AsyncIterator[Reconciled]:
+        """Bring episodes up to date, and yield those of which the task caused the revision."""
+        for ordinal in ordinals:
+            one = await self._episode(scope, ordinal, task)
+            if one is None or one.episode.cause != task.cause:
+                continue
+            if task.is_assignment:  # there may be many episodes, so their messages are indexed and let go
+                await self._find(one)
+                one = one._replace(now=Current())
+            yield one
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
         """Remove texts that were made from deleted messages, before anything waits for an LLM."""
@@ -263,7 +280,7 @@ class Reconciler:
             made, written = stored, None
             match decide(stored, read, task):
                 case Step.RENEW:
-                    made = self._renewed(existing(stored), task)
+                    made = self._renewed(existing(stored), read, task)
                 case Step.MAKE if not (read.core or read.expired):
                     made = self._deleted(stored, read, task)
                 case Step.MAKE if asks:
@@ -348,18 +365,28 @@ class Reconciler:
         nothing = Summary("", "", "", quality=quality, usage=Usage(), **made_by(stored.summary)._asdict())
         return self._stored(stored, of_stored(stored, read), nothing, (), task)
 
-    def _renewed(self, stored: Episode, task: Task) -> Episode:
-        """Return the next revision with the same texts."""
+    def _renewed(self, stored: Episode, read: Current, task: Task) -> Episode:
+        """Return the next revision with the same texts, of their present users."""
         fields = revision_after(stored, stored.event.episode_id)
         if isinstance(stored, DeletedEpisode):
             return replace(stored, deletion=stored.deletion.model_copy(update=fields), cause=task.cause)
-        summary = stored.summary.model_copy(update={**fields, "reason": task.reason, "usage": Usage()})
-        return replace(stored, summary=summary, cause=task.cause, earlier=revisions_until(stored), attempt=0)
+        present, summary = read.present.of, stored.summary
+        facts = tuple(one.model_copy(update={"user_id": present(one.user_id)}) for one in summary.facts)
+        fields |= {"user_id": present(summary.user_id), "facts": facts, "reason": task.reason, "usage": Usage()}
+        return replace(
+            stored,
+            summary=summary.model_copy(update=fields),
+            participants=tuple(dict.fromkeys(map(present, stored.participants))),
+            writers=tuple(dict.fromkeys(map(present, stored.writers))),
+            cause=task.cause,
+            earlier=revisions_until(stored),
+            attempt=0,
+        )
 
     def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
         """Return the tombstone of an episode that has no messages left, or has expired."""
         event = task.record if isinstance(task.record, EpisodeClosed) else existing(stored).event
-        reason = task.record.change if isinstance(task.record, EpisodeAmended) else "deleted"
+        reason: Change = "edited" if task.reason == "edited" else "deleted"
         deletion = SummaryDeleted(
             **revision_after(stored, event.episode_id),
             reason="expired" if self._has_expired(event) else reason,
@@ -397,7 +424,8 @@ class Reconciler:
         else:
             ordinals = [one.episode.ordinal for one in mine]
             following = [conversations.remake(scope, ordinals, cause), conversations.recount(scope, cause)]
-        rows, conversation, *_ = await gather_or_cancel(*following, *[self._find(one) for one in mine])
+        unindexed = [] if task.is_assignment else mine
+        rows, conversation, *_ = await gather_or_cancel(*following, *[self._find(one) for one in unindexed])
         return rows, conversation
 
     async def _find(self, made: Reconciled) -> None:
@@ -451,11 +479,15 @@ class Reconciler:
         """
         if isinstance(stored, DeletedEpisode) or self._has_expired(stored.summary):
             return Current()
-        if isinstance(record, EpisodeAmended) and record.message_id is None:  # the whole conversation was deleted
-            return nothing_left(stored.core_ids, record.offset)
+        is_assignment = isinstance(record, EpisodeAmended) and record.change == ASSIGNED
+        if isinstance(record, EpisodeAmended) and record.message_id is None and not is_assignment:
+            return nothing_left(stored.core_ids, record.offset)  # the whole conversation was deleted
         states = await self._states(scope, (*stored.core_ids, *stored.overlap_ids))
-        read = current(stored.core_ids, stored.overlap_ids, {}, states)
-        if isinstance(record, EpisodeAmended) and read.expired:
+        # a message that was archived by an archiver that is behind the assignment is of the earlier user
+        present = await self._messages.present_users(scope.conversation_id, scope.tenant_id)
+        states = {name: present.own(one) if isinstance(one, ArchivedMessage) else one for name, one in states.items()}
+        read = replace(current(stored.core_ids, stored.overlap_ids, {}, states), present=present)
+        if isinstance(record, EpisodeAmended) and read.expired and not is_assignment:
             return without_expired(stored, read, states, record)
         return read
 
@@ -498,6 +530,9 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
             if isinstance(stored, StoredEpisode) and closed.fingerprint != stored.fingerprint:
                 raise InvalidRecord("episode_conflict", "the episode is already stored with a different fingerprint")
             concerns = True
+        case EpisodeAmended(change="assigned"):
+            users = () if isinstance(stored, DeletedEpisode) else stored.participants
+            return Step.RENEW if any(read.present.of(user) != user for user in users) else Step.KEEP
         case EpisodeAmended(offset=offset):
             concerns = offset in changes
     if not is_gone and read.inputs != stored.inputs:
@@ -508,8 +543,10 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
 def change_of(amended: EpisodeAmended) -> ArchiveChange:
     """Return the change to the archive that an amendment describes."""
     whose: dict[str, Any] = {"conversation_id": amended.conversation_id, "tenant_id": amended.tenant_id}
-    event: MessageEdited | MessageDeleted | ConversationDeleted
-    if amended.message_id is None:
+    event: MessageEdited | MessageDeleted | ConversationDeleted | ConversationAssigned
+    if amended.change == ASSIGNED:
+        event = ConversationAssigned(**amended.fields, **whose)
+    elif amended.message_id is None:
         event = ConversationDeleted(**whose)
     elif amended.change == "deleted":
         event = MessageDeleted(id=amended.message_id, **whose)

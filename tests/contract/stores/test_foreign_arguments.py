@@ -8,12 +8,12 @@ import pytest
 
 from afterword.streams.stores.episodes import EpisodeQueries, Totals
 from afterword.streams.stores.index import EpisodeIndex, Query
-from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
+from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, PresentUsers, Selection
 from tests.indexing import put
 from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode, a_summary
 
 OPERATORS: Sequence[Any] = ({"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, {"$in": ["c1:1", "c1"]}, {"$exists": True})
-NOTHING: Sequence[object] = (None, [], {}, set(), 0, Totals(), Counted())
+NOTHING: Sequence[object] = (None, [], {}, set(), 0, Totals(), Counted(), PresentUsers())
 
 Call = Callable[[Any, Any], Awaitable[object] | AsyncIterable[object]]
 """Calls a store with an operator as one argument."""
@@ -61,6 +61,7 @@ MESSAGES: dict[str, Call] = {
     "count": lambda store, x: store.count(Selection(x, None)),
     "first": lambda store, x: store.first(x),
     "owners": lambda store, x: store.owners([x]),
+    "present_users": lambda store, x: store.present_users(x, None),
     "get_many": lambda store, x: store.get_many([x]),
     "texts": lambda store, x: store.texts([x], 10),
     "pending": lambda store, x: store.pending(x, None, 5, 10),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterword.schemas import ConversationDeleted, MessageDeleted, MessageEdited
+from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageDeleted, MessageEdited
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.messages import (
     ArchiveChange,
@@ -411,7 +411,9 @@ async def test_a_message_of_a_tenant_is_stored_once_in_whatever_order(messages: 
     assert await refs(messages) == {"c1:m1:a": ref("c1:m1:a", "c1:1", message)}
 
 
-def changed(event: MessageEdited | MessageDeleted | ConversationDeleted, offset: int) -> ArchiveChange:
+def changed(
+    event: MessageEdited | MessageDeleted | ConversationDeleted | ConversationAssigned, offset: int
+) -> ArchiveChange:
     return ArchiveChange(event, 0, offset)
 
 
@@ -581,3 +583,51 @@ async def test_ids_are_data_whatever_they_look_like(messages: MessageArchive, ho
     await messages.assign(hostile, [sent])
     assert await newest(messages, Selection(hostile, None)) == [hostile]
     assert await messages.get_many(["c1:m1", key]) == {"c1:m1": innocent, key: sent}
+
+
+def assignment(from_user_id: str = "u1", user_id: str = "u2", tenant_id: str | None = None) -> ConversationAssigned:
+    return ConversationAssigned(conversation_id="c1", tenant_id=tenant_id, from_user_id=from_user_id, user_id=user_id)
+
+
+async def users(messages: MessageArchive, conversation_id: str = "c1") -> list[str]:
+    return [one.message.user_id async for one in messages.newest(Selection(conversation_id, None))][::-1]
+
+
+async def test_assigned_messages_belong_to_the_other_user(messages: MessageArchive) -> None:
+    await messages.put_many([archived(), archived("m2", 1, user_id="eve"), archived("m3", 2, skip_summarization=True)])
+    await messages.put_many([archived("m1", 0, conversation_id="c2"), archived("m9", 0, tenant_id="t2")])
+    await messages.change(changed(assignment(), 7))
+    await messages.put_many([archived("m4", 8), archived("m4", 9, content="New."), archived("m1", 0)])
+    await messages.assign("c1:2", [archived("m5", 10)])
+    assert await users(messages) == ["u2", "eve", "u2", "u2", "u2"]
+    assert (await messages.states(["c1:m4"]))["c1:m4"].message.content == "New."  # type: ignore[union-attr]
+    assert await users(messages, "c2") == ["u1"]
+    assert await messages.conversations_of("u1", None, None, 9) == ["c2"]
+    assert await messages.conversations_of("u1", "t2", None, 9) == ["c1"]
+    assert await messages.owners(["c1"]) == {"c1": ("u2", None)}
+
+
+async def test_late_assignment_does_not_undo_a_later_one(messages: MessageArchive) -> None:
+    await messages.put_many([archived(), archived("m2", 1, user_id="u2")])
+    for offset, one in ((7, assignment()), (8, assignment("u2", "u1")), (7, assignment()), (8, assignment("u2", "u1"))):
+        await messages.change(changed(one, offset))
+    await messages.put_many([archived("m3", 9), archived("m4", 10, user_id="u2")])
+    assert await users(messages) == ["u1", "u1", "u1", "u1"]
+
+
+async def test_deleted_conversation_forgets_its_assignments(messages: MessageArchive) -> None:
+    await messages.put_many([archived()])
+    await messages.change(changed(assignment(), 7))
+    await messages.change(changed(ConversationDeleted(conversation_id="c1"), 8))
+    await messages.change(changed(assignment(), 7))
+    await messages.put_many([archived("m2", 9)])
+    assert await users(messages) == ["u1"]
+
+
+async def test_forgotten_user_gets_no_later_messages(messages: MessageArchive) -> None:
+    await messages.change(changed(assignment(), 7))
+    await messages.forget_user("c1", None, "u2")
+    await messages.change(changed(assignment(), 7))
+    await messages.put_many([archived()])
+    assert await users(messages) == ["u1"]
+    assert "u2" not in str(await messages.records.read_all("assignments"))

@@ -62,6 +62,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "correct": lambda db: MongoBudgets(db).correct("k", 1),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
     "assign": lambda db: MongoMessages(db).assign("c1:1", [ArchivedMessage(a_message(), 0, 0)]),
+    "present_users": lambda db: MongoMessages(db).present_users("c1", None),
     "newest": lambda db: drained(MongoMessages(db).newest(Selection("c1", None))),
     "count": lambda db: MongoMessages(db).count(Selection("c1", None)),
     "total": lambda db: MongoMessages(db).total(),

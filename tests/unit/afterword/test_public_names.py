@@ -15,6 +15,7 @@ NAMES = {
     "BrokerRefuses": "afterword.streams.errors",
     "BrokerUnavailable": "afterword.streams.errors",
     "ConfigurationError": "afterword.streams.errors",
+    "ConversationAssigned": "afterword.schemas.messages",
     "ConversationDeleted": "afterword.schemas.messages",
     "ConversationFlush": "afterword.schemas.messages",
     "EpisodeClosed": "afterword.schemas.episodes",

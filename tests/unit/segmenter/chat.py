@@ -85,6 +85,11 @@ def delete_conversation(conversation_id: str = "c", **fields: Any) -> Sent:
     return Sent(conversation_id.encode(), orjson.dumps(event))
 
 
+def assign(from_user_id: str = "ann", user_id: str = "bob", conversation_id: str = "c", **fields: Any) -> Sent:
+    event = {"type": "conversation.assigned", "conversation_id": conversation_id} | fields
+    return Sent(conversation_id.encode(), orjson.dumps({**event, "from_user_id": from_user_id, "user_id": user_id}))
+
+
 def characters(text: str) -> int:
     """Count characters as tokens, so that a test can count them."""
     return len(text)

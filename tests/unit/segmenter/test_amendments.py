@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from afterword.schemas import EpisodeClosed
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.segmenter.agent import PIECE
 from afterword.streams.segmenter.state import Scope, body_key, prefix
 from tests.unit.segmenter.chat import (
     Chat,
     amendments,
+    assign,
     delete,
     delete_conversation,
     edit,
@@ -194,3 +196,50 @@ def test_a_deletion_is_made_whatever_the_time_of_its_record(timestamp: int) -> N
     outcome = chat.process([replace(delete("a"), timestamp=timestamp)])
     [amended] = amendments(outcome.outgoing)
     assert (amended.message_id, amended.change, outcome.dead_letters) == ("a", "deleted", {})
+
+
+def users(episode: EpisodeClosed) -> list[str]:
+    return [message.user_id for message in (*episode.overlap, *episode.messages)]
+
+
+@pytest.mark.parametrize("scope", ["conversation", "agent"])
+def test_pending_overlapping_and_later_messages_close_as_the_assigned_users(scope: str) -> None:
+    chat = Chat(limits(overlap=1, scope=scope))
+    chat.process([say("a", agent_id="x"), flush(), say("b", agent_id="x"), say("c", user_id="eve", agent_id="x")])
+    [amended] = amendments(chat.process([assign()]).outgoing)
+    assert (amended.message_id, amended.change, amended.offset) == (None, "assigned", 4)
+    assert amended.fields == {"from_user_id": "ann", "user_id": "bob"}
+    [episode] = chat.hear(say("d", agent_id="x"), flush())
+    assert (users(episode), episode.user_id) == (["bob", "bob", "eve", "bob"], "bob")
+
+
+def test_assignments_follow_each_other_until_the_conversation_is_deleted() -> None:
+    chat = Chat()
+    chat.process([say("a"), assign(), assign("bob", "cleo"), assign("cleo", "ann")])
+    [episode] = chat.hear(say("b", user_id="bob"), say("c", user_id="cleo"), flush())
+    assert users(episode) == ["ann", "ann", "ann"]
+    [episode] = chat.hear(delete_conversation(), say("d", user_id="bob"), flush())
+    assert users(episode) == ["bob"]
+
+
+def test_either_user_repeats_an_assigned_message_as_its_writer() -> None:
+    """An answer that is streamed while a guest signs in begins as the guest's and ends as the user's."""
+    chat = Chat()
+    chat.process([say("q"), say("a", "The", role="assistant"), assign()])
+    outcome = chat.process([say("q", user_id="bob"), say("a", "The key", role="assistant", user_id="bob"), say("q")])
+    assert (outcome.duplicates, outcome.changed_repeats, outcome.dead_letters) == (2, 1, {})
+    assert chat.process([say("q", user_id="eve")]).dead_letters == {"changed_repeat": 1}
+    [episode] = chat.hear(flush())
+    assert [message.content for message in episode.messages] == ["x", "The key"]
+
+
+def test_assignment_of_another_tenant_is_rejected() -> None:
+    chat = Chat()
+    outcome = chat.process([say("a", tenant_id="t1"), assign(tenant_id="t2")])
+    assert outcome.dead_letters == {"tenant_mismatch": 1}
+
+
+def test_unknown_conversation_is_assigned_without_state() -> None:
+    chat = Chat()
+    assert len(amendments(chat.process([assign()]).outgoing)) == 1
+    assert chat.conversations == {}

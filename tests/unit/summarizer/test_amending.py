@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +29,7 @@ from afterword.streams.summarizer.conversations import MOST_BEFORE
 from afterword.streams.summarizer.current import archived as archived_message
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
-from tests.samples import NOON, Changed, a_cause, a_closed_episode, an_amendment
+from tests.samples import NOON, Changed, a_cause, a_closed_episode, a_fact, an_amendment, an_assignment
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, cancelled, crash, outage
 
 CLOSED = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
@@ -610,3 +611,96 @@ async def test_no_metadata_is_read_from_the_archive() -> None:
     await world.run(CLOSED, messages=messages)
     await amend(world, edit("m1"), messages=messages)
     check(world)
+
+
+FACT = a_fact(message_ids=("m0",))
+
+
+async def handed_over(world: World, faults: Faults = NO_FAULTS) -> None:
+    await amend(world, an_assignment(), faults=faults)
+
+
+async def a_world_with_facts() -> World:
+    world = await a_world()
+    for name, episode in world.episodes.episodes.items():
+        summary = episode.summary.model_copy(update={"facts": (FACT,)})
+        world.episodes.episodes[name] = replace(episode, summary=summary)
+    return world
+
+
+def check_users(world: World, user_id: str = "u2") -> None:
+    """Check that everything is this user's and nothing the earlier one's."""
+    assert {one.message.user_id for one in world.messages.messages.values()} == {user_id}
+    for episode in world.episodes.episodes.values():
+        assert (episode.summary.user_id, episode.participants, episode.writers) == (user_id, (user_id,), (user_id,))
+        assert [fact.user_id for fact in episode.summary.facts] in ([], [user_id])
+        assert world.index.points[episode.summary.episode_id].episode.writers == (user_id,)
+    assert world.episodes.known["c1"].user_id == user_id
+    assert '"u1"' not in "".join(event.to_json().decode() for event in world.topic.events[-3:])
+
+
+async def test_assignment_gives_episodes_facts_and_index_to_the_user() -> None:
+    world = await a_world_with_facts()
+    texts = [episode.summary.long_summary for episode in world.episodes.episodes.values()]
+    await handed_over(world)
+    assert world.provider.requests == []
+    assert announced(world) == ["c1:1:2", "c1:2:2", "c1:3:2"]
+    assert [episode.summary.long_summary for episode in world.episodes.episodes.values()] == texts
+    assert "Text of m8." in world.index.points["c1:3"].raw_text
+    assert world.topic.conversations[-1].user_id == "u2"
+    check(world)
+    check_users(world)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the effect", "after the effect"])
+@pytest.mark.parametrize("at", range(1, 40))
+async def test_interrupted_assignment_is_finished_and_announced(at: int, late: bool) -> None:
+    world = await a_world_with_facts()
+    with contextlib.suppress(Crash):
+        await handed_over(world, Faults(at, late, crash))
+    await handed_over(world)
+    check(world)
+    check_users(world)
+
+
+async def test_episode_that_closed_before_its_assignment_follows() -> None:
+    """Its record may be handled after the archive has the assignment, or after the assignment itself."""
+    world = World()
+    await world.messages.put_many(archived(CLOSED[:1]))
+    await archive(world, an_assignment(), 100)
+    await world.run(CLOSED[:1])
+    await amend(world, an_assignment())
+    await world.reconciler().handle(CLOSED[1], a_cause(101))
+    check(world)
+    check_users(world)
+
+
+async def test_edit_of_an_assigned_message_keeps_its_user() -> None:
+    world = await a_world()
+    await handed_over(world)
+    await amend(world, edit("m8"), 101)
+    check(world)
+    check_users(world)
+
+
+async def test_episode_with_expired_messages_is_assigned() -> None:
+    world = await a_world_with_facts()
+    await world.messages.expire(LATER, 100)
+    await handed_over(world)
+    assert {one.summary.user_id for one in world.episodes.episodes.values()} == {"u2"}
+    assert {fact.user_id for one in world.episodes.episodes.values() for fact in one.summary.facts} == {"u2"}
+
+
+async def test_assignment_of_another_tenants_conversation_is_refused() -> None:
+    world = await a_world()
+    with pytest.raises(InvalidRecord, match="tenant_mismatch"):
+        await amend(world, an_assignment(tenant_id="t2"))
+    check_users(world, "u1")
+
+
+async def test_assignment_of_a_deleted_conversation_changes_nothing() -> None:
+    world = await a_world()
+    await amend(world, DELETE_ALL)
+    before = world.state
+    await amend(world, an_assignment(), 101)
+    assert world.state == before
