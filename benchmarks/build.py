@@ -19,13 +19,14 @@ from statistics import median
 
 from afterword.embedded import Process
 from afterword.local.dev import CONFIG_FILE
-from afterword.streams.roles import ALWAYS_RUN
+from afterword.streams.roles import ALL, ALWAYS_RUN
 from afterword.streams.settings import CONFIG_FILE_VARIABLE
 from benchmarks.data import STARTED_AT
 from benchmarks.measuring import Running, cpu_seconds, family, proportional_bytes, ratio, show
 from benchmarks.sizes import CONVERSATION_MESSAGES, EPISODE_MESSAGES, HEALTH, STOP_SECONDS, messages, until_told
 
-ALL = "all"
+SUM, WORKERS = "sum", "workers and server"
+PARTS = (SUM, WORKERS, "kafka", "dev")
 AUDIT_SECONDS = 3600
 SAMPLE_SECONDS = 1.0
 
@@ -64,11 +65,14 @@ async def measured(checkout: Path, count: int) -> dict[str, float]:
                 )
         run = [str(checkout / ".venv/bin/python"), "-m", "afterword"]
         data = directory / "data"
+        started = time.monotonic()
         dev = Process("dev", [*run, "dev", "--data-dir", str(data)], directory / "dev.log", directory=checkout)
         try:
             await until_told(dev, dev.log, "page ")
-            for role in ALWAYS_RUN:
-                port = int(await until_told(dev, data / "logs" / f"{role}.log", HEALTH))
+            served = time.monotonic()
+            logs = [data / "logs" / f"{role}.log" for role in (*ALWAYS_RUN, ALL)]  # the old one may have three
+            for log in filter(Path.exists, logs):
+                port = int(await until_told(dev, log, HEALTH))
                 await Running(dev, port).until_ready()
             before, began = by_role(dev.pid, cpu_seconds), time.monotonic()
             memory: dict[str, float] = defaultdict(float)
@@ -85,27 +89,27 @@ async def measured(checkout: Path, count: int) -> dict[str, float]:
             seconds, after = time.monotonic() - began, by_role(dev.pid, cpu_seconds)
         finally:
             await asyncio.to_thread(dev.stop, STOP_SECONDS)
-    roles = (ALL, *ALWAYS_RUN, "kafka", "serve", "dev")
-    cpu = {role: after[role] - before[role] for role in roles}
+    cpu = {part: after[part] - before[part] for part in PARTS}
     return {
+        "seconds until the page is served": served - started,
         "seconds until the audit is clean": seconds,
-        **{f"CPU seconds: {role}": cpu[role] for role in roles},
-        "CPU ms of the summarizer an episode": cpu["summarizer"] * 1000 * EPISODE_MESSAGES / count,
-        **{f"most memory in MB: {role}": memory[role] / 1e6 for role in roles},
+        **{f"CPU seconds: {part}": cpu[part] for part in PARTS},
+        "CPU ms of all an episode": cpu[SUM] * 1000 * EPISODE_MESSAGES / count,
+        **{f"most memory in MB: {part}": memory[part] / 1e6 for part in PARTS},
     }
 
 
 def by_role(pid: int, read: Callable[[int], float]) -> dict[str, float]:
-    """Return a figure of a process and its descendants by what they do, and the sum."""
+    """Return a figure of a process and its descendants by the parts that they are of, and the sum."""
     figures: dict[str, float] = defaultdict(float)
     for one in family(pid):
         with suppress(OSError):  # it may end in the meantime
             arguments = Path(f"/proc/{one}/cmdline").read_text().split("\0")
             is_java = arguments[0].endswith("java")
-            role = "kafka" if is_java else next((role for role in (*ALWAYS_RUN, "serve") if role in arguments), "dev")
+            is_worker = "worker" in arguments or "serve" in arguments
             figure = read(one)
-            figures[role] += figure
-            figures[ALL] += figure
+            figures["kafka" if is_java else WORKERS if is_worker else "dev"] += figure
+            figures[SUM] += figure
     return figures
 
 

@@ -22,7 +22,7 @@ from afterword.embedded import EmbeddedStack, Process
 from afterword.local.dev import CONFIG_FILE
 from afterword.operating import audit
 from afterword.operating.topics import ensure_topics
-from afterword.streams.roles import ALWAYS_RUN, inputs_of
+from afterword.streams.roles import ALL, ALWAYS_RUN, inputs_of
 from afterword.streams.settings import Settings, load_settings
 from benchmarks.data import LEAST_WORDS, turn_texts
 from benchmarks.measuring import (
@@ -189,9 +189,8 @@ class Deployment:
         try:
             await until_told(process, process.log, "page ")
             named = time.monotonic() - began
-            for role in ALWAYS_RUN:
-                port = await until_told(process, logs / f"{role}.log", HEALTH)
-                await Running(process, int(port)).until_ready()
+            port = await until_told(process, logs / f"{ALL}.log", HEALTH)
+            await Running(process, int(port)).until_ready()
             ready = time.monotonic() - began
             idle = family_bytes(process.pid)
             settings = load_settings(**tomllib.loads((self._directory / CONFIG_FILE).read_text()))

@@ -1,6 +1,6 @@
 """The life cycle of a worker, and the Faust app that every role has at least one of."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +12,11 @@ from opentelemetry.trace import Tracer
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import client_id, security
 from afterword.streams.kafka.fetching import BoundedConsumer
+from afterword.streams.roles import names_of
 from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos.app import PARTITIONS, App, run_together
+from faust_eos.app import PARTITIONS, App, RunBeside, run_together
 from faust_eos.errors import AgentFailed
 from faust_eos.health import STARTING, HealthServer, Readiness
 from faust_eos.metrics import EngineMetrics
@@ -90,26 +91,32 @@ Start = Callable[[Worker], Awaitable[dict[str, App]]]
 """Makes a role's apps by their readiness conditions. Raises: AfterwordError, KafkaError."""
 
 
-async def run_worker(role: str, settings: Settings, start: Start | None = None) -> None:
-    """Run a role of `streams.roles` until SIGTERM, then drain. `start` makes its apps in place of the role's own.
+async def run_worker(
+    role: str, settings: Settings, start: Start | None = None, beside: Sequence[RunBeside] = ()
+) -> None:
+    """Run a role of `streams.roles`, or `all`, until SIGTERM, then drain. A role that fails ends the others.
 
-    Raises: AfterwordError, EngineError, KafkaError, OSError (health port).
+    `start` makes its apps in place of the role's own; what is run `beside` them ends with them. Raises:
+    AfterwordError, EngineError, KafkaError, OSError (a port).
     """
     allocate_sparingly()
-    start = start or import_module(f"afterword.streams.{role}.agent").start
     readiness = Readiness(PARTITIONS)
     async with AsyncExitStack() as closing:
         telemetry = await closing.enter_async_context(worker_telemetry(role, settings, readiness))
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        apps = await start(Worker(settings, readiness, telemetry.metrics, telemetry.tracer, closing))
+        worker = Worker(settings, readiness, telemetry.metrics, telemetry.tracer, closing)
+        apps: dict[str, App] = {}
+        for name in (names := names_of(role)):
+            made = await (start or import_module(f"afterword.streams.{name}.agent").start)(worker)
+            apps |= {condition if len(names) == 1 else f"{condition}:{name}": app for condition, app in made.items()}
         for condition in apps:
             readiness.not_ready(condition, STARTING)
         if PARTITIONS not in apps:  # a role with several apps has a condition for each
             readiness.ready(PARTITIONS)
         try:
-            await run_together(apps, readiness)
+            await run_together(apps, readiness, beside)
         except AgentFailed as failed:
             if isinstance(failed.cause, AfterwordError):  # our own errors say what to do
                 raise failed.cause from None

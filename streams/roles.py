@@ -30,6 +30,12 @@ ROLES = {
 }
 ALWAYS_RUN = tuple(name for name, role in ROLES.items() if role.reads)
 """The roles of every deployment."""
+ALL = "all"
+"""In place of a role: those of every deployment, in one process."""
+
+
+def names_of(role: str) -> tuple[str, ...]:
+    return ALWAYS_RUN if role == ALL else (role,)
 
 
 def inputs_of(kafka: "Kafka") -> dict[str, tuple[str, str]]:

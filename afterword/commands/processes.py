@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -30,8 +31,7 @@ from afterword.commands.common import (
     use,
 )
 from afterword.installed import extra_required
-from afterword.streams.errors import WorkerFailed
-from afterword.streams.roles import ROLES
+from afterword.streams.roles import ALL, ROLES
 from afterword.streams.text.visible import shown_json
 from afterword.terminal import Screen, print_json, print_table
 
@@ -50,6 +50,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as 
 AgentsUser = Annotated[str, typer.Option("--user", callback=not_empty, help="User whose memory it is.")]
 AgentsTenant = Annotated[str | None, typer.Option("--tenant", help="Tenant of the user; default: none.")]
 Write = Annotated[bool, typer.Option("--write", help="Also offer the tools that write.")]
+Served = Annotated[bool, typer.Option("--serve", help="Also serve the memory over HTTP, as `afterword serve` does.")]
 Configuration = Annotated[
     bool, typer.Option("--json", help="Print what to paste into Claude Desktop and Cursor, and exit.")
 ]
@@ -77,7 +78,7 @@ def demo() -> None:
     On a terminal, it ends with a chat on the page, served until Ctrl-C.
     """
     with suppress(KeyboardInterrupt), Screen() as screen:
-        screen.line("Afterword on this machine: Kafka, three workers and a server, in a temporary directory.")
+        screen.line("Afterword on this machine: Kafka, the workers and a server, in a temporary directory.")
         screen.doing("starting")
         with extra_required("dev", "afterword demo"):
             from afterword.local.demo import Story, temporary_directory
@@ -99,14 +100,29 @@ def end_as_by_ctrl_c() -> None:
 
 
 def run_role(context: typer.Context) -> None:
+    _run(str(context.info_name))
+
+
+def _run(role: str, beside: Callable[..., Awaitable[None]] | None = None) -> None:
     from afterword.streams.app import run_worker
 
     settings = start()
-    asyncio.run(to_its_end(run_worker(str(context.info_name), settings), settings.kafka.bootstrap_servers))
+    runs = [partial(beside, settings=settings, started=_tell_address)] if beside else []
+    asyncio.run(to_its_end(run_worker(role, settings, beside=runs), settings.kafka.bootstrap_servers))
 
 
 for name, role in ROLES.items():
     worker_app.command(name, help=role.help)(run_role)
+
+
+@worker_app.command(ALL)
+def run_all(serve: Served = False) -> None:
+    """Run segmenter, summarizer and archiver in one process, for a laptop or a small deployment."""
+    if not serve:
+        return _run(ALL)
+    with extra_required("serve", "afterword worker all --serve"):
+        from afterword.serving.server import serve_until
+    return _run(ALL, serve_until)
 
 
 async def to_its_end(
@@ -143,12 +159,11 @@ def serve(port: Port = None) -> None:
     settings = start()
     if port is not None:
         settings = settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})
-    try:
-        asyncio.run(run_server(settings, lambda address: typer.echo(f"serving at {address}", err=True)))
-    except OSError as error:  # for example a port in use
-        address = f"{settings.serve.host}:{settings.serve.port}"
-        remedy = "choose another with --port or AFTERWORD_SERVE__PORT"
-        raise WorkerFailed(problem=f"{address}: {error.strerror}; {remedy}") from error
+    asyncio.run(run_server(settings, _tell_address))
+
+
+def _tell_address(address: str) -> None:
+    typer.echo(f"serving at {address}", err=True)
 
 
 @keys_app.command()

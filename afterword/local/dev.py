@@ -19,7 +19,7 @@ from afterword.operating.topics import create_sources, ensure_topics
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources
 from afterword.streams.private import write_private
-from afterword.streams.roles import ALWAYS_RUN
+from afterword.streams.roles import ALL
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings
 from afterword.terminal import Screen
 
@@ -47,9 +47,9 @@ def start_worker(
 ) -> Process:
     """Start `afterword worker ROLE` as a child that logs to `directory`/logs and does not outlive this process.
 
-    The role `server` runs `afterword serve`.
+    The role `server` runs `afterword serve`, and `all` serves too.
     """
-    arguments = ["serve"] if role == SERVER else ["worker", role]
+    arguments = {SERVER: ["serve"], ALL: ["worker", ALL, "--serve"]}.get(role, ["worker", role])
     command = [sys.executable, "-m", "afterword", *arguments]
     return Process(name or role, command, directory / "logs" / f"{name or role}.log", environment=environment)
 
@@ -57,7 +57,7 @@ def start_worker(
 async def supervise(
     directory: Path, environment: Mapping[str, str], ended: Ended, kafka: Broker, roles: Sequence[str]
 ) -> None:
-    """Keep Kafka, a worker of each role and our server running; restart any that exits.
+    """Keep Kafka and a worker of each role running; restart any that exits.
 
     Once cancelled, it waits until every worker has drained and exited. It does not stop Kafka.
     """
@@ -74,7 +74,7 @@ async def supervise(
     try:
         async with asyncio.TaskGroup() as keepers:
             keepers.create_task(keep("kafka", restarted_kafka, ended))
-            for role in (*roles, SERVER):
+            for role in roles:
                 keepers.create_task(keep(role, partial(worker, role), ended))
     finally:
         await asyncio.shield(asyncio.gather(*[asyncio.to_thread(one.stop, STOP_SECONDS) for one in workers.values()]))
@@ -143,7 +143,7 @@ async def deployment(directory: Path, screen: Screen, ended: Ended, *, once: boo
         await create_sources(settings, sources)
         screen.doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
-        environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ALWAYS_RUN, INGEST) if sources else ALWAYS_RUN
+        environment, roles = {**environment, DRAIN_VARIABLE: drain}, (ALL, INGEST) if sources else (ALL,)
         workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka, roles))
         try:
             yield settings

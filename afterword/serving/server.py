@@ -47,7 +47,7 @@ from afterword.serving.principal import Authenticator, KeyHolders, Nobody, Rates
 from afterword.serving.problems import FAILED, RESPONSES, problem_response, show_error
 from afterword.serving.requests import SharedRead
 from afterword.serving.services import Services, services_of
-from afterword.streams.errors import AfterwordError
+from afterword.streams.errors import AfterwordError, WorkerFailed
 from afterword.streams.settings import Serve, Settings
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics
@@ -368,24 +368,39 @@ def trusted_hosts(proxies: str) -> Any:
 
 
 class HttpServer(uvicorn.Server):
-    """Stops on SIGINT or SIGTERM and then returns. uvicorn's own server would end the process with the same signal."""
+    """Serves until the event is set. uvicorn's own server handles signals, which belong to the process."""
+
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        for number in numbers:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        return self._stop.is_set() or await super().on_tick(counter)
 
 
 async def run_server(settings: Settings, started: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `started` is called with the address. Raises: ConfigurationError, OSError."""
+    """Serve until SIGINT or SIGTERM; a second one ends the process at once. Raises: the errors of `serve_until`."""
     allocate_sparingly()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def asked_to_stop(number: int) -> None:
+        loop.remove_signal_handler(number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked_to_stop, number)
+    await serve_until(stop, settings, started)
+
+
+async def serve_until(stop: asyncio.Event, settings: Settings, started: Callable[[str], None]) -> None:
+    """Serve until the event is set. `started` is called with the address.
+
+    Raises: ConfigurationError; WorkerFailed, for example if the port is in use.
+    """
     sys.setswitchinterval(SWITCH_SECONDS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # often 1,024, which is less than MOST_CONNECTIONS
@@ -398,7 +413,7 @@ async def run_server(settings: Settings, started: Callable[[str], None]) -> None
             address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             log.info("server_started", stage="serve", address=address, auth=settings.serve.auth)
             started(address)
-            await HttpServer(configuration(settings, make_app(services))).serve([listener])
+            await HttpServer(configuration(settings, make_app(services)), stop).serve([listener])
 
 
 def configuration(settings: Settings, app: Any) -> uvicorn.Config:
@@ -424,6 +439,10 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # connections inherit it
-        listener.bind(address)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            remedy = "choose another with --port or AFTERWORD_SERVE__PORT"
+            raise WorkerFailed(problem=f"{host}:{port}: {error.strerror}; {remedy}") from error
         listener.listen()
         yield listener

@@ -68,7 +68,7 @@ def archiver_app(
 ) -> App:
     """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
     kafka = settings.kafka
-    app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver")
+    app = faust_app(settings, kafka.archiver_id, metrics.engine_of("archiver"), role="archiver")
     redaction = settings.redaction.of_records()
     repeats_edit = settings.episodes.on_changed_repeat == "edit"
     archiver = Archiver(archive, steps, metrics, tracer, redaction, repeats_edit)

@@ -63,7 +63,7 @@ def summarizer_app(settings: Settings, metrics: Metrics) -> App:
     """Make the Faust app, without agents. Its watchdog allows for all LLM calls that one record may need."""
     limit = MOST_ASKED * settings.llm.summary_seconds
     group = settings.kafka.summarizer_id
-    return faust_app(settings, group, metrics.engine, role="summarizer", handling_seconds=limit)
+    return faust_app(settings, group, metrics.engine_of("summarizer"), role="summarizer", handling_seconds=limit)
 
 
 async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[str, App]:

@@ -24,19 +24,24 @@ class Metrics:
     an id.
     """
 
-    def __init__(self, role: str, version: str) -> None:
-        self.role = role
+    def __init__(self, role: str, version: str, *others: str) -> None:
+        """`others` are further roles of the same process; counters without the label `role` are of all of them."""
         self.registry = registry = CollectorRegistry()
         self.engine = EngineMetrics(registry, role, PREFIX)
+        self._roles = (role, *others)
+        for other in others:
+            self.engine.of_group(other)
         self._not_ready: Callable[[], Iterable[str]] | None = None
         self._assignment = ""
         # the start time of each counter would double the series, and nobody reads it
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not type it
         families = Families(registry, PREFIX)
         counter, gauge, histogram = families.counter, families.gauge, families.histogram
-        meaning = "Version and role of this worker; always 1."
+        meaning = "Version and role of this worker; always 1. A process with several roles has a series for each."
         families.describe("build_info", "gauge", meaning, ("version", "role"))
-        Info(PREFIX + "build", meaning, registry=registry).info({"version": version, "role": role})
+        build = Info(PREFIX + "build", meaning, ("role",), registry=registry)
+        for each in self._roles:
+            build.labels(each).info({"version": version})
         self.ready = gauge("ready", "1 when the worker answers 200 at /readyz, else 0.", "role")
         self.waiting = gauge(
             "waiting",
@@ -139,12 +144,17 @@ class Metrics:
         """Render the current values in Prometheus' text format."""
         if self._not_ready is not None:
             reasons = list(self._not_ready())
-            self.ready.labels(self.role).set(not reasons)
+            for role in self._roles:
+                self.ready.labels(role).set(not reasons)
             self.waiting.clear()
             for stage in reasons:
                 if not stage.startswith(self._assignment):
                     self.waiting.labels(stage).set(1)
         return generate_latest(self.registry)
+
+    def engine_of(self, role: str) -> EngineMetrics:
+        """Return the engine's metrics with this label: those of a consumer group of this process."""
+        return next((group for group in self.engine.groups if group.role == role), None) or self.engine.of_group(role)
 
     def watch_readiness(self, not_ready: Callable[[], Iterable[str]], assignment: str) -> None:
         """Show readiness. `not_ready` lists the stages that wait, and reasons that begin with `assignment`."""
@@ -152,13 +162,13 @@ class Metrics:
 
     def watch_pending(self, idle_seconds: float, clock: Callable[[], int]) -> None:
         """Show the conversations with pending messages. `clock` returns milliseconds since 1970."""
-        engine = self.engine
-        self.pending_conversations.set_function(
-            lambda: sum(found.scheduled or 0 for found in engine.partition_statuses)
-        )
-        self.oldest_pending.set_function(
-            lambda: oldest_pending_seconds(engine.partition_statuses, clock(), idle_seconds)
-        )
+        self.pending_conversations.set_function(lambda: sum(found.scheduled or 0 for found in self.partition_statuses))
+        self.oldest_pending.set_function(lambda: oldest_pending_seconds(self.partition_statuses, clock(), idle_seconds))
+
+    @property
+    def partition_statuses(self) -> list[PartitionStatus]:
+        """The assigned partitions of all consumer groups of this process."""
+        return [found for group in self.engine.groups for found in group.partition_statuses]
 
 
 def oldest_pending_seconds(partition_statuses: Iterable[PartitionStatus], now_ms: int, idle_seconds: float) -> float:

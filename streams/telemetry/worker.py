@@ -12,6 +12,7 @@ from opentelemetry.trace import Tracer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from afterword.installed import running_version
+from afterword.streams.roles import names_of
 from afterword.streams.settings import Settings, shown_as_dict
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
@@ -32,11 +33,12 @@ class WorkerTelemetry:
 
 @asynccontextmanager
 async def worker_telemetry(role: str, settings: Settings, readiness: Readiness) -> AsyncIterator[WorkerTelemetry]:
-    """Make a worker's telemetry, and export its last spans at the end.
+    """Make a worker's telemetry, and export its last spans at the end. The role may be `all`.
 
     Raises: ConfigurationError if the standard variables ask for an unsupported protocol.
     """
-    metrics = Metrics(role, running_version())
+    first, *others = names_of(role)
+    metrics = Metrics(first, running_version(), *others)
     metrics.watch_readiness(lambda: readiness.reasons, PARTITIONS)
     shown = shown_as_dict(settings)
 
@@ -44,23 +46,23 @@ async def worker_telemetry(role: str, settings: Settings, readiness: Readiness) 
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def show_status(_: web.Request) -> web.Response:
-        body = orjson.dumps(status(metrics, readiness.reasons, shown))
+        body = orjson.dumps(status(role, metrics, readiness.reasons, shown))
         return web.Response(body=body, content_type="application/json")
 
     async with tracer_from(os.environ, role, running_version(), LAST_EXPORT_SECONDS) as tracer:
         yield WorkerTelemetry(metrics, tracer, {"/metrics": show_metrics, "/status": show_status})
 
 
-def status(metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
+def status(role: str, metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Describe a worker. `reasons` say why it is not ready, and `settings` has no secrets."""
     return {
         "version": running_version(),
-        "role": metrics.role,
+        "role": role,
         "ready": not reasons,
         "reasons": dict(reasons),
         "partitions": [
             {name: value for name in SHOWN_OF_PARTITION if (value := getattr(found, name)) is not None}
-            for found in metrics.engine.partition_statuses
+            for found in metrics.partition_statuses
         ],
         "settings": settings,
     }

@@ -71,6 +71,21 @@ class Release:
     def of(cls, resources: list[Resource], values: Mapping[str, Any]) -> "Release":
         return cls(resources, values, [pod for resource in resources for pod in _pods_of(resource)])
 
+    @property
+    def in_segmenter(self) -> set[str]:
+        """Other roles that run in the segmenter's process."""
+        return {"summarizer", "archiver"} if self.values["singleProcess"] else set()
+
+    def runs_all(self, component: str) -> bool:
+        """Return whether the component's process has the roles of every deployment."""
+        return component == "segmenter" and bool(self.in_segmenter)
+
+    def arguments_of(self, component: str) -> list[str]:
+        return ["worker", "all"] if self.runs_all(component) else ARGUMENTS.get(component, ["smoke"])
+
+    def sections_of(self, component: str) -> set[str]:
+        return SECRETS["summarizer" if self.runs_all(component) else component]
+
     def of_component(self, component: str) -> Mapping[str, Any]:
         commands = {"topics": self.values["topics"]["job"], "smoke": self.values["smokeTest"]}
         found: Mapping[str, Any] = commands.get(component) or self.values[component]
@@ -149,7 +164,7 @@ def check_metadata(release: Release) -> Findings:
 
 
 def check_workloads(release: Release) -> Findings:
-    enabled = {role for role in ROLES if release.values[role]["enabled"]}
+    enabled = {role for role in ROLES if release.values[role]["enabled"]} - release.in_segmenter
     if {pod.component for pod in release.workers} != enabled:
         yield f"workloads are of {sorted(pod.component for pod in release.workers)}, enabled are {sorted(enabled)}"
     for pod in release.workers:
@@ -204,7 +219,8 @@ def check_containers(release: Release) -> Findings:
             yield f"{who} has other resources"
         if one["securityContext"] != release.values["securityContext"]:
             yield f"{who}: its container has another security context"
-        if one["args"][: len(ARGUMENTS.get(pod.component, ["smoke"]))] != ARGUMENTS.get(pod.component, ["smoke"]):
+        arguments = release.arguments_of(pod.component)
+        if one["args"][: len(arguments)] != arguments:
             yield f"{who} runs {one['args']}"
         if not one["image"].startswith(image["repository"]) or one["imagePullPolicy"] != image["pullPolicy"]:
             yield f"{who} has another image"
@@ -283,7 +299,7 @@ def check_secrets(release: Release) -> Findings:
         keys = {(one["name"], *_secret_of(one)) for one in env if "secretKeyRef" in one.get("valueFrom", {})}
         wanted = {
             (f"AFTERWORD_{section.upper()}__{name.upper()}", given["existingSecret"], given.get("key", name))
-            for section in SECRETS[pod.component]
+            for section in release.sections_of(pod.component)
             for name, given in (release.values["secrets"].get(section) or {}).items()
         }
         if keys != wanted:
@@ -317,7 +333,7 @@ def _files(release: Release, pod: Pod, who: str) -> Findings:
         there |= {(f"{mount}/{item['path']}", content["name"], item["key"]) for item in content["items"]}
     wanted = {
         (f"/etc/afterword/{section}/{name}", given.get("existingSecret") or given["existingConfigMap"], given["key"])
-        for section in SECRETS[pod.component]
+        for section in release.sections_of(pod.component)
         for name, given in (release.values["files"].get(section) or {}).items()
     }
     named = {one["value"] for one in pod.container["env"] if str(one.get("value", "")).startswith("/etc/afterword")}

@@ -1,12 +1,13 @@
 """Messages in, summaries out: the real processes, from `messages` to `summary.created`."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from afterword.operating.checks import NoSummary, smoke
-from afterword.streams.roles import ALWAYS_RUN
+from afterword.streams.roles import ALL, ALWAYS_RUN
 from afterword.streams.settings import Mongo, Settings
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed, expected_fingerprints, fingerprints
 from tests.qdrant_server import QdrantServer
@@ -30,8 +31,18 @@ async def test_so_it_does_on_mongodb_and_qdrant(
             await run(deployment, dialogues)
 
 
-async def run(deployment: Deployment, dialogues: list[bytes]) -> None:
-    for role in ALWAYS_RUN:
+async def test_so_it_does_in_one_process(
+    make_settings: Callable[..., Settings], dialogues: list[bytes], tmp_path: Path
+) -> None:
+    async with deployed(make_settings(serve={"port": 0}), tmp_path) as deployment:
+        await run(deployment, dialogues, (ALL,))
+        started = re.search(r'"address": "(\S+)"', deployment.logs(ALL))
+    assert started
+    assert "worker_stopped" in (tmp_path / "logs" / f"{ALL}.log").read_text()
+
+
+async def run(deployment: Deployment, dialogues: list[bytes], roles: Sequence[str] = ALWAYS_RUN) -> None:
+    for role in roles:
         deployment.start(role)
     produced = await deployment.produce(dialogues)
     report = await deployment.audit()
@@ -42,7 +53,7 @@ async def run(deployment: Deployment, dialogues: list[bytes]) -> None:
     assert report.summaries["announced"] == report.episodes["total"]
     closed = await deployment.episodes()
     assert fingerprints(closed) == expected_fingerprints(dialogues, deployment.settings)
-    assert {name: await deployment.stop(name) for name in ALWAYS_RUN} == dict.fromkeys(ALWAYS_RUN, 0)
+    assert {name: await deployment.stop(name) for name in roles} == dict.fromkeys(roles, 0)
 
 
 async def test_a_smoke_test_passes_with_all_workers_and_fails_without_one(deployment: Deployment) -> None:

@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ PARTITIONS = "partitions"
 WATCH_SECONDS = 0.2
 START_SECONDS = 60.0
 """Generous, because connecting has its own timeout."""
+RunBeside = Callable[[asyncio.Event], Awaitable[None]]
+"""What runs in a worker's process until the event is set."""
 STOP_SECONDS = 4.0
 """Time after the drain to leave the group and close connections, whether or not the broker answers."""
 
@@ -142,10 +144,11 @@ async def run(app: App, readiness: Readiness | None = None) -> None:
     await run_together({PARTITIONS: app}, readiness or Readiness(PARTITIONS))
 
 
-async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
+async def run_together(apps: Mapping[str, App], readiness: Readiness, beside: Sequence[RunBeside] = ()) -> None:
     """Run several apps as `run` does, each given with its readiness condition; one that crashes stops the others.
 
-    Raises: whatever made the first one crash.
+    What is run `beside` them returns once its event is set, and stops them if it ends earlier. Raises: whatever made
+    the first one end.
     """
     stop, ended = asyncio.Event(), asyncio.Event()
     names = ", ".join(app.conf.id for app in apps.values())
@@ -164,6 +167,7 @@ async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
     runs = [_run_until(ended, app, condition, readiness, agents_wait, timer) for condition, app in apps.items()]
+    runs += [_run_beside(ended, run) for run in beside]
     try:
         found = await asyncio.gather(*runs, return_exceptions=True)
     finally:
@@ -173,6 +177,13 @@ async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
         if error is not None:
             raise error
     log.info("app_stopped", app=names)
+
+
+async def _run_beside(ended: asyncio.Event, run: RunBeside) -> None:
+    try:
+        await run(ended)
+    finally:
+        ended.set()
 
 
 async def _run_until(

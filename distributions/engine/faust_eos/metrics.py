@@ -146,7 +146,9 @@ class EngineMetrics:
         self.described = families.described
         self.partition_statuses: Sequence[PartitionStatus] = ()
         """The assigned partitions at the last measurement."""
-        self._role = role
+        self.groups = [self]
+        """The consumer groups of this process, each with its own statuses."""
+        self.role = role
         self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
         source = ("role", "topic", "partition")
         self._lag_records = families.gauge(
@@ -188,30 +190,36 @@ class EngineMetrics:
             "Transaction markers count too.",
             "role",
         )
+        self.count_from_zero()
+
+    def count_from_zero(self) -> None:
+        """Show 0 first: Prometheus sees an increase only after it."""
         for counter in (self._stalls, self._expired):
-            counter.labels(role)  # start at 0: Prometheus sees an increase only after it has seen 0
+            counter.labels(self.role)
 
     def recovered(self, records: int, seconds: float) -> None:
         """Count a partition whose state was brought up to date from `records` changelog records in `seconds`."""
-        self._recovery_seconds.labels(self._role).observe(seconds)
+        self._recovery_seconds.labels(self.role).observe(seconds)
         self._recovered_records.inc(records)
 
     def rebalanced(self, seconds: float) -> None:
         """Count a rebalance that took `seconds` from revoking the old partitions to assigning the new ones."""
-        self._rebalance_seconds.labels(self._role).observe(seconds)
+        self._rebalance_seconds.labels(self.role).observe(seconds)
 
     def stalled(self, times: int = 1) -> None:
         """Count stalls; after each of them the watchdog ends the worker."""
-        self._stalls.labels(self._role).inc(times)
+        self._stalls.labels(self.role).inc(times)
 
     def expired(self, count: int) -> None:
         """Count offsets of a source that were deleted before they were read."""
-        self._expired.labels(self._role).inc(count)
+        self._expired.labels(self.role).inc(count)
 
     def of_group(self, role: str) -> "EngineMetrics":
         """Return the same metrics, labelled with `role`, for another consumer group of this process."""
         other = copy(self)
-        vars(other).update(_role=role, _shown=set(), partition_statuses=())
+        vars(other).update(role=role, _shown=set(), partition_statuses=())
+        other.count_from_zero()
+        self.groups.append(other)
         return other
 
     def show(self, partition_statuses: Sequence[PartitionStatus]) -> None:
@@ -221,7 +229,7 @@ class EngineMetrics:
             gauge.remove(*labels)  # the new owner reports a partition that has moved
         self._shown = set()
         for found in partition_statuses:
-            labels = self._role, found.topic, str(found.partition)
+            labels = self.role, found.topic, str(found.partition)
             self._set(self._lag_records, labels, found.lag_records)
             self._set(self._lag_seconds, labels, found.lag_seconds)
             if found.state_bytes is not None:

@@ -51,6 +51,8 @@ def test_groups_of_one_process_have_their_own_series_and_one_count(
     names = [registry.get_sample_value("engine_consumer_lag_records", labels | {"partition": n}) for n in "01"]
     assert (lag(registry, 0), names) == (7, [None, 7])
     assert (metrics.partition_statuses, other.partition_statuses) == ([standing(0)], [standing(1)])
+    assert metrics.groups == [metrics, other]
+    assert registry.get_sample_value("engine_records_expired_total", {"role": "other"}) == 0
     other.expired(3)
     assert registry.get_sample_value("engine_records_expired_total", {"role": "other"}) == 3
 

@@ -23,6 +23,7 @@ namespace="{{ .Release.Namespace }}"
 {{- $values := index $.Values $component -}}
 {{- $least := ternary $values.replicas $values.autoscaling.minReplicas (eq $values.autoscaling.kind "none") -}}
 {{- if gt (int $least) 0 }}{{ ternary "serve" $component (eq $component "server") }} {{ end -}}
+{{- if and $.Values.singleProcess (eq $component "segmenter") }}summarizer archiver {{ end -}}
 {{- end -}}
 {{- end }}
 

@@ -55,9 +55,12 @@ annotations:
 {{- $account.name | default (ternary (include "afterword.fullname" .) "default" $account.create) -}}
 {{- end }}
 
-{{/* Enabled worker roles, separated by spaces. */}}
+{{/* Enabled worker roles that have pods of their own, separated by spaces. */}}
 {{- define "afterword.roles" -}}
-{{- range (.Files.Get "topics.yaml" | fromYaml).roles }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
+{{- $inOther := ternary (list "summarizer" "archiver") list .Values.singleProcess -}}
+{{- range (.Files.Get "topics.yaml" | fromYaml).roles -}}
+{{- if and (index $.Values .).enabled (not (has . $inOther)) }}{{ . }} {{ end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Everything that is enabled: worker roles and the server. */}}
@@ -196,7 +199,7 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 
 {{/* Sections whose secrets and files a component does not need, and so does not get. */}}
 {{- define "afterword.withheld" -}}
-{{- if eq .component "summarizer" -}}
+{{- if or (eq .component "summarizer") (and (eq .component "segmenter") .root.Values.singleProcess) -}}
 reranker serve webhooks ingest registry
 {{- else if eq .component "archiver" -}}
 qdrant llm embedder reranker serve webhooks ingest registry
@@ -335,6 +338,16 @@ afterword/replicas: scaler
 
 {{/* Refuse combinations that cannot work, however valid each setting is by itself. */}}
 {{- define "afterword.validate" -}}
+{{- if .Values.singleProcess -}}
+{{- if not .Values.segmenter.enabled -}}
+{{- fail "singleProcess needs segmenter.enabled: the process runs in the segmenter's pods" -}}
+{{- end -}}
+{{- range $role := list "summarizer" "archiver" -}}
+{{- if or (index $.Values $role).settings (index $.Values $role).extraEnv -}}
+{{- fail (printf "%s.settings and %s.extraEnv have no effect with singleProcess; use those of segmenter" $role $role) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $partitions := int .Values.settings.kafka.partitions -}}
 {{- $shared := keys (.Files.Get "topics.yaml" | fromYaml).names | sortAlpha -}}
 {{- range $role := include "afterword.roles" . | trim | splitList " " | compact -}}

@@ -41,7 +41,7 @@ spec:
     - name: {{ .component }}
       image: {{ include "afterword.image" $root }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      args: {{ ternary "[serve]" (printf "[worker, %s]" .component) (eq .component "server") }}
+      args: {{ ternary "[serve]" (printf "[worker, %s]" (ternary "all" .component (and $root.Values.singleProcess (eq .component "segmenter")))) (eq .component "server") }}
       envFrom:
         - configMapRef:
             name: {{ include "afterword.fullname" $root }}-{{ .component }}

@@ -42,7 +42,7 @@ async def listening(app: Any, settings: Settings | None = None) -> AsyncIterator
     """An application over uvicorn; yields its port."""
     config = server.configuration(settings or Settings(), app)
     config.load()
-    running = server.HttpServer(config)
+    running = server.HttpServer(config, asyncio.Event())
     loop = asyncio.get_running_loop()
     made = await loop.create_server(
         lambda: server.BoundedHttp(config, running.server_state, app_state={}), "127.0.0.1", 0

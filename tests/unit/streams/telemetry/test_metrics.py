@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.streams.telemetry import Metrics
+from faust_eos.metrics import PartitionStatus
 from tools.reference.metrics import reference
 
 ROOT = Path(__file__).parents[4]
@@ -60,6 +61,25 @@ def test_no_label_is_an_id(metrics: Metrics) -> None:
 
 def test_version_and_role_are_told(metrics: Metrics) -> None:
     assert values(metrics)["afterword_build_info", "segmenter", "1.2.3"] == 1
+
+
+def test_a_process_of_several_roles_has_series_of_each() -> None:
+    metrics = Metrics("segmenter", "1.2.3", "archiver")
+    metrics.watch_readiness(list, "partitions")
+    found = values(metrics)
+    for role in ("segmenter", "archiver"):
+        assert found["afterword_build_info", role, "1.2.3"] == found["afterword_ready", role] == 1
+    metrics.engine_of("archiver").stalled()
+    assert values(metrics)["afterword_watchdog_stalls_total", "archiver"] == 1
+    assert metrics.engine_of("segmenter") is metrics.engine
+
+
+def test_pending_conversations_are_counted_whichever_role_has_them() -> None:
+    metrics = Metrics("archiver", "1.2.3", "segmenter")
+    metrics.watch_pending(60, lambda: 0)
+    metrics.engine_of("segmenter").show([PartitionStatus("messages", 0, True, 0, 0.0, scheduled=3)])
+    metrics.engine.show([PartitionStatus("messages", 0, True, 0, 0.0)])
+    assert values(metrics)["afterword_pending_conversations",] == 3
 
 
 def test_two_workers_of_one_process_count_apart(metrics: Metrics) -> None:
