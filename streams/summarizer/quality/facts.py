@@ -361,7 +361,7 @@ def dates_in(language: str) -> re.Pattern[str]:
     to = r"\s?[–—-]\s?|\s(?:and|to|through|und|bis|et|au|y|al|e|a|en|tot|og|til)\s"
     return re.compile(
         rf"(?i)(?<![{LATIN}\d.:-])(?:(?P<y0>{_YEAR})(?P<sign>[-/.])(?P<m0>\d\d?)(?P=sign)(?P<d0>\d\d?)"
-        rf"|(?:(?P<y1>{_YEAR})年)?(?P<m1>\d\d?)月(?:(?P<d1>\d\d?)日?)?"
+        rf"|(?:(?P<y1>{_YEAR})[年년]\s?)?(?P<m1>\d\d?)[月월](?:\s?(?P<d1>\d\d?)[日일]?)?"
         rf"|(?P<d2>\d\d?)(?P<mark>[./-])(?P<m2>\d\d?)(?P=mark)(?P<y2>{_YEAR}|(?<!-)\d\d)"
         rf"|(?P<m3>{month})\.?\s{{1,3}}(?:the\s{{1,3}})?(?P<d3>{_NTH_DAY})(?!:?\d)(?:(?:{to})(?P<last>{_NTH_DAY})(?!\d))?"
         rf"(?:{year}(?P<y3>{_YEAR}))?"

@@ -41,7 +41,8 @@ LATIN = "A-Za-zÀ-ɏ"
 
 _NUMBERS = VOCABULARY["numbers"]
 MAGNITUDES = {word: 10 ** int(power) for power, listed in _NUMBERS["magnitudes"].items() for word in listed.split()}
-MAGNITUDES |= dict.fromkeys(_NUMBERS["dozens"].split(), 12)
+DOZEN = 12
+MAGNITUDES |= dict.fromkeys(_NUMBERS["dozens"].split(), DOZEN)
 _BILLIONS = {"en": (10**9,), "pt": (10**9,), UNDETERMINED: (10**9, 10**12)}
 """A billion is a million millions in most European languages."""
 CURRENCIES = {word: code for code, listed in _NUMBERS["currencies"].items() for word in listed.split()}
@@ -182,7 +183,7 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
         cents = text[other.start : other.end] if BARE in dict(other.in_source) else ""
         for kind, value in one.in_source:
             is_whole = kind in _NUMBERS["currencies"] or (kind == "m" and value < TALLEST)
-            if is_whole and re.fullmatch(r"\d\d", cents):
+            if is_whole and re.fullmatch(r"\d\d?", cents):
                 yield from _keys({value + Decimal(cents) / 100}, kind, NUMBER)
             for part in (part for same, part in other.in_source if same == kind and 0 < part < value < LARGEST_SUM):
                 if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
@@ -296,7 +297,7 @@ _AM, _PM, _NIGHT = (pattern("times", half) for half in ("am", "pm", "night"))
 _TIME_OF_DAY = re.compile(
     rf"(?<![{LATIN}\d.,:])(?:(?P<four>(?:[01]\d|2[0-3])[0-5]\d)(?:(?P<hours>\s?(?:h|hrs?|hours|uhr)\b)|(?!\d|[.,:]\d))"
     r"|(?:(?P<before_noon>上午|早上|凌晨|午前|오전|아침)|(?P<after_noon>下午|晚上|午後|오후|저녁))?\s?"
-    r"(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.]|\s?h(?:eures?)?\s?|\s?uhr\s)(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
+    r"(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.]|\s?h(?:eures?)?\s?|\s?uhr\s|[点點時时시]\s?(?=\d\d[分분]))(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
     rf"(?P<clock>\s?(?:(?:o['’]clock|uhr|uur)\b|[点點時时시](?P<half_past>半|\s?반)?))?(?:\s?(?:h(?:eures?)?\s)?(?:(?P<am>{_AM})|(?P<pm>{_PM})|(?P<night>{_NIGHT})))?)",
     re.IGNORECASE,
 )
@@ -350,7 +351,7 @@ _HALF = re.compile(
     r"(?i)(?<!\d)(?<!\d[.,])(?P<number>\d{1,18})(?P<hours>\s?heures?)?\s?"
     rf"(?:{pattern('numbers', 'and_a_half')})\b"
 )
-_GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb\b")
+_GERMAN_HALF = re.compile(r"(?i)(?<=[a-zäöüß])einhalb(?:(tausend)|\b)")
 _GERMAN_HEIGHT = re.compile(r"(?i)\beins(?=\w+zig\b)")
 _FRACTIONS = {f"{value} ": words.replace("\n", "") for value, words in _NUMBERS["fractions"].items()}
 _FRACTION = re.compile(
@@ -366,6 +367,14 @@ _TENS = ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")
 
 _SPOKEN_AS = {word: known for known, listed in _NUMBERS["spoken"].items() for word in listed.split()}
 _SPOKEN = re.compile(rf"(?i)\b(?:{'|'.join(_SPOKEN_AS)})\b")
+_MINUTES = {"30": "half_past", "-30": "half_to", "15": "past", "-15": "to"}
+_CLOCKS = {
+    code: re.compile(
+        rf"(?i)\b(?:{'|'.join(f'(?P<{_MINUTES[minutes]}>{said})' for minutes, said in parts.items())}) "
+        r"(?P<hour>[1-9]|1[0-2])(?!\d|[.,:/-]\d)"
+    )
+    for code, parts in VOCABULARY["times"]["parts_of_hour"].items()
+}
 _NOTHING = re.compile("(?!)")
 _IDIOMS = {code: re.compile(rf"(?i)\b(?:{said.replace(chr(10), '')})\b") for code, said in _NUMBERS["idioms"].items()}
 
@@ -378,6 +387,7 @@ def readable(text: str, language: str) -> str:
     text = _NAMED_TIME.sub(lambda found: "12:00 pm" if found["noon"] else "12:00 am", text)
     text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
     text = _CHINESE_DATE.sub(lambda found: str(chinese(found[0])), text)
+    text = _CHINESE_HEIGHT.sub(lambda found: f"{chinese(found[1])}.{chinese(found[2])}米", text)
     if language not in WORDS_KNOWN:
         return text
     text = _IDIOMS.get(language, _NOTHING).sub(" ", text)
@@ -385,10 +395,16 @@ def readable(text: str, language: str) -> str:
     if language == "en":
         text = _COUPLE.sub("two ", text)
         text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
-    text = _GERMAN_HEIGHT.sub("eins ", _GERMAN_HALF.sub(" einhalb", text))
-    return _HALF.sub(
-        _with_half, "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text))
-    )
+    text = _GERMAN_HEIGHT.sub("eins ", _GERMAN_HALF.sub(lambda found: f" einhalb {found[1] or ''}".rstrip(), text))
+    text = "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text))
+    return _HALF.sub(_with_half, _CLOCKS[language].sub(_of_clock, text) if language in _CLOCKS else text)
+
+
+def _of_clock(found: re.Match[str]) -> str:
+    """Read "quarter to 9" as 8:45, and "halb 9" as 8:30."""
+    named = found.groupdict()
+    minutes = 60 * int(named["hour"]) + next(int(part) for part, name in _MINUTES.items() if named.get(name))
+    return f"{minutes // 60 or 12}:{minutes % 60:02}"
 
 
 def _with_half(found: re.Match[str]) -> str:
@@ -401,7 +417,10 @@ def _with_half(found: re.Match[str]) -> str:
 
 _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
 _CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
-_CHINESE_DATE = re.compile("[〇零一二三四五六七八九十]{1,4}(?=[月日号號])|[〇零一二三四五六七八九]{4}(?=年)")
+_CHINESE_DATE = re.compile(
+    "[〇零一二三四五六七八九十]{1,4}(?=[月日号號]|[時时点點](?:半|钟|鐘))|[〇零一二三四五六七八九]{4}(?=年)"
+)
+_CHINESE_HEIGHT = re.compile("([一二两12])米([一二三四五六七八九]{1,2})(?![十百千])")
 _CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
 _SINO_KOREAN = str.maketrans("영일이삼사오육칠팔구십백천만억", "零一二三四五六七八九十百千万億")
 _ROMAN = re.compile(r"\b(?:V|X|[IVXLCDM]{2,12})\b")
@@ -428,6 +447,8 @@ def units_in_words(text: str, language: str) -> Iterator[Key]:
     for one in _ONE_UNIT.finditer(text):
         dimension, factor = unit_of(one["unit"], language) or ("", Decimal(0))
         part = unit_of(one["part"] or "", language)
+        if MAGNITUDES.get(one["unit"].casefold()) == DOZEN:
+            yield from _keys({Decimal(DOZEN)}, NUMBER, BARE)
         if factor:
             yield dimension, factor * (Decimal("1.5") if one["half"] else 1)
         if factor and part and part[0] == dimension:
