@@ -23,7 +23,6 @@ from afterword.schemas import InvalidRecord
 from afterword.streams.ingest.formats import ID_HEADERS, MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.sources import (
     KEYS,
-    REWRITE,
     UNAVAILABLE,
     Expression,
     KeyFormat,
@@ -81,8 +80,6 @@ TALK = ("messages", "events", "conversations", "places")
 PEOPLE = ("users", "accounts", "writers", "staff", "tenants")
 """The groups of words for things that names are made of: what is said and where, and those whom it concerns."""
 
-FULL = "PostgreSQL tells the whole deleted row only after: ALTER TABLE … REPLICA IDENTITY FULL"
-
 
 def _any(words: Iterable[str], *groups: str) -> bool:
     return any(word in WORDS[group] for word in words for group in groups)
@@ -97,8 +94,9 @@ class Envelope(NamedTuple):
     gone: str = NOTHING
     row: str = ""
     old: str = ""
-    kind: str = ""
-    kinds: Sequence[str] = ()
+    known: str = "`true`"
+    skip: str = ""
+    changed_ms: str = ""
 
 
 TABLE = Envelope()
@@ -283,8 +281,8 @@ def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
     if not rows or not all(isinstance(row, dict) for row in rows):
         return base, None
     for envelope in (Envelope(**one) for one in NAMES["envelopes"]):
-        is_known = not envelope.kinds or any(row.get(envelope.kind) in envelope.kinds for row in rows)
-        if is_known and all({*envelope.names} <= row.keys() for row in rows):
+        has_all = all({*envelope.names} <= row.keys() for row in rows)
+        if has_all and any(map(Expression(envelope.known).find, rows)):
             return base, envelope
     are_rows = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
     return base, TABLE if are_rows else None
@@ -543,9 +541,9 @@ class _Guesser:
         column = self.take(score)
         if column is not None:
             return column.path, _unit_of(column)
-        if self.envelope is not None and self.envelope.kind == "op":
+        if self.envelope is not None and self.envelope.changed_ms:
             self.notes["sent_at"] = "not found: this is the time of the change, not that of the message"
-            return f"{self.base}.ts_ms", "ms"
+            return self.envelope.changed_ms.format(self.base), "ms"
         return None, None
 
     def _private(self) -> str:
@@ -631,26 +629,16 @@ class _Guesser:
 
     def _warn(self) -> None:
         """Say what changes do not tell."""
-        values = [record_row(record["value"]) for record in self.sample.records]
-        rows = [row for row in values if isinstance(row, dict)]
-        updates = [row for row in rows if row.get("op") == "u"]
-        sources = [row["source"] for row in rows if isinstance(row.get("source"), dict)]
-        if None in values or self.envelope is TABLE:
-            self.notes[""] = f"deletions are the text null and become dead letters; {REWRITE}"
-        elif any(row.get("before") is None for row in updates):
-            without = "deletions do not say which conversation's message they delete, and become dead letters"
-            self.notes[""] = f"{without}. {FULL}"
-        elif not updates and any(source.get("connector") == "postgresql" for source in sources):
-            self.notes[""] = f"no update shows yet whether deletions tell their conversation. {FULL}"
-        elif "__deleted" in (rows or [{}])[0]:
-            self.notes[""] = f"unless the table is MySQL's or has this, deletions tell no conversation. {FULL}"
+        changes = [record_row(record["value"]) for record in self.sample.records]
+        about = {"changes": changes, "are_bare": self.envelope is TABLE}
+        if text := next((one["text"] for one in NAMES["warnings"] if Expression(one["when"]).find(about)), ""):
+            self.notes[""] = text
 
     def _other_kinds(self, deletions: str | None) -> str:
         """Return an expression for kinds of records that never have content."""
         content, records = self.content, len(self.sample.rows)
         if self.envelope is not None:
-            kinds = ", ".join(f"'{kind}'" for kind in self.envelope.kinds)
-            return kinds and f"{self.base} && !contains([{kinds}], {self.base}.{self.envelope.kind})"
+            return self.envelope.skip.format(self.base)
         if content is None or len(content.values) == records:
             return ""
         columns = [one for one in self._kinds() if one.distinct > 1 and len(one.values) == records]
