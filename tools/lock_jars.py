@@ -1,7 +1,8 @@
 """Write the locks of jars, after changing a version below: python -m tools.lock_jars
 
 `afterword/embedded/jars.lock` is the embedded stack's, `tests/data/mongo/jars.lock` the test server's for MongoDB.
-`tests/data/kafka/VERSION.lock` names the jars of other brokers that tests run on: AFTERWORD_TEST_KAFKA=VERSION.
+`tests/data/debezium/jars.lock` has Kafka Connect with Debezium, and `tests/data/kafka/VERSION.lock` names the jars of
+other brokers that tests run on: AFTERWORD_TEST_KAFKA=VERSION.
 """
 
 import hashlib
@@ -24,6 +25,15 @@ MONGO = {
     "mongo": ("de.bwaldvogel:mongo-java-server-h2-backend:1.47.0", "org.slf4j:slf4j-simple:1.7.36"),
     "compiler": ("org.eclipse.jdt:ecj:3.43.0",),
 }
+CONNECT, DEBEZIUM = "4.3.0", "3.6.1.Final"  # this Debezium does not start on Connect 4.4.0
+TABLES = {
+    "debezium": (
+        f"org.apache.kafka:connect-runtime:{CONNECT}",
+        f"org.apache.kafka:connect-json:{CONNECT}",
+        f"io.debezium:debezium-connector-postgres:{DEBEZIUM}",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
+}
 HEADER = "# group:artifact:version  bytes  SHA-256  used by; written by tools/lock_jars.py\n"
 
 
@@ -33,6 +43,7 @@ def main() -> None:
         maven = MavenContext(repo_cache=Path(directory), timeout=60)
         (root / "afterword" / "embedded" / "jars.lock").write_text(_lock(maven, WANTED))
         (root / "tests" / "data" / "mongo" / "jars.lock").write_text(_lock(maven, MONGO))
+        (root / "tests" / "data" / "debezium" / "jars.lock").write_text(_lock(maven, TABLES))
         for version in TESTED_KAFKAS:
             broker = {"kafka": (f"org.apache.kafka:kafka_2.13:{version}", *WANTED["kafka"][1:])}
             (root / "tests" / "data" / "kafka" / f"{version}.lock").write_text(_lock(maven, broker))

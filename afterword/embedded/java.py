@@ -44,7 +44,7 @@ class Jar(NamedTuple):
     """Size in bytes."""
     sha256: str
     used_by: str
-    """`kafka`; in the tests' locks also `mongo` and `compiler`."""
+    """`kafka`; in the tests' locks also `mongo`, `compiler` and `debezium`."""
 
     @classmethod
     def parse(cls, line: str) -> Self:

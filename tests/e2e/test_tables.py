@@ -20,7 +20,7 @@ from tests.e2e.deployment import afterword, deployed
 from tests.e2e.test_ingest import until_summarized
 from tests.waiting import until
 
-RECORDED = Path(__file__).parents[1] / "data" / "debezium.jsonl"
+RECORDED = Path(__file__).parents[1] / "data" / "debezium" / "recorded.jsonl"
 TOPICS = {one["kind"]: one["records"] for one in map(json.loads, RECORDED.read_text().splitlines())}
 CONVERSATIONS = [f"6f1d2c3a-0000-4000-8000-00000000000{number}" for number in (1, 2)]
 LEFT = {"2", "3", "101", "4", "5"}

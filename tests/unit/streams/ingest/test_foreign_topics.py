@@ -20,7 +20,7 @@ from afterword.streams.ingest.guessing import guess, key_format_of, toml_of
 from afterword.streams.ingest.sources import context, map_items, parse_sources
 from tests.unit.streams.ingest.records import Foreign
 
-RECORDED = Path(__file__).parents[3] / "data" / "debezium.jsonl"
+RECORDED = Path(__file__).parents[3] / "data" / "debezium" / "recorded.jsonl"
 TABLES = {one["kind"]: one["records"] for one in map(json.loads, RECORDED.read_text().splitlines())}
 TOPICS = [json.loads(line) for line in Path(__file__).with_name("foreign_topics.jsonl").read_text().splitlines()]
 
