@@ -5,6 +5,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,7 +205,13 @@ async def _embeddings(request: web.Request) -> web.Response:
 
 @pytest_asyncio.fixture
 async def llm_server() -> AsyncIterator[LlmServer]:
-    """Start a server on a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
+    async with running_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def running_server() -> AsyncIterator[LlmServer]:
+    """Run a server on a free port of 127.0.0.1; OpenAI's base URL is `{url}/v1`, Ollama's `{url}`."""
     server = LlmServer()
     app = web.Application(middlewares=[server.or_nothing])
     app.router.add_post("/v1/chat/completions", server.chat)
