@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import structlog
 from opentelemetry.trace import SpanKind, Tracer
 
+from afterword.streams import genai
 from afterword.streams.errors import (
     AfterwordError,
     ConfigurationError,
@@ -47,7 +48,7 @@ PUBLISH = "publish"
 class MemoryOperation(NamedTuple):
     """The memory operation of a step, as in the GenAI conventions."""
 
-    name: Literal["create_memory", "update_memory", "delete_memory"]
+    name: genai.MemoryChange
     record_id: str
 
 
@@ -90,7 +91,7 @@ class StepRunner:
         kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
         attributes = {"afterword.step": stage}
         if operation is not None:
-            attributes |= {"gen_ai.operation.name": operation.name, "gen_ai.memory.record.id": operation.record_id}
+            attributes |= {genai.OPERATION: operation.name, genai.RECORD_ID: operation.record_id}
         name = operation.name if operation else stage
         with open_span(self._tracer, name, kind, attributes), ExitStack() as waiting:
             began = time.monotonic()

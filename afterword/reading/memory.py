@@ -26,6 +26,7 @@ from afterword.reading.profile import profile as merged_profile
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model, Time, milliseconds, moment_at
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
+from afterword.streams import genai
 from afterword.streams.errors import AfterwordError, OwnerMissing, StoreUnavailable
 from afterword.streams.loops import OwnLoop
 from afterword.streams.settings import Settings, load_settings, zone_of
@@ -68,8 +69,6 @@ PAGE_EPISODES, MOST_PAGE_EPISODES = 20, 1000
 NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
 FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
 """How many offsets after a message the next messages are searched for; None means to the end."""
-SEARCH = "search_memory"
-"""Name of the operation in OpenTelemetry's GenAI conventions."""
 
 NOTHING_KNOWN = "Nothing is known about this."
 HITS_RULE = """\
@@ -624,10 +623,10 @@ class Memory:
         # imported here because it takes 70 ms, and only searches need it
         from opentelemetry.trace import NoOpTracer, Status, StatusCode
 
-        attributes = {"gen_ai.operation.name": SEARCH}
+        attributes = {genai.OPERATION: genai.SEARCH_MEMORY}
         # neither the text nor the stack of an exception is recorded, because they may hold contents
         with (self._tracer or NoOpTracer()).start_as_current_span(
-            SEARCH, attributes=attributes, record_exception=False, set_status_on_exception=False
+            genai.SEARCH_MEMORY, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
             try:
                 self._loop.require()
@@ -636,7 +635,7 @@ class Memory:
                 span.set_attribute("error.type", error.error_type)
                 span.set_status(Status(StatusCode.ERROR))
                 raise
-            span.set_attribute("gen_ai.memory.record.count", len(hits))
+            span.set_attribute(genai.RECORD_COUNT, len(hits))
         return hits
 
     def _zone(self, time_zone: str | None) -> str:

@@ -18,6 +18,7 @@ import structlog
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import Usage
+from afterword.streams import genai
 from afterword.streams.calls import OK, Calls, add_up
 from afterword.streams.errors import (
     AnswerInvalid,
@@ -366,10 +367,10 @@ class LlmClient:
     async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
         """Return what `read` makes of the answer. Raises: ProviderError."""
         deadline, model, error_type = asking.deadline, request.model or self.llm.model, ""
-        attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
+        attributes = {genai.OPERATION: genai.CHAT, genai.PROVIDER: self.name}
         if model:
-            attributes["gen_ai.request.model"] = model
-        name = f"chat {model}" if model else "chat"
+            attributes[genai.REQUEST_MODEL] = model
+        name = f"{genai.CHAT} {model or ''}".rstrip()
         async with deadline.hold(self._calls), self._turn(request.model, takes_interval=True):
             began = time.monotonic()
             with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
@@ -384,7 +385,7 @@ class LlmClient:
                     raise failed from None
                 finally:
                     took = time.monotonic() - began
-                    self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type).observe(took)
+                    self.metrics.llm_seconds.labels(genai.CHAT, self.name, model or "", error_type).observe(took)
                 usage = reply.usage
                 self.metrics.llm_requests.labels(reply.outcome).inc()
                 self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
@@ -392,9 +393,9 @@ class LlmClient:
                 self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
                 span.set_attributes(
                     {
-                        "gen_ai.usage.input_tokens": usage.prompt_tokens,
-                        "gen_ai.usage.output_tokens": usage.completion_tokens,
-                        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+                        genai.INPUT_TOKENS: usage.prompt_tokens,
+                        genai.OUTPUT_TOKENS: usage.completion_tokens,
+                        genai.CACHED_TOKENS: usage.cached_tokens,
                         "afterword.outcome": reply.outcome,
                     }
                 )

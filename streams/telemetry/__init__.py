@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Info, disable_created_metrics, generate_latest
 
+from afterword.streams import genai
 from faust_eos.metrics import EngineMetrics, Families, PartitionStatus
 
 PREFIX = "afterword_"
@@ -96,13 +97,11 @@ class Metrics:
         )
         conventional = Families(registry, "")
         self.llm_seconds = conventional.histogram(
-            "gen_ai_client_operation_duration_seconds",
+            f"{in_prometheus(genai.INFERENCE_DURATION)}_seconds",
             "Seconds from asking the LLM's server to the end of its answer or the error, without the wait for a free "
             "slot. Name, labels and bounds are those of OpenTelemetry's GenAI conventions.",
             OPERATION_SECONDS,
-            "gen_ai_operation_name",
-            "gen_ai_provider_name",
-            "gen_ai_request_model",
+            *map(in_prometheus, (genai.OPERATION, genai.PROVIDER, genai.REQUEST_MODEL)),
             "error_type",
         )
         self.llm_tokens = counter(
@@ -169,6 +168,11 @@ class Metrics:
     def partition_statuses(self) -> list[PartitionStatus]:
         """The assigned partitions of all consumer groups of this process."""
         return [found for group in self.engine.groups for found in group.partition_statuses]
+
+
+def in_prometheus(name: str) -> str:
+    """Return a name of OpenTelemetry as Prometheus writes it, without the unit."""
+    return name.replace(".", "_")
 
 
 def oldest_pending_seconds(partition_statuses: Iterable[PartitionStatus], now_ms: int, idle_seconds: float) -> float:

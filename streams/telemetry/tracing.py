@@ -1,7 +1,6 @@
 """Traces, which are off unless an OTLP endpoint is set. No tracer is global, and no span has contents.
 
-Attributes are named as in OpenTelemetry's semantic conventions 1.41.0 (messaging, error) and GenAI conventions 0.1.0
-(operations on memory).
+Attributes are named as in OpenTelemetry's semantic conventions 1.45.0 (messaging, error) and those of `streams.genai`.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ from opentelemetry.trace import (
 )
 
 from afterword.schemas.headers import Headers, KafkaRecord, header
+from afterword.streams import genai
 from afterword.streams.errors import ConfigurationError
 
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 TRACEPARENT = "traceparent"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -72,7 +71,7 @@ async def tracer_from(
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     try:
-        yield provider.get_tracer("afterword", schema_url=SCHEMA_URL)
+        yield provider.get_tracer("afterword", schema_url=genai.SCHEMA_URL)
     finally:
         # An unavailable collector must not delay the end of the process. A daemon thread, because the event loop waits
         # for its own threads

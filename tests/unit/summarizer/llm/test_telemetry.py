@@ -57,7 +57,7 @@ async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> Non
     assert value("afterword_llm_tokens_total", {"type": "cached"}) == 5
     assert value("afterword_llm_tokens_total", {"type": "completion"}) == 3
     labels = {"gen_ai_operation_name": "chat", "gen_ai_provider_name": "openai", "gen_ai_request_model": "m-1"}
-    seconds = "gen_ai_client_operation_duration_seconds_count"
+    seconds = "gen_ai_client_inference_duration_seconds_count"
     assert value(seconds, {**labels, "error_type": ""}) == 1 + ANSWERS
     assert value(seconds, {**labels, "error_type": "provider_rate_limited"}) == 1
     assert b"secret" not in metrics.text()
