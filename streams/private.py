@@ -33,11 +33,6 @@ def private_directory(path: Path) -> None:
     path.mkdir(exist_ok=True)  # raises if the path is a file
 
 
-def make_files_private() -> None:
-    """Make this process, and those it starts, create files for their owner alone; call it before starting a thread."""
-    os.umask(OWNER_ONLY)
-
-
 def make_output_private() -> None:
     """If standard output is a file of this user, let only them read it. A terminal or a pipe stays as it is."""
     with suppress(OSError):

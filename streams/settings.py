@@ -332,9 +332,6 @@ class Kafka(ServerSection):
     def ingest_id(self) -> str:
         return self.group_of("ingest")
 
-    def webhooks_group(self, endpoint: str) -> str:
-        return f"{self.group_of('webhooks')}-{endpoint}"
-
     def group_of(self, role: str) -> str:
         """The consumer group of a role. A group of webhooks adds the endpoint's name."""
         return f"{self.prefix}afterword-{role}"

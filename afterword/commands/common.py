@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
-from afterword.streams.private import make_files_private
+from afterword.streams.private import OWNER_ONLY
 from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def start() -> "Settings":
     from afterword.streams.logs import configure, log
     from afterword.streams.settings import keys_in_clear, load_settings
 
-    make_files_private()
+    os.umask(OWNER_ONLY)
     settings = load_settings()
     configure(settings.logs)
     for setting, address in keys_in_clear(settings):

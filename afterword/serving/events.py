@@ -56,7 +56,9 @@ def event_stream(
     Raises: TooManyStreams; BrokerUnavailable if the feed has not started.
     """
     services = services_of(request)
-    services.feed.require_running()
+    if not services.feed.offsets:
+        servers = services.settings.kafka.bootstrap_servers
+        raise BrokerUnavailable(servers=servers, problem="the topics were not read yet")
     if services.settings.serve.auth != "none" and services.open_streams[principal.key_id] >= STREAMS_PER_KEY:
         raise TooManyStreams(limit=STREAMS_PER_KEY)
     return EventSourceResponse(_while_admitted(request, principal, content), ping=HEARTBEAT_SECONDS)

@@ -208,14 +208,9 @@ class Feed:
         """Whether the feed is running: it has started, and Kafka answered the last time it was asked."""
         return bool(self._offsets) and not self._interrupted
 
-    def require_running(self) -> None:
-        """Check that the feed has started. Raises: BrokerUnavailable."""
-        if not self._offsets:
-            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem="the topics were not read yet")
-
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Everything before these offsets has been handed out."""
+        """Everything before these offsets has been handed out; empty until the feed has started."""
         return dict(self._offsets)
 
     async def follow(self, wanted: StreamFilter, since: Mapping[TopicPartition, int]) -> AsyncGenerator[Batch, None]:

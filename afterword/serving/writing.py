@@ -4,7 +4,6 @@ A write becomes a record of the topic `messages`, and is answered once Kafka ack
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal
 
@@ -14,7 +13,6 @@ from pydantic import ConfigDict, Field
 from afterword.operating.person import Person
 from afterword.operating.receipt import Receipt
 from afterword.reading.context import ANYONE, Owner
-from afterword.reading.memory import Memory
 from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
@@ -126,7 +124,9 @@ async def send_messages(
     write, first = partial(write_events, services.outbox, messages, principal.owner, unknown), messages[0]
     if services.settings.episodes.on_changed_repeat == "reject":
         if services.settings.redaction.where != "everywhere":  # the archive has other texts, so the segmenter rejects
-            await require_unchanged(services.memory, messages)
+            problem = "has the id of an earlier message with another text, role, user or agent"
+            if changed := await services.memory.changed_repeats(messages):
+                raise ChangedRepeat(problems=[(f"body.messages.{at}", problem) for at in changed[:MAX_PROBLEMS_NAMED]])
     elif len(messages) == 1:
         return await services.pace.write((first.conversation_id, first.tenant_id, first.id), write)
     return await write()
@@ -199,13 +199,6 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
     user_id = message.user_id if principal.user_id is ANYONE else principal.user(message.user_id or None)
     owner = {"tenant_id": principal.tenant(message.tenant_id), "user_id": user_id}
     return MessageCreated.model_construct(**{**dict(message), **owner})
-
-
-async def require_unchanged(memory: Memory, messages: Sequence[MessageCreated]) -> None:
-    """Raises: ChangedRepeat if a message has the id of an earlier one and another text or writer; StoreUnavailable."""
-    problem = "has the id of an earlier message with another text, role, user or agent"
-    if changed := await memory.changed_repeats(messages):
-        raise ChangedRepeat(problems=[(f"body.messages.{at}", problem) for at in changed[:MAX_PROBLEMS_NAMED]])
 
 
 ErasureState = Literal["waiting", "running", "done"]

@@ -254,7 +254,8 @@ async def batches(
     """
     deadline = time.monotonic() + STALLED_SECONDS
     before = -1
-    while left := await _not_reached(consumer, ends):
+    # including transaction markers
+    while left := [where for where, end in ends.items() if await consumer.position(where) < end]:
         given = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
         for where, records in given.items():
             if records[-1].offset >= ends[where]:
@@ -267,8 +268,3 @@ async def batches(
             before, deadline = positions, time.monotonic() + STALLED_SECONDS
         elif time.monotonic() > deadline:
             raise TopicStalled(topic=", ".join(sorted({where.topic for where in left})))
-
-
-async def _not_reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    """Return the partitions that were not read up to these offsets yet, including transaction markers."""
-    return [where for where, end in ends.items() if await consumer.position(where) < end]

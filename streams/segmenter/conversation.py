@@ -117,7 +117,7 @@ class ScopeLog:
         key = rows.seen_key(self._prefix, digest)
         known = None if is_new else self._messages.get(key)
         seq = self.state.next_seq if known is None else rows.decode_seq(known)
-        self._messages[key] = rows.encode_seq(seq) + text
+        self._messages[key] = seq.to_bytes(rows.SEQ_BYTES) + text
 
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Append the message, and return the episodes that it closes, in order.

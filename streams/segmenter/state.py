@@ -361,10 +361,6 @@ def text_digest(message: MessageCreated) -> bytes:
     return writer + blake2b(f"{message.id}\0{message.content}".encode(), digest_size=TEXT_BYTES).digest()
 
 
-def encode_seq(seq: int) -> bytes:
-    return seq.to_bytes(SEQ_BYTES)
-
-
 def decode_seq(value: bytes) -> int:
     """Return the number that a row of a seen id begins with; the `text_digest` follows it."""
     return int.from_bytes(value[:SEQ_BYTES])

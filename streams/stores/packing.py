@@ -28,15 +28,12 @@ NOTHING = SearchText("")
 Vector = Sequence[float] | NDArray[np.float32]
 
 
-def summary_text(summary: SummaryCreated) -> str:
-    return f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
-
-
 def packed_texts(
     summary: SummaryCreated, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None
 ) -> tuple[bytes, bytes]:
     """Pack the words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
-    words = pack_words([texts.get(one, NOTHING) for one in summary.message_ids], summary_text(summary))
+    summarized = f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
+    words = pack_words([texts.get(one, NOTHING) for one in summary.message_ids], summarized)
     return words, pack_vectors([(vectors or {}).get(one) for one in summary.message_ids])
 
 

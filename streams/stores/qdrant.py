@@ -183,13 +183,8 @@ def qdrant_errors(name: str) -> Iterator[None]:
         raise StoreRefuses(store=name, problem=problem, status=status) from error
     except (ApiException, QdrantException, OSError, JSONDecodeError, UnicodeDecodeError) as error:
         met = error.source if isinstance(error, ResponseHandlingException) else error
-        raise StoreUnavailable(store=name, problem=problem_of(met)) from error
-
-
-def problem_of(error: Exception) -> str:
-    """Describe the outermost known cause, or else return the error's class name."""
-    known = (said for cause in causes(error) for kinds, said in BROKEN if isinstance(cause, kinds))
-    return next(known, type(error).__name__)
+        known = (said for cause in causes(met) for kinds, said in BROKEN if isinstance(cause, kinds))
+        raise StoreUnavailable(store=name, problem=next(known, type(met).__name__)) from error
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

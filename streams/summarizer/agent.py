@@ -19,8 +19,9 @@ from afterword.schemas import (
     decode_closed,
 )
 from afterword.schemas.dead_letters import UNFORESEEN
+from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import DELETION, Headers, KafkaRecord, cloud_event, owner_header
-from afterword.schemas.ids import scope_id
+from afterword.schemas.ids import event_id, scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
@@ -36,7 +37,7 @@ from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.summarizer.summary import SummaryRules
-from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, redo_headers, retry_refused
+from afterword.streams.summarizer.timers import CE_SOURCE, FallbackTimer, RetentionSweep, retry_refused
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import context_of, mark_failed, process_span, trace_in, traceparent
 from faust_eos.app import PARTITIONS, App, crash_with
@@ -116,7 +117,8 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
         nonlocal producer
         if producer is None:  # most summarizers never have a summary to replace, nor anything that expires
             producer = await closing.enter_async_context(running_producer(kafka))
-        key, headers = redo.conversation_id.encode(), redo_headers(redo)
+        ce_id = f"{event_id(redo.episode_id, redo.revision)}:redo:{redo.attempt}"
+        key, headers = redo.conversation_id.encode(), cloud_event(EPISODE_REDO, ce_id, CE_SOURCE, redo.requested_at)
         await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
 
     sweep = RetentionSweep(settings.retention, episodes=stores.episodes, messages=stores.messages, send=send_redo)

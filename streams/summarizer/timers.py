@@ -19,9 +19,6 @@ from aiokafka.errors import KafkaError
 
 from afterword.schemas import EpisodeRedo, SummaryCreated
 from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.episodes import EPISODE_REDO
-from afterword.schemas.headers import Headers, cloud_event
-from afterword.schemas.ids import event_id
 from afterword.streams.errors import (
     BrokerUnavailable,
     BudgetExhausted,
@@ -168,11 +165,6 @@ def request_for(stored: StoredEpisode, now: datetime, *, expired: bool = False) 
         expired=expired,
         requested_at=utc_milliseconds(now),
     )
-
-
-def redo_headers(redo: EpisodeRedo) -> Headers:
-    ce_id = f"{event_id(redo.episode_id, redo.revision)}:redo:{redo.attempt}"
-    return cloud_event(EPISODE_REDO, ce_id, CE_SOURCE, redo.requested_at)
 
 
 class FallbackTimer:

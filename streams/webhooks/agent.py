@@ -165,7 +165,7 @@ async def endpoint_app(
 ) -> App:
     """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
     kafka, webhooks, given = settings.kafka, settings.webhooks, settings.webhooks.endpoints[name]
-    group, engine = kafka.webhooks_group(name), metrics.engine_of(f"{WEBHOOKS}:{name}")
+    group, engine = f"{kafka.group_of(WEBHOOKS)}-{name}", metrics.engine_of(f"{WEBHOOKS}:{name}")
     app = faust_app(settings, group, engine, role=WEBHOOKS, handling_seconds=float("inf"), max_in_flight=IN_FLIGHT)
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
