@@ -347,7 +347,8 @@ async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadP
     Returns the number of records that each unfinished worker has left after `seconds`. Raises: TopicStalled.
     """
     deadline, inputs = time.monotonic() + seconds, inputs_of(kafka)
-    for role in (*inputs, "summarizer"):  # again, because timers have closed more episodes meanwhile
+    # the summarizer last, and again, because timers have closed more episodes meanwhile
+    for role in (*sorted(inputs, key="summarizer".__eq__), "summarizer"):
         group, topic = inputs[role]
         ends, most = await log.ends(topic), 0
         while left := await log.left(group, topic, ends):
