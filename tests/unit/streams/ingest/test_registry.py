@@ -229,6 +229,48 @@ async def test_schemas_id_may_be_in_a_header(server: Registry, headers: Any, ask
     assert server.asked == [asked]
 
 
+CHAT_MESSAGE: dict[str, Any] = {
+    "type": "record",
+    "name": "ChatMessage",
+    "fields": [
+        *({"name": name, "type": "string"} for name in ("messageId", "sessionId", "userId")),
+        {"name": "direction", "type": {"type": "enum", "name": "Direction", "symbols": ["INBOUND", "OUTBOUND"]}},
+        {"name": "body", "type": ["null", "string"]},
+        {"name": "sentAt", "type": "long"},
+    ],
+}
+DATA = "066d2d3106742d3106752d3100022e48656c6c6f2c206d79206b6574746c65206c65616b732ef685d2849767"
+"""A message as the serializers of Confluent 2.16.1, Apicurio 3.1.7, Glue 1.1.25 and Azure 1.0.0 wrote it."""
+GLUE = "123456789abc4def8123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("headers", "framing", "refused"),
+    [
+        ({}, "0000000001", ""),
+        ({"__value_schema_id": "01137ff296ed42440aa19eb4cd436591c2"}, "", ""),
+        ({"apicurio.value.contentId": "0000000000000001", "apicurio.value.encoding": b"BINARY".hex()}, "", ""),
+        ({}, "000000000000000001", r"seems to have 8 bytes \(Apicurio 2\)"),
+        ({"content-type": b"avro/binary+a0b1c2d3e4f5460788990a1b2c3d4e5f".hex()}, "", r"content-type \(Azure\)"),
+        ({}, f"0300{GLUE}", r"\(AWS Glue\)"),
+        ({}, f"0305{GLUE}", r"\(AWS Glue\)"),
+    ],
+)
+async def test_value_of_each_serializer_is_read_or_refused_by_name(
+    server: Registry, headers: dict[str, str], framing: str, refused: str
+) -> None:
+    server.add(CHAT_MESSAGE, guid=GUID)
+    value, given = bytes.fromhex(framing + DATA), [(name, bytes.fromhex(text)) for name, text in headers.items()]
+    async with open_registry(settings_of(server)) as registry:
+        if not refused:
+            found = await registry.decode("avro", value, given)
+            assert (found["messageId"], found["body"]) == ("m-1", "Hello, my kettle leaks.")
+            refused = "set format to avro"
+        for form in ("avro", "json") if refused != "set format to avro" else ("json",):
+            with pytest.raises(InvalidRecord, match=refused):
+                await registry.decode(form, value, given)  # type: ignore[arg-type]
+
+
 async def test_indexes_follow_the_guid_in_the_header(server: Registry) -> None:
     server.add(CHAT, "PROTOBUF", guid=GUID)
     headers = [("__value_schema_id", b"\x01" + bytes.fromhex(GUID.replace("-", "")) + b"\0")]
