@@ -64,9 +64,14 @@ async def judged(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool, str
         return [one for row in rows for one in await JUDGES[row["kind"]](memory, row)]
 
 
-async def known(memory: Memory, user_id: str) -> list[str]:
-    found = await memory.profile(user_id, None, ALL)
-    return [fact.statement.casefold() for fact in found.facts]
+async def known(memory: Memory, user_id: str, conversation_id: str | None = None) -> list[str]:
+    """Return the user's current facts, or those that a conversation states."""
+    found = (await memory.profile(user_id, None, ALL)).facts
+    return [
+        fact.statement.casefold()
+        for fact in found
+        if conversation_id is None or any(source.conversation_id == conversation_id for source in fact.sources)
+    ]
 
 
 async def judge_trap(memory: Memory, row: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
@@ -86,9 +91,10 @@ async def judge_true(memory: Memory, row: Mapping[str, Any]) -> list[tuple[str, 
 
 async def judge_change(memory: Memory, row: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
     before, after = await known(memory, f"{row['id']}-before"), await known(memory, row["id"])
+    still = await known(memory, row["id"], f"{row['id']}-1")
     results = [("facts known before their end", was := _has(before, row["gone"]), f"{row['gone']} in {before}")]
     if was:
-        results.append(("old facts ended", not _has(after, row["gone"]), f"{row['gone']} in {after}"))
+        results.append(("old facts ended", not _has(still, row["gone"]), f"{row['gone']} in {still}"))
     if row["now"]:
         results.append(("new facts found", _has(after, row["now"]), f"{row['now']} in {after}"))
     return results
@@ -110,7 +116,7 @@ JUDGES = {"trap": judge_trap, "true": judge_true, "change": judge_change, "about
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description="Facts about people: a table.")
-    parser.add_argument("--set", choices=("second", "third"), default="third", help="labelled set (default: third)")
+    parser.add_argument("--set", choices=("second", "third", "fourth"), default="third", help="labelled set (default: third)")
     parser.add_argument("--part", choices=("dev", "test", "all"), default="test")
     parser.add_argument("--show", nargs="*", choices=JUDGES, default=[], help="print what went wrong in these")
     given = parser.parse_args()

@@ -22,9 +22,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
-from afterword.streams.summarizer.statements import BUCKET_BITS, CLASSES, MODEL, features_of, words_of
+from afterword.streams.summarizer.statements import (
+    BUCKET_BITS,
+    CLASSES,
+    KINDS,
+    MODEL,
+    VALUES,
+    features_of,
+    ruled_attributes,
+    with_one_place,
+    words_of,
+)
 
 LINES = Path(__file__).with_name("statement_lines")
+VALUE_LINES = Path(__file__).with_name("value_lines.tsv")
+OWN_LINES, OTHER_LINES = 3, 0.3
+"""Weights of the lines for attributes, and of other lines without one."""
+RULED = {"home_city": "home_city", "job": "job", "employer": "job", "age": "age", "marital_status": "marital_status"}
+UNSURE = "identity", "relation", "ended"
+"""Classes whose sentences may give a value that no rule finds."""
 LEAST_OF_A_LINE = 24
 """A line with alternatives in braces stands for this many sentences if it has so many, and says each alternative."""
 RATE, STEPS, DECAY = 0.3, 120, 1e-6
@@ -55,19 +71,38 @@ def labelled() -> Iterator[tuple[int, str, float]]:
                 yield CLASSES.index(kind), one, len(made) ** -0.5
 
 
-def train(examples: list[tuple[int, str, float]]) -> NDArray[np.float64]:
-    """Return the weights of each bucket and kind, by logistic regression with Adagrad."""
+def labelled_values() -> Iterator[tuple[int, str, float]]:
+    """Yield the same for the attributes of `value_lines.tsv`; other sentences are examples by what the rules find."""
+    draw = random.Random(57)  # noqa: S311 – the same sentences each time
+    for line in VALUE_LINES.read_text(encoding="utf-8").splitlines():
+        attribute, said = line.split("\t")
+        made = sentences(said, draw)
+        for one in made:
+            yield VALUES.index(attribute), with_one_place(one), OWN_LINES * len(made) ** -0.5
+    for kind, one, weight in labelled():
+        attributes = {RULED.get(attribute, "-") for attribute in ruled_attributes(one)}
+        if len(attributes) == 1 and CLASSES[kind] in KINDS:
+            attribute = attributes.pop()
+        elif attributes or CLASSES[kind] in UNSURE:
+            continue
+        else:
+            attribute = "-"
+        yield VALUES.index(attribute), with_one_place(one), weight * (OTHER_LINES if attribute == "-" else 1)
+
+
+def train(examples: list[tuple[int, str, float]], classes: int) -> NDArray[np.float64]:
+    """Return the weights of each bucket and class, by logistic regression with Adagrad."""
     features = [features_of(one) for _, one, _ in examples]
     sizes = np.array([len(one) for one in features])
     columns, rows = np.concatenate(features), np.repeat(np.arange(len(features)), sizes)
     scale = (sizes**-0.5).astype(np.float32)[:, None]
-    wanted = np.eye(len(CLASSES), dtype=np.float32)[[kind for kind, _, _ in examples]]
+    wanted = np.eye(classes, dtype=np.float32)[[kind for kind, _, _ in examples]]
     weight = np.array([weight for _, _, weight in examples], np.float32)[:, None]
     begins = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     by_column = np.argsort(columns, kind="stable")
     used, first = np.unique(columns[by_column], return_index=True)
     weights, squares = (
-        np.zeros((2**BUCKET_BITS, len(CLASSES)), np.float32),
+        np.zeros((2**BUCKET_BITS, classes), np.float32),
         np.full((2**BUCKET_BITS, 1), 1e-8, np.float32),
     )
     for _ in range(STEPS):
@@ -148,9 +183,13 @@ def main() -> None:
     if given.words:
         arrays |= grouped_words()
         np.savez_compressed(MODEL, **arrays)  # the features are made of them
-    weights = train(list(labelled()))
-    arrays["scale"] = np.abs(weights).max() / 127
-    arrays["weights"] = np.round(weights / arrays["scale"]).astype(np.int8)
+    for name, scale, examples, classes in (
+        ("weights", "scale", labelled(), CLASSES),
+        ("values", "values_scale", labelled_values(), VALUES),
+    ):
+        weights = train(list(examples), len(classes))
+        arrays[scale] = np.abs(weights).max() / 127
+        arrays[name] = np.round(weights / arrays[scale]).astype(np.int8)
     np.savez_compressed(MODEL, **arrays)
 
 

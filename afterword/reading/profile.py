@@ -15,7 +15,7 @@ from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
 from afterword.streams.text.fences import INDENTATION, quotation
 from afterword.streams.text.language import VOCABULARY
-from afterword.streams.text.subjects import NAME_WEIGHT, subject_of
+from afterword.streams.text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
@@ -131,8 +131,9 @@ _NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
-COVERED = 0.4
+COVERED = 1 / 3
 """A statement is ended by a later one that has at least this share of its words."""
+
 
 
 class Outcome(NamedTuple):
@@ -155,8 +156,13 @@ OUTCOMES = tuple(
     )
     for one in VOCABULARY["first_person"]["outcomes"]
 )
-LASTING = ("name", "surname", "birthday", "home_town")
+SEVERAL = ("job",)
+"""Attributes that may have several values at a time, unless one is said to be new."""
+SINGLE = ("marital_status",)
+"""Attributes whose value ends with any statement that one has ended."""
+LASTING = ("name", "surname", "birthday", "home_town", "phone", "email", "address")
 """Attributes that end only if a statement is about them."""
+_NEW = re.compile(VOCABULARY["first_person"]["new"].replace("\n", ""), re.IGNORECASE)
 _ONLY_CHANGES = re.compile(VOCABULARY["first_person"]["only_changes"], re.IGNORECASE)
 
 
@@ -172,7 +178,7 @@ class Endings:
         if fact.attribute:
             self._of_attribute[fact.attribute].append((place, fact))
         for outcome in OUTCOMES:
-            if outcome.ends.search(fact.statement):
+            if fact.status == "ended" and outcome.ends.search(fact.statement):
                 self._of_outcome[outcome].append((place, fact))
         for word in subject_of(fact.statement).words:
             self._by_word[word].append((place, fact))
@@ -194,8 +200,36 @@ class Endings:
         return next((found[place] for place in sorted(found) if is_ended(fact, found[place])), None)
 
 
+def is_new(statement: str) -> bool:
+    """Return whether a statement may say that something is so instead of something else."""
+    return bool(_NEW.search(statement) or set(numbers_of(statement).values()) - {ONE})
+
+
+def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
+    """Return whether a later statement gives another value of what this fact says, although no attribute tells."""
+    about, later = subject_of(fact.statement), subject_of(new.statement)
+    if (fact.about or "").casefold() != (new.about or "").casefold() or not later.others <= about.others:
+        return False
+    says_new = _NEW.search(new.statement) is not None
+    if fact.attribute in SEVERAL and fact.attribute == new.attribute:
+        return says_new
+    if fact.attribute and not fact.attribute.startswith("number_of_"):
+        return False
+    numbers, later_numbers = numbers_of(fact.statement), numbers_of(new.statement)
+    shared = about.words.keys() & later.words.keys()
+    if any(later_numbers.get(unit, ONE) not in (value, ONE) for unit, value in numbers.items() if unit in shared):
+        return says_new or all(word in shared or word.isdigit() for word in about.words)
+    names, later_names = (
+        {word for word, weight in one.words.items() if weight >= NAME_WEIGHT} for one in (about, later)
+    )
+    is_named = bool(names and later_names) and not names & later_names
+    return says_new and is_named and shared == about.words.keys() - names
+
+
 def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
     """Return whether a later statement that something is no longer so means this fact."""
+    if end.status != "ended":
+        return is_replaced(fact, end)
     about, ended = subject_of(fact.statement), subject_of(end.statement)
     meant = {word for word in ended.words if ended.heads.get(word) in (None, *about.words)}
     if (fact.about or "").casefold() != (end.about or "").casefold():
@@ -211,7 +245,7 @@ def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
         return False
     plain = [word for word, weight in about.words.items() if weight < NAME_WEIGHT]
     if fact.attribute and fact.attribute == end.attribute:
-        return shared > 0 or not ended.words
+        return shared > 0 or not ended.words or fact.attribute in SINGLE
     topics = ended.topics - {"has"}  # "I have sold …" is not about having
     fits = not about.topics or not topics or bool(about.topics & topics)
     is_covered = 0 < shared >= COVERED * sum(about.words.values())
@@ -273,7 +307,10 @@ def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]
         if fact.status == "ended":
             endings.add(place, fact)
             continue
-        key = about, fact.attribute, "" if fact.attribute else comparable(fact)
+        if fact.said_by == "user" and is_new(fact.statement):
+            endings.add(place, fact)
+        is_one_of_several = fact.attribute in SEVERAL and fact.status == "implied"
+        key = about, fact.attribute, "" if fact.attribute and not is_one_of_several else comparable(fact)
         (of_user if fact.said_by == "user" else of_others)[key].append((place, fact))
     holding: list[Run] = []
     superseded: list[Superseded] = []

@@ -98,10 +98,11 @@ def _says(source: Source, stated: StatedFact, language: str) -> bool:
 
 
 def _is_denied(source: Source, stated: StatedFact) -> bool:
-    """Return whether the clauses with all words of a fact deny it, or say it of somebody else."""
-    fact = subject_of(stated.statement)
+    """Return whether the clauses with all words of a fact deny it, or say it of somebody whom it does not name."""
+    fact, first = subject_of(stated.statement), stated.statement.split()[0]
     clauses = [one for one in source.texts if fact.words.keys() <= subject_of(one).words.keys() | subject_of(one).verbs]
     return bool(clauses) and all(
-        (is_denial(one) and not is_denial(stated.statement)) or not subject_of(one).others <= fact.others
+        (is_denial(one) and not is_denial(stated.statement))
+        or not (subject_of(one).others <= fact.others or (first.istitle() and first in one.split()[1:]))
         for one in clauses
     )

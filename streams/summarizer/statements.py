@@ -24,6 +24,7 @@ from afterword.schemas import EpisodeMessage, Fact, FactKind, FactStatus
 from afterword.streams.summarizer.extractive.ranking import is_question
 from afterword.streams.text.language import VOCABULARY, word_set
 from afterword.streams.text.sentences import ELLIPSIS, sentences_of
+from afterword.streams.text.subjects import subject_of
 from afterword.streams.text.words_of_others import own_words
 
 MOST_FACTS = 40
@@ -46,6 +47,10 @@ KINDS = get_args(FactKind)
 CLASSES = *KINDS, "ended", "-"
 """What the model tells apart. The last two are what ends an earlier statement, and everything else."""
 MODEL = Path(__file__).parents[1] / "text" / "language_model" / "statements.npz"
+VALUES = "home_city", "job", "age", "marital_status", "-"
+"""Attributes with one value at a time that the model finds, and everything else."""
+LIKELY, LIKELY_NEW = 0.7, 0.5
+"""Least probability of an attribute, and of one in a clause that says that something is new."""
 MOST_PARTS = 3
 SIMILAR = 0.6
 """A name is corrected by one that is spelled much alike."""
@@ -131,6 +136,8 @@ _CLAUSE = _compiled("clause")
 _ASKS = _compiled("asks")
 _LINK_BEHIND = _compiled("link_behind")
 _ONLY_SUBJECT = _compiled("only_subject")
+_SUBJECT = re.compile(_with_pieces(r"\W*(?:{subject}|{question})(?!\w)"), re.IGNORECASE)
+_SOMEBODY = _compiled("somebody")
 _LABEL = re.compile(_compiled("label").pattern, re.IGNORECASE | re.MULTILINE)
 _OWN_LABEL = _compiled("own_label")
 _TAG = _compiled("tag")
@@ -146,6 +153,7 @@ _ENDING = _Caseless(_pattern("ending"))
 _OUTCOMES = ["".join(one["ends"].split("\n")) for one in VOCABULARY["first_person"]["outcomes"]]
 _ALSO_ENDS = _Caseless(_pattern("also_ends"), *_OUTCOMES)
 _OTHERS_END = _compiled("others_end")
+_NEW = _compiled("new")
 _ONLY_ENDS = _Caseless(_pattern("only_ends"))
 _OF_OTHERS = _compiled("of_others")
 _ONESELF = _Caseless(_pattern("oneself"))
@@ -162,6 +170,7 @@ _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s
 """Where people end a sentence who write in small letters."""
 _PART_ENDS = _compiled("part_ends")
 _CORRECTED_NAME = _compiled("corrected_name")
+_PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _NOT_PLACES = word_set("first_person", "not_places")
 _NOT_NAMES = word_set("first_person", "not_names")
 _WHOLE: dict[str, str] = VOCABULARY["first_person"]["whole"]
@@ -293,7 +302,7 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
         and any(probabilities_of(one)[len(KINDS)] >= ENDED for one in clauses)
     )
     if is_end and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
-        yield Statement(said, "event", None, "ended")
+        yield Statement(said, "event", value_of(said, LIKELY), "ended")
     yield from stated
 
 
@@ -309,16 +318,20 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
         positive = " ".join(_NEGATED.sub(" ", _ENDING.exact.sub(" ", clause)).split())
         ruled = next(_ruled(positive, is_first=False), None)
         if ruled or ending or kind_of(positive):
-            yield Statement(clause, "event", ruled.attribute if ruled else None, "ended")
+            yield Statement(clause, "event", ruled.attribute if ruled else value_of(clause, LIKELY), "ended")
         is_habit = not (ruled or ending or _BE_NEGATED.search(main))
         if not (_LASTING_NEGATION.search(clause) or (is_habit and _is_sure(clause))):
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
     yield from (one._replace(text=clause) for one in values)
-    if not values and not _ONLY_ENDS.search(clause) and (kind := kind_of(clause)):
+    if values or _ONLY_ENDS.search(clause):
+        return
+    is_new = _NEW.search(clause) is not None
+    if kind := kind_of(clause, or_ended=is_new):
         may_be_own = _is_sure(clause) and " " in clause and not (_ASKS.match(clause) or _OF_OTHERS.match(clause))
         if _ONESELF.search(clause) or may_be_own:
-            yield Statement(clause, kind)
+            value = value_of(clause, LIKELY_NEW if is_new else LIKELY)
+            yield Statement(clause, kind, value, "stated" if is_new or not value else "implied")
 
 
 def _clauses(sentence: str) -> Iterator[str]:
@@ -337,8 +350,21 @@ def _clauses(sentence: str) -> Iterator[str]:
     for at in range(len(pieces) - 1, 0, -1):
         if _ONLY_SUBJECT.fullmatch(pieces[at - 1]):  # "my wife and I"
             pieces[at - 1 : at + 1] = ["".join(pieces[at - 1 : at + 1])]
+    who = None
     for piece in pieces:
-        yield _LINK_BEHIND.sub("", _LEAD_IN.sub("", piece.strip(), count=1))
+        clause = _LINK_BEHIND.sub("", _LEAD_IN.sub("", piece.strip(), count=1))
+        if who and clause and not _SUBJECT.match(clause):  # "my sister lives in Rome and has two children"
+            clause = f"{who[0]} {clause}"
+        else:
+            who = _SOMEBODY.match(clause)
+            who = who if who and subject_of(who[0]).others else None
+        yield clause
+
+
+def ruled_attributes(sentence: str) -> set[str]:
+    """Return the attributes that the rules find in a sentence."""
+    found = (one.attribute for clause in _clauses(sentence) for one in _ruled(clause, is_first=True))
+    return {attribute for attribute in found if attribute}
 
 
 def _ruled(clause: str, is_first: bool) -> Iterator[Statement]:
@@ -398,10 +424,14 @@ def _is_in(known: Numbers, wanted: Numbers) -> tuple[NDArray[np.intp], NDArray[n
     return at, known[at] == wanted
 
 
-def kind_of(clause: str) -> FactKind | None:
-    """Return the kind of what a clause says about its speaker; None if it says nothing that lasts."""
+def kind_of(clause: str, *, or_ended: bool = False) -> FactKind | None:
+    """Return the kind of what a clause says about its speaker; None if it says nothing that lasts.
+
+    With `or_ended`, it may also be what has just begun, which the model takes for the end of something else.
+    """
     probabilities = max(map(probabilities_of, _beginnings(clause)), key=_lasting)
-    return KINDS[int(probabilities[: len(KINDS)].argmax())] if _lasting(probabilities) >= CERTAIN else None
+    lasting = _lasting(probabilities) + or_ended * float(probabilities[len(KINDS)])
+    return KINDS[int(probabilities[: len(KINDS)].argmax())] if lasting >= CERTAIN else None
 
 
 def _is_sure(clause: str) -> bool:
@@ -421,10 +451,28 @@ def _beginnings(clause: str) -> list[str]:
 @lru_cache(maxsize=256)
 def probabilities_of(clause: str) -> NDArray[np.float64]:
     """Return the probability of each class."""
+    return _probabilities(_model().weights, clause)
+
+
+def _probabilities(weights: NDArray[np.float64], clause: str) -> NDArray[np.float64]:
     features = features_of(clause)
-    logits = _model().weights[features].sum(axis=0) / len(features) ** 0.5
+    logits = weights[features].sum(axis=0) / len(features) ** 0.5
     odds = np.exp(logits - logits.max())
     return cast("NDArray[np.float64]", odds / odds.sum())
+
+
+def value_of(clause: str, least: float) -> str | None:
+    """Return the attribute whose value for its speaker a clause gives or takes, in any words; None if there is none."""
+    if subject_of(clause).others:
+        return None
+    found = [_probabilities(_model().values, with_one_place(part)) for part in _beginnings(clause)]
+    best = max(found, key=lambda one: float(one[:-1].max()))
+    return VALUES[int(best.argmax())] if best[:-1].max() >= least else None
+
+
+def with_one_place(clause: str) -> str:
+    """Return the clause with the same name for each known place, so that one teaches what another means."""
+    return _PROPER.sub(lambda name: "Paris" if is_place(name[0]) else name[0], clause)
 
 
 def features_of(clause: str) -> NDArray[np.intp]:
@@ -460,7 +508,9 @@ class _Model(NamedTuple):
     """What `tools/statements.py` writes."""
 
     weights: NDArray[np.float64]
-    """Of each bucket and kind."""
+    """Of each bucket and class."""
+    values: NDArray[np.float64]
+    """The same for the attributes."""
     places: Numbers
     """The hashed names of places, ascending."""
     words: Numbers
@@ -474,5 +524,8 @@ class _Model(NamedTuple):
 @cache
 def _model() -> _Model:
     with np.load(BytesIO(MODEL.read_bytes())) as arrays:
-        weights = arrays["weights"].astype(np.float64) * arrays["scale"]
-        return _Model(weights, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])
+        weights, values = (
+            arrays[name].astype(np.float64) * arrays[scale]
+            for name, scale in (("weights", "scale"), ("values", "values_scale"))
+        )
+        return _Model(weights, values, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])

@@ -14,6 +14,17 @@ SUBJECT_WORDS = 2
 """The person that a statement is about is among this many words."""
 NAME_WEIGHT = 3
 """A name says more about what a statement is about than another word."""
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+){2,}|[^\W\d_]{2,}|\d{3,}")
+ONE = "1"
+_NUMBERS = {
+    word: str(number)
+    for number, words in enumerate(VOCABULARY["first_person"]["numbers"].strip().splitlines(), 1)
+    for word in words.split()
+}
+_NUMBER = re.compile(
+    rf"(?:\b(?P<before>[^\W\d_]+) )?(?<!\w)(?P<number>\d+(?:[.,]\d+)*|{'|'.join(_NUMBERS)})\b(?: (?P<unit>[^\W\d_]+))?",
+    re.IGNORECASE,
+)
 _BE = re.compile(r"\s+(?:is|are|was|were|has|have|got)\b")
 
 
@@ -42,7 +53,7 @@ def subject_of(statement: str) -> Subject:
     others: set[str] = set()
     heads: dict[str, str] = {}
     says_end = False
-    found = list(re.finditer(r"[^\W\d_]{2,}|\d{3,}", statement))
+    found = list(_WORD.finditer(statement))
     language = max(LANGUAGES, key=lambda one: sum(is_common(word[0], one) for word in found))
     before, end = "", 0
     for place, (word, key) in enumerate((each[0], word_key(each[0])) for each in found):
@@ -57,8 +68,14 @@ def subject_of(statement: str) -> Subject:
             others.add(key)
         if key in known.ends:
             continue
+        compound = known.compounds.search(word.casefold())
+        if compound and compound.start() > 2:
+            topics.add(known.topics[word_key(compound[0])])
+            key = word_key(word[: compound.start()])
         if topic := known.topics.get(key):
             topics.add(topic)
+            frame[key] = 1
+        elif word.casefold() in known.loose:
             frame[key] = 1
         elif not is_common_word:
             is_name = word[0].isupper() and not statement.startswith(word) and key not in known.no_heads
@@ -66,10 +83,18 @@ def subject_of(statement: str) -> Subject:
     return Subject(words or frame, frozenset(topics), frozenset(others), frozenset(frame), heads)
 
 
+def numbers_of(statement: str) -> dict[str, str]:
+    """Return the numbers of a statement by what they count: "two cats" are {"cat": "2"}, "year 4" is {"year": "4"}."""
+    return {
+        word_key(found["unit"] or found["before"] or ""): _NUMBERS.get(found["number"].casefold(), found["number"])
+        for found in _NUMBER.finditer(statement)
+    }
+
+
 def word_key(word: str) -> str:
     """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
     plain = "".join(one for one in normalized("NFKD", word.casefold()) if not unicodedata.combining(one))
-    stem = re.sub(r"(?:ed|ing|er|[aeiouyns]+)$", "", plain)
+    stem = re.sub(r"(?:ed|ing|er|[aeiouy]+[ns]*|[ns]+)$", "", plain)
     return (stem if len(stem) > 2 else plain)[:5]
 
 
@@ -78,6 +103,10 @@ class _Known(NamedTuple):
 
     topics: Mapping[str, str]
     ends: frozenset[str]
+    compounds: re.Pattern[str]
+    """Words of topics at the end of longer words, as in "Nussallergie"."""
+    loose: frozenset[str]
+    """Words that say when or how something is done, or that it has a name."""
     verbs_with_objects: frozenset[str]
     no_heads: frozenset[str]
     people: Mapping[str, frozenset[str]]
@@ -87,9 +116,12 @@ class _Known(NamedTuple):
 def _known_words() -> _Known:
     known = VOCABULARY["first_person"]
     topics = {word_key(word): topic for topic, words in known["topics"].items() for word in words.split()}
-    ends, verbs, loose = (_keys(known[name]) for name in ("end_words", "object_words", "loose_words"))
+    ends, verbs = (_keys(known[name]) for name in ("end_words", "object_words"))
+    loose = known["loose_words"]
     people = {language: frozenset(words.split()) for language, words in known["others"].items()}
-    return _Known(topics, ends, verbs, ends | loose | topics.keys(), people)
+    compounds = re.compile(f"(?:{'|'.join(known['compounds'].split())})$")
+    no_heads = ends | _keys(loose) | topics.keys()
+    return _Known(topics, ends, compounds, frozenset(loose.split()), verbs, no_heads, people)
 
 
 def _keys(words: str) -> frozenset[str]:
