@@ -324,8 +324,11 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
     yield from (one._replace(text=clause) for one in values)
-    if values or _ONLY_ENDS.search(clause):
-        return
+    if not values and not _ONLY_ENDS.search(clause):
+        yield from _found_by_model(clause)
+
+
+def _found_by_model(clause: str) -> Iterator[Statement]:
     is_new = _NEW.search(clause) is not None
     if kind := kind_of(clause, or_ended=is_new):
         may_be_own = _is_sure(clause) and " " in clause and not (_ASKS.match(clause) or _OF_OTHERS.match(clause))

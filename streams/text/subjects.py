@@ -53,6 +53,7 @@ def subject_of(statement: str) -> Subject:
     others: set[str] = set()
     heads: dict[str, str] = {}
     says_end = False
+    statement = known.compounds.sub(r"\1 \2", statement)
     found = list(_WORD.finditer(statement))
     language = max(LANGUAGES, key=lambda one: sum(is_common(word[0], one) for word in found))
     before, end = "", 0
@@ -68,10 +69,6 @@ def subject_of(statement: str) -> Subject:
             others.add(key)
         if key in known.ends:
             continue
-        compound = known.compounds.search(word.casefold())
-        if compound and compound.start() > 2:
-            topics.add(known.topics[word_key(compound[0])])
-            key = word_key(word[: compound.start()])
         if topic := known.topics.get(key):
             topics.add(topic)
             frame[key] = 1
@@ -119,7 +116,7 @@ def _known_words() -> _Known:
     ends, verbs = (_keys(known[name]) for name in ("end_words", "object_words"))
     loose = known["loose_words"]
     people = {language: frozenset(words.split()) for language, words in known["others"].items()}
-    compounds = re.compile(f"(?:{'|'.join(known['compounds'].split())})$")
+    compounds = re.compile(rf"(\w\w\w)({'|'.join(known['compounds'].split())})\b", re.IGNORECASE)
     no_heads = ends | _keys(loose) | topics.keys()
     return _Known(topics, ends, compounds, frozenset(loose.split()), verbs, no_heads, people)
 
