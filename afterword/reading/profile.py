@@ -135,7 +135,6 @@ COVERED = 1 / 3
 """A statement is ended by a later one that has at least this share of its words."""
 
 
-
 class Outcome(NamedTuple):
     """What was so, and what tells without naming it that it is over."""
 
