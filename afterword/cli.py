@@ -77,6 +77,7 @@ for command in (
     reading.episodes,
     reading.recall,
     reading.profile,
+    person.assign,
     person.export,
     operating.usage,
     operating.audit,

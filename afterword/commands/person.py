@@ -1,4 +1,4 @@
-"""Commands about one person's data: `erase`, its verification, and `export`."""
+"""Commands about one person's data: `erase`, its verification, `assign` and `export`."""
 
 import asyncio
 from contextlib import aclosing
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import (
+    Conversation,
     DryRun,
     Json,
     NoTenant,
@@ -37,6 +38,7 @@ ReceiptFile = Annotated[
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait until nothing is left; then exit 1.")
 ]
+To = Annotated[str, typer.Option("--to", help="User to whom the messages belong from now on.")]
 ReceiptToRead = Annotated[Path, typer.Argument(metavar="RECEIPT", help="Receipt file.")]
 
 
@@ -119,6 +121,37 @@ def verify(
 async def _report(stage: str, left: int) -> None:
     noun, _, rest = stage.partition(" ")
     typer.echo(shown(f"{many(left, noun.removesuffix('s'), noun)} {rest}"), err=True)
+
+
+def assign(
+    user: RequiredUser, to: To, tenant: Tenant = None, no_tenant: NoTenant = False, conversation: Conversation = None
+) -> None:
+    """Give a user's messages to another user, such as those of a guest who has signed in.
+
+    --user and either --tenant or --no-tenant are required. Without --conversation, it is all of the user's
+    conversations. Episodes, facts and recall follow within seconds, if the workers are running.
+    """
+    from afterword.reading.memory import Memory
+    from afterword.schemas import ConversationAssigned
+    from afterword.writing.producer import Producer
+
+    settings, tenant_id = start_command(), tenant_of(tenant, no_tenant)
+    if user == to:
+        raise typer.BadParameter("must be another user", param_hint="--to")
+
+    async def send() -> int:
+        async with Memory.from_settings(settings) as memory, Producer.from_settings(settings) as producer:
+            names = [conversation] if conversation else await memory.conversation_ids(user_id=user, tenant_id=tenant_id)
+            users = {"from_user_id": user, "user_id": to}
+            await producer.send_all(
+                [ConversationAssigned(conversation_id=name, tenant_id=tenant_id, **users) for name in names]
+            )
+            return len(names)
+
+    number = asyncio.run(send())
+    typer.echo(f"{many(number, 'conversation', 'conversations')} handed over")
+    if not number:
+        raise typer.Exit(1)
 
 
 def export(user: RequiredUser, tenant: Tenant = None, no_tenant: NoTenant = False) -> None:

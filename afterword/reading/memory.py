@@ -561,6 +561,18 @@ class Memory:
         next_after = f"{milliseconds(last.last_at)} {last.user_id}" if last else None
         return UserPage(users=tuple(found[:limit]), next_after=next_after)
 
+    async def conversation_ids(self, *, user_id: str, tenant_id: str | None) -> list[str]:
+        """Return the ids of all conversations in which the user wrote or takes part. Raises: OwnerMissing."""
+        _check_user(user_id)
+        _check_tenant(tenant_id)
+        found: set[str] = set()
+        for store in self._messages, self._episodes:
+            page = [""]
+            while page:
+                page = await store.conversations_of(user_id, tenant_id, page[-1] or None, MOST_PAGE_SIZE)
+                found.update(page)
+        return sorted(found)
+
     async def knows_user(self, user_id: str, tenant_id: str | None) -> bool:
         """Return whether the user wrote a message, or takes part in an episode. Raises: OwnerMissing."""
         _check_user(user_id)

@@ -12,7 +12,14 @@ import orjson
 
 from afterword.reading.context import ANYONE, Owner
 from afterword.reading.memory import Memory
-from afterword.schemas import ConversationFlush, InputEvent, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas import (
+    ConversationAssigned,
+    ConversationFlush,
+    InputEvent,
+    InvalidRecord,
+    MessageCreated,
+    decode_input,
+)
 from afterword.schemas.base import Id, Model
 from afterword.schemas.headers import ProducerRecord, owner_header, to_record
 from afterword.serving.principal import Principal
@@ -173,8 +180,16 @@ class Begun:
         for event in events:
             if isinstance(event, MessageCreated) and not self.is_of(Owner(), event.conversation_id):
                 self._owners[event.conversation_id] = time.monotonic(), event.user_id, event.tenant_id
+            elif isinstance(event, ConversationAssigned):
+                at, user_id, tenant_id = self._owners.get(event.conversation_id, (0.0, "", None))
+                if (user_id, tenant_id) == (event.from_user_id, event.tenant_id):
+                    self._owners[event.conversation_id] = at, event.user_id, tenant_id
         while len(self._owners) > MOST_BEGUN:
             self._owners.popitem(last=False)
+
+    def of(self, user_id: str, tenant_id: str | None) -> list[str]:
+        """Return the conversations that are this user's."""
+        return [name for name in list(self._owners) if self.is_of(Owner(user_id, tenant_id), name)]
 
     def is_of(self, owner: Owner, conversation_id: str) -> bool:
         """Return whether this process took the owner's first message of the conversation within BEGUN_SECONDS."""

@@ -14,6 +14,7 @@ from afterword.operating.person import Person
 from afterword.operating.receipt import Receipt
 from afterword.reading.context import ANYONE, Owner
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
@@ -21,18 +22,26 @@ from afterword.schemas import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.base import Model, PartyId, Time
+from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.messages import MessageChanges
 from afterword.serving.admission import MayErase, MayWrite
 from afterword.serving.outbox import WrittenAnswer, require_own, write_change, write_events
 from afterword.serving.principal import Principal
-from afterword.serving.problems import MAX_PROBLEMS_NAMED, ChangedRepeat, NotFound, RequestInvalid, responses
+from afterword.serving.problems import (
+    MAX_PROBLEMS_NAMED,
+    ChangedRepeat,
+    NotFound,
+    NotPermitted,
+    RequestInvalid,
+    responses,
+)
 from afterword.serving.requests import (
     SMALL_BYTES,
     ConversationId,
     ErasureId,
     MessageId,
     Parameters,
+    UserId,
     body_of,
     described_body,
 )
@@ -85,6 +94,26 @@ class FlushBody(Model):
     """Tenant of the conversation. Defaults to the key's tenant if it is bound to one."""
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
     """Free-text reason."""
+
+
+class MergeBody(Model):
+    """Details about a merge of two users."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant_id: PartyId | None = None
+    """Tenant of the conversations. Defaults to the key's tenant if it is bound to one."""
+    reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
+    """Free-text reason."""
+
+
+class AssignBody(MergeBody):
+    """Whose messages of a conversation to give to whom."""
+
+    from_user_id: Id
+    """User whose messages are given away."""
+    user_id: Id
+    """User to whom they belong from now on."""
 
 
 class DeletionQuery(Parameters):
@@ -187,6 +216,66 @@ async def delete_conversation(
     tenant_id = principal.tenant(wanted.tenant_id)
     event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
     return await _change(request, principal, event)
+
+
+@router.post(
+    "/conversations/{conversation_id}/assign",
+    name="assign",
+    status_code=202,
+    openapi_extra=described_body(AssignBody),
+)
+async def assign_conversation(
+    request: Request,
+    principal: MayWrite,
+    conversation_id: ConversationId,
+    given: Annotated[AssignBody, body_of(AssignBody, SMALL_BYTES)],
+) -> WrittenAnswer:
+    """Give one user's messages in a conversation, also later ones, to another user. The key must not be bound to one.
+
+    Episodes, facts and recall follow.
+    """
+    users = given.from_user_id, given.user_id
+    return await _change(request, principal, _assignment(principal, conversation_id, *users, given))
+
+
+@router.post(
+    "/users/{user_id}/merge-into/{into}", name="merge_users", status_code=202, openapi_extra=described_body(MergeBody)
+)
+async def merge_users(
+    request: Request,
+    principal: MayWrite,
+    user_id: UserId,
+    into: UserId,
+    given: Annotated[MergeBody, body_of(MergeBody, SMALL_BYTES)],
+) -> WrittenAnswer:
+    """Give all of a user's messages to another user, such as a guest's who has signed in. The key must not be bound.
+
+    There is one record for each conversation of the user, and none if there are no conversations. One that another
+    server or a Kafka producer began a moment ago may not be known yet; name it in a request of its own.
+    """
+    services, tenant_id = services_of(request), principal.tenant(given.tenant_id)
+    _assignment(principal, "any", user_id, into, given)
+    names = await services.memory.conversation_ids(user_id=user_id, tenant_id=tenant_id)
+    names = sorted({*names, *services.outbox.begun.of(user_id, tenant_id)})
+    events = [_assignment(principal, name, user_id, into, given) for name in names]
+    return await write_events(services.outbox, events, principal.owner, ())
+
+
+def _assignment(
+    principal: Principal, conversation_id: str, from_user_id: str, user_id: str, given: MergeBody
+) -> ConversationAssigned:
+    """Raises: NotPermitted if the key is bound to one of the users; RequestInvalid if they are the same."""
+    if principal.user_id is not ANYONE:
+        raise NotPermitted(problem="the key is bound to a user, and may not act for two")
+    if from_user_id == user_id:
+        raise RequestInvalid(problems=[("user_id", "must be another user")])
+    return ConversationAssigned(
+        conversation_id=conversation_id,
+        from_user_id=from_user_id,
+        user_id=user_id,
+        tenant_id=principal.tenant(given.tenant_id),
+        reason=given.reason,
+    )
 
 
 async def _change(request: Request, principal: Principal, event: InputEvent) -> WrittenAnswer:

@@ -493,7 +493,7 @@ async def test_what_a_person_said_leads_to_its_message_and_is_forgotten(world: W
         await expect(page.locator(".letter")).to_have_count(1)
         await check_accessible(page)
         await page.get_by_role("button", name="Delete the selected messages").click()
-        await expect(page.get_by_role("status").filter(has_text="are being deleted")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="change was sent")).to_be_visible()
         await world.deployment.finished()
         await page.reload()
         await expect(page.locator("#context")).to_contain_text("Porto")

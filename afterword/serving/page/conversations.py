@@ -17,7 +17,14 @@ from afterword.schemas.base import Id
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.serving.page.rendering import PageRoute, fragment, html_page, refreshing_page, see_other, word_finder
-from afterword.serving.page.visitor import ReadingVisitor, Submitted, SubmittedText, WritingVisitor, only_value
+from afterword.serving.page.visitor import (
+    ReadingVisitor,
+    Submitted,
+    SubmittedText,
+    WritingVisitor,
+    assignment_form,
+    only_value,
+)
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
 from afterword.serving.reading import LARGE_TOKENS, MOST_CONTEXT_TOKENS, ByAgent, known_context
@@ -27,6 +34,7 @@ from afterword.serving.writing import (
     ChangeBody,
     DeletionQuery,
     FlushBody,
+    assign_conversation,
     delete_conversation,
     delete_message,
     edit_message,
@@ -232,6 +240,7 @@ async def show_conversation(
     thread = await thread_of(request, principal, details, wanted)
     templates = "conversation.html", "conversation_thread.html"
     given: dict[str, Any] = {"details": details, "wanted": wanted, "may_write": principal.may("write")}
+    given["any_user"] = principal.user_id is ANYONE
     return refreshing_page(request, *templates, principal, thread, wanted.version, **given)
 
 
@@ -331,10 +340,13 @@ async def change_conversation(
         case "close-episode", None:
             flush = FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
             await flush_conversation(request, principal, wanted.id, flush)
+        case "hand-over", None:
+            given = assignment_form(details.user_id, details.tenant_id, fields)
+            await assign_conversation(request, principal, wanted.id, given)
         case "delete-conversation", None:
             await delete_conversation(request, principal, wanted.id, deletion)
             return see_other("/conversations")
         case _:
-            expected = "save-message or delete-message with message_id, close-episode or delete-conversation without it"
+            expected = "save-message or delete-message with message_id; close-episode, hand-over or delete-conversation"
             raise RequestInvalid(problems=[("action", f"must be {expected}")])
     return see_other("/conversation", id=wanted.id, agent_id=wanted.agent_id, sent="1")

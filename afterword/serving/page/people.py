@@ -21,6 +21,7 @@ from afterword.serving.page.visitor import (
     Submitted,
     SubmittedText,
     WritingVisitor,
+    assignment_form,
     only_value,
 )
 from afterword.serving.principal import Principal
@@ -28,7 +29,14 @@ from afterword.serving.problems import NotFound, RequestInvalid, existing, probl
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
 from afterword.serving.requests import Parameters
 from afterword.serving.services import services_of
-from afterword.serving.writing import DeletionQuery, ErasureBody, delete_message, request_erasure, show_erasure
+from afterword.serving.writing import (
+    DeletionQuery,
+    ErasureBody,
+    delete_message,
+    merge_users,
+    request_erasure,
+    show_erasure,
+)
 
 KNOWN_TOKENS = 10_000
 """Upper limit for the facts on a person's screen, in tokens."""
@@ -156,6 +164,17 @@ async def forget(
         deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
         await delete_message(request, principal, conversation_id, message_id, deletion)
     return see_other("/person", user_id=user_id, tenant_id=tenant_id, sent="1" if chosen else None)
+
+
+@router.post("/person/hand-over")
+async def hand_over(
+    request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: SubmittedText
+) -> RedirectResponse:
+    """Give all of a person's messages to another user."""
+    user_id, tenant_id = _person(principal, wanted)
+    given = assignment_form(user_id, tenant_id, fields)
+    await merge_users(request, principal, user_id, given.user_id, given)
+    return see_other("/person", user_id=given.user_id, tenant_id=tenant_id, sent="1")
 
 
 def digest_of(fact: KnownFact) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 from starlette.responses import RedirectResponse
 
 from afterword.consumers.subscriber import RecentIds
@@ -28,9 +28,10 @@ from afterword.serving.page.rendering import (
     see_other,
 )
 from afterword.serving.principal import Permission, Principal
-from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
+from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated, problems_of
 from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed_body
 from afterword.serving.services import services_of
+from afterword.serving.writing import AssignBody
 from afterword.streams.stores.bookkeeping import EndedSessions
 
 SESSION_SECONDS = 15 * 60
@@ -191,6 +192,14 @@ def only_value(fields: FormFields, name: str, most: int | None = None) -> str:
     if len(values) != 1 or (most is not None and len(values[0]) > most):
         raise RequestInvalid(problems=[(name, "must be given exactly once and not be too long")])
     return values[0]
+
+
+def assignment_form(from_user_id: str, tenant_id: str | None, fields: FormFields) -> AssignBody:
+    """Return what a form asks for that hands messages over to another user. Raises: RequestInvalid."""
+    try:
+        return AssignBody(from_user_id=from_user_id, user_id=only_value(fields, "to"), tenant_id=tenant_id)
+    except ValidationError as error:
+        raise RequestInvalid(problems=problems_of(error, "form")) from None
 
 
 @router.get(SIGN_IN)

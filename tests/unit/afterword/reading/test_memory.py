@@ -127,6 +127,8 @@ CALLS = {
     "episodes of agent": lambda memory, x: memory.episodes("c1", agent_id=x),
     "episodes before": lambda memory, x: memory.episodes("c1", before=x),
     "episodes of some": lambda memory, x: memory.episodes("c1", x),
+    "conversation_ids": lambda memory, x: memory.conversation_ids(user_id=x, tenant_id="t1"),
+    "conversation_ids of tenant": lambda memory, x: memory.conversation_ids(user_id="u1", tenant_id=x),
     "recall": lambda memory, x: memory.recall(x, user_id="u1", tenant_id="t1"),
     "recall of agent": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", agent_id=x),
     "recall in": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", conversation_id=x),

@@ -510,6 +510,7 @@ async def test_what_a_principal_may_not_see_is_not_found(path: str) -> None:
         ("save-message", {"id": "c1", "message_id": "m0"}),
         ("delete-message", {"id": "c1", "message_id": "m0"}),
         ("close-episode", {"id": "c1"}),
+        ("hand-over", {"id": "c1"}),
         ("delete-conversation", {"id": "c1"}),
     ],
 )
@@ -518,7 +519,7 @@ async def test_changes_are_sent_for_the_conversations_tenant(action: str, ids: d
         await a_conversation(served)
         editor = "/conversation/edit" if "message" in action else "/conversation"
         assert f'name="action" value="{action}"' in (await served.client.get(editor, params=ids)).text
-        form = {"action": action, "content": "new\r\ntext"}
+        form = {"action": action, "content": "new\r\ntext", "to": "nora"}
         answer = await served.client.post("/conversation", params=ids, data=form, headers=OURS)
         assert answer.status_code == 303
         [record] = served.broker.records
@@ -530,6 +531,7 @@ async def test_changes_are_sent_for_the_conversations_tenant(action: str, ids: d
     ("action", "ids"),
     [
         ("delete-conversation", {"id": "c1", "message_id": "m0"}),
+        ("hand-over", {"id": "c1"}),
         ("delete-message", {"id": "c1"}),
         ("delete", {"id": "c1"}),
     ],

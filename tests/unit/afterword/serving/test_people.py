@@ -169,3 +169,20 @@ async def test_whoever_is_no_admin_names_the_user() -> None:
         page = (await served.client.get("/people")).text
         assert 'name="user_id"' in page
         assert "u1" not in page
+
+
+async def test_person_is_handed_over_to_another_user() -> None:
+    async with serving(Holder(tenant_id="t1", scopes=WRITER)) as served:
+        await say(served, "lives in Leeds", day=1)
+        assert 'action="/person/hand-over' in (await served.client.get("/person", params=OWNER)).text
+        answer = await served.client.post("/person/hand-over", params=OWNER, data={"to": "nora"}, headers=OURS)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/person?user_id=nora&tenant_id=t1&sent=1")
+        [record] = served.broker.records
+        assert orjson.loads(record.value)["user_id"] == "nora"
+        for wrong in ({"to": ""}, {"to": "u1"}, {}):
+            answer = await served.client.post("/person/hand-over", params=OWNER, data=wrong, headers=OURS)
+            assert answer.status_code == 422
+    async with serving(Holder(tenant_id="t1", user_id="u1", scopes=WRITER)) as served:
+        assert "hand-over" not in (await served.client.get("/person", params=OWNER)).text
+        answer = await served.client.post("/person/hand-over", params=OWNER, data={"to": "nora"}, headers=OURS)
+        assert answer.status_code == 403

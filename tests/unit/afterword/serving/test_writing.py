@@ -10,6 +10,7 @@ import pytest
 
 from afterword.reading.context import Owner
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
@@ -281,3 +282,52 @@ async def test_nothing_is_acknowledged_while_kafka_is_away() -> None:
         assert "internal" not in answer.text
         served.broker.away = False
         assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 202
+
+
+MERGE = "/v1/users/guest%2F1/merge-into/nora"
+
+
+async def test_merge_assigns_every_conversation_of_the_guest() -> None:
+    async with serving(Holder(tenant_id="t1", scopes=SCOPES)) as served:
+        for name, user_id in (("c1", "guest/1"), ("c2", "guest/1"), ("c3", "eve")):
+            await served.remembered.say("Hello.", conversation_id=name, user_id=user_id)
+        begun = {**MESSAGE, "conversation_id": "c4", "user_id": "guest/1"}
+        assert (await served.client.post(MESSAGES, json={"messages": [begun]})).status_code == 202
+        answer = await served.client.post(MERGE, json={"reason": "signed in"})
+        assert (answer.status_code, len(answer.json()["records"])) == (202, 3)
+        users = {"from_user_id": "guest/1", "user_id": "nora", "tenant_id": "t1", "reason": "signed in"}
+        wanted = [ConversationAssigned(conversation_id=name, **users) for name in ("c1", "c2", "c4")]
+        assert sent(served)[1:] == wanted
+        assert served.broker.begun.is_of(Owner("nora", "t1"), "c4")
+        answer = await served.client.post("/v1/users/nobody/merge-into/nora", json={})
+        assert (answer.status_code, answer.json()["records"]) == (202, [])
+
+
+async def test_one_conversation_is_assigned() -> None:
+    async with serving(Holder(tenant_id="t1", scopes=SCOPES)) as served:
+        await a_conversation(served, "a/b")
+        users = {"from_user_id": "u1", "user_id": "nora"}
+        assert (await served.client.post("/v1/conversations/a%2Fb/assign", json=users)).status_code == 202
+        assert sent(served) == [ConversationAssigned(conversation_id="a/b", tenant_id="t1", **users)]
+        for wrong in ({**users, "user_id": "u1"}, {**users, "user_id": ""}, {"user_id": "nora"}):
+            assert (await served.client.post("/v1/conversations/a%2Fb/assign", json=wrong)).status_code == 422
+        assert (await served.client.post("/v1/users/u1/merge-into/u1", json={})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"tenant_id": "t1", "user_id": "u1", "scopes": SCOPES}, 403),
+        ({"tenant_id": "t1", "user_id": "nora", "scopes": SCOPES}, 403),
+        ({"tenant_id": "t1"}, 403),
+        ({"tenant_id": "t2", "scopes": SCOPES}, 404),
+    ],
+)
+async def test_only_who_may_act_for_both_users_assigns(fields: dict[str, Any], status: int) -> None:
+    async with serving(Holder(**fields)) as served:
+        await a_conversation(served)
+        users = {"from_user_id": "u1", "user_id": "nora"}
+        assert (await served.client.post("/v1/conversations/c1/assign", json=users)).status_code == status
+        answer = await served.client.post("/v1/users/u1/merge-into/nora", json={})
+        assert answer.status_code == 403 or answer.json()["records"] == []
+        assert served.broker.records == []
