@@ -32,7 +32,7 @@ SHOWN = {
     "try-recall.md": ("3 of 4 questions have the expected answer (75%), 3 in the best hit",),
     "bot.md": (
         "user: I am allergic to peanuts.",
-        "nora-visit-1",
+        "user: I am looking for a cello for my daughter.",
         "user (Ben): I booked the train to Lyon for all of us.",
         "assistant: Noted: no peanuts.",
         "user: I sent the blue lamp back.",
