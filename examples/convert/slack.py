@@ -49,6 +49,8 @@ def texts(value):
     if value.get("type") == "link":
         return [f"<{value['url']}|{value.get('text', '')}>"]
     found = [t for k, v in value.items() for t in ([v] if k == "text" and isinstance(v, str) else texts(v))]
+    if value.get("type") == "rich_text_quote":
+        return ["&gt; " + "".join(found).replace("\n", "\n&gt; ")]
     return ["".join(found)] if value.get("type") == "rich_text_section" else found
 
 
@@ -62,7 +64,8 @@ def attached(said, is_bot):
         if is_bot and not one.get("is_share"):
             yield text
         elif text:
-            author = names.get(one.get("author_id")) or one.get("author_name") or one.get("service_name")
+            named = (one.get(key) for key in ("author_name", "author_subname", "service_name"))
+            author = names.get(one.get("author_id")) or next(filter(None, named), None)
             yield "> " + (f"{author}: {text}" if author else text).replace("\n", "\n> ")
     for file in said.get("files") or []:
         yield f"[file: {file['name']}]" if file.get("name") else "[file]"

@@ -71,9 +71,12 @@ _THINK = r"[^\s<>\[\]◁▷/]{0,20}(?:think|thought|reason)[^\s<>\[\]◁▷/]{0,
 _THINK_END = rf"[<\[◁](?:/|[|｜](?:/|end_)){_THINK}[>\]▷](?![ \t]+(?-i:[a-zß-ÿ]))"
 _UNSAID = re.compile(
     rf"\A(?:\s*[<\[◁]{_THINK}[>\]▷](?:.*?{_THINK_END}|[ \t]*\n.*))+"
-    r"|\A[^`]{0,200000}?^[ \t]*</think(?:ing)?>[ \t]*$"  # the model's template wrote the beginning
+    r"|(?:(?<=\n\n)|(?<=[.!?]\n))<think(?:ing)?>[^<]*(?:<(?!/?think)[^<]*)*</think(?:ing)?>"  # between two answers
+    r"|\A(?:(?!<think)[^`]){0,200000}?^[ \t]*</think(?:ing)?>[ \t]*$"  # the model's template wrote the beginning
     r"|\A\s*:::thinking\b.*?(?:^:::[ \t]*$|\Z)"
-    r"|(?:^|(?<=</details>))[ \t]*<details\s+type=\"(?P<type>reasoning|tool_calls|code_interpreter)\".*?"
+    r"|\A\s*(?:<\|start\|>assistant)?<\|channel\|>(?:analysis|commentary)\b.*?(?:<\|channel\|>final<\|message\|>|\Z)"
+    r"|(?:^|(?<=</details>))[ \t]*<details\s"
+    r"(?=[^<>]{0,200}?\btype=[\"'](?P<type>reasoning|tool_calls|code_interpreter)[\"']).*?"
     r"(?:</details>|\Z)",
     re.IGNORECASE | re.DOTALL | re.MULTILINE,
 )
@@ -283,7 +286,8 @@ def _answer(part: Mapping[str, Any]) -> Any:
     for name, value in part.items():
         if isinstance(value, dict) and _kind(name_words(name)) == "result":  # {"toolResult": {"content": …}}
             return _answer(value)
-    return {name: value for name, value in part.items() if not _is_about(name)}
+    filled = {name: value for name, value in part.items() if value not in (None, "", [], {}) and value is not False}
+    return {name: value for name, value in filled.items() if not _is_about(name)}
 
 
 def _result(answer: Any, depth: int) -> Iterator[Piece]:

@@ -543,9 +543,12 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(data).hexdigest()[:ID_DIGITS]
 
 
-NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")
+NOT_SAID = (
+    *("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error"),
+    "app_pairing_content",
+)
 EXCLUDED = ("is_do_not_remember", "is_temporary_chat")
-NO_MEMORY = ("disabled", "global_disabled", "none", "off")
+NO_MEMORY = re.compile(r"(?:disabled|\bnone|\boff)\Z")
 RECORDINGS = ("audio_asset_pointer", "real_time_user_audio_video_asset_pointer", "video_container_asset_pointer")
 PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
 MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
@@ -712,7 +715,9 @@ def _chatgpt(known: Mapping[str, Any]) -> Tree:
     own_id = _required_id(known.get("conversation_id"), known.get("id"))
     about = (mapping(one.get("metadata")) for one in written.values())
     originals = {original for one in about if (original := identifier(one.get("branching_from_conversation_id")))}
-    is_excluded = any(known.get(name) is True for name in EXCLUDED) or known.get("memory_scope") in NO_MEMORY
+    scope = known.get("memory_scope")
+    is_off = isinstance(scope, str) and NO_MEMORY.search(scope) is not None
+    is_excluded = is_off or any(known.get(name) is True for name in EXCLUDED)
     return Tree(own_id, written, parents, None, known.get("current_node"), originals - {own_id}, is_excluded)
 
 
@@ -870,7 +875,7 @@ def _placeholders(files: object, name: str) -> list[str]:
     """Return a placeholder for each file in a list. `name` is the field with a file's name."""
     listed = [*map(mapping, files)] if isinstance(files, list) else []
     images = [any(str(one.get(kind)).startswith("image") for kind in KINDS_OF_FILES) for one in listed]
-    names = [f"[file: {one[name]}]" if one.get(name) and isinstance(one[name], str) else "[file]" for one in listed]
+    names = [f"[file: {one[name]}]" if str(one.get(name) or "").strip() else "[file]" for one in listed]
     return ["[image]" if is_image else placeholder for is_image, placeholder in zip(images, names, strict=True)]
 
 

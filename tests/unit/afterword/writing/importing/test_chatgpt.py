@@ -224,7 +224,13 @@ def test_conversation_without_current_message_ends_at_its_newest_leaf(current):
 
 
 @pytest.mark.parametrize(
-    "flag", [{"is_do_not_remember": True}, {"is_temporary_chat": True}, {"memory_scope": "disabled"}]
+    "flag",
+    [
+        {"is_do_not_remember": True},
+        {"is_temporary_chat": True},
+        {"memory_scope": "disabled"},
+        {"memory_scope": "project_disabled"},
+    ],
 )
 def test_conversation_excluded_from_memory_is_left_out(flag):
     private = chain(said("user", "My hint is the pier."), said("assistant", "Right."), **flag)

@@ -116,6 +116,7 @@ def test_circular_branch_is_rejected():
         ([{"file_name": "", "extracted_content": "Key: under the mat."}], [], "Look.\nKey: under the mat."),
         ([{"file_name": "a.md", "extracted_content": "Key."}], [{"file_name": "a.md"}], "Look.\n[file: a.md]\nKey."),
         ([{"file_name": "", "extracted_content": " "}], [{"file_name": "b.png"}], "Look.\n[file]\n[file: b.png]"),
+        ([{"file_name": " ", "extracted_content": "Key."}], [], "Look.\nKey."),
         ([{"file_name": "", "extracted_content": "ü" * 400_000}], [], "Look.\n[file]"),
         ([{"extracted_content": "One."}, {"extracted_content": "Two."}], [], "Look.\nOne.\nTwo."),
         ([{"file_name": "c.txt"}], [{"file_name": "c.txt"}], "Look.\n[file: c.txt]"),
@@ -140,6 +141,13 @@ def test_thinking_and_silent_blocks_are_not_said(blocks, content, is_skipped):
     shown = "Lonely?\n```\nThis block is not supported on your current device yet.\n```\n"
     [message] = messages_of(read(conversation(said("assistant", *blocks, text=shown))))
     assert (message.content, message.skip_summarization) == (content, is_skipped)
+
+
+def test_empty_answer_of_a_tool_is_no_message():
+    call = {"type": "tool_use", "name": "web_search", "message": "Searching", "input": {"query": "pier"}}
+    empty = {"type": "tool_result", "content": [], "is_error": False, "message": None, "display_content": None}
+    found = messages_of(read(conversation(said("assistant", call, empty, text("Nothing.")))))
+    assert [(m.role, m.content, m.tools) for m in found] == [("assistant", "Nothing.", ("web_search",))]
 
 
 def test_design_chat_is_refused_by_name():

@@ -103,6 +103,20 @@ def of_slack(folder: Path, *messages: dict[str, Any]) -> list[str]:
             {"text": "", "blocks": [{"type": "rich_text_section", "elements": [{"type": "user", "user_id": "U2"}]}]},
             "@Tom Arp",
         ),
+        (
+            {
+                "text": "",
+                "blocks": [
+                    {"type": "rich_text_quote", "elements": [{"type": "text", "text": "I sold it.\nAll."}]},
+                    {"type": "rich_text_section", "elements": [{"type": "text", "text": "Really?"}]},
+                ],
+            },
+            "> I sold it.\n> All.\nReally?",
+        ),
+        (
+            {"text": "", "attachments": [{"is_share": True, "author_subname": "Eva", "text": "I quit."}]},
+            "> Eva: I quit.",
+        ),
         ({"text": "Here.", "files": [{"name": "map.png"}]}, "Here.\n[file: map.png]"),
         ({"subtype": "me_message", "text": "waves"}, "waves"),
     ],
@@ -157,6 +171,36 @@ def test_calls_and_results_of_sharegpt_have_their_roles(tmp_path: Path) -> None:
         ("assistant", "Good morning"),
     ]
     assert b"record 1, message 3: role 'narrator'" in run("sharegpt.py", str(tmp_path / "a.json"), "ann").stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "role", "content", "tools"),
+    [
+        ({"from": "AI", "value": "Yes."}, "assistant", "Yes.", ()),
+        ({"from": "function-call", "value": '[{"name": "a"}, {"name": "b"}]'}, "assistant", "", ("a", "b")),
+        ({"from": "function_call", "value": '<tool_call>{"name": "a"}</tool_call>'}, "assistant", "", ("a",)),
+        ({"from": "gpt", "value": 'Look.\n<tool_call>\n{"name": "a", "arguments": {"x": 1}}\n</tool_call>'},
+         "assistant", "Look.", ("a",)),
+        ({"from": "gpt", "value": "<think>\nlonely\n</think>\nYes."}, "assistant", "Yes.", ()),
+        ({"from": "human", "value": "What is <think>?"}, "user", "What is <think>?", ()),
+        ({"role": "user", "content": "Hi"}, "user", "Hi", ()),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["conversations", "items", "messages"])
+def test_message_of_sharegpt_is_converted_as_said(
+    tmp_path: Path, key: str, said: dict[str, str], role: str, content: str, tools: tuple[str, ...]
+) -> None:
+    (tmp_path / "a.json").write_text("\ufeff" + json.dumps({key: [said]}, indent=1))
+    done = run("sharegpt.py", str(tmp_path / "a.json"), "ann")
+    [message] = messages_of(read_all("jsonl", {"-": done.stdout}, ImportOptions()))
+    assert (message.role, message.content, message.tools) == (role, content, tools)
+
+
+def test_unknown_records_of_sharegpt_are_named_and_the_rest_converted(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps([{"text": "Hi"}, {"conversations": ["Hi"]}, *SHAREGPT]))
+    assert len(converted("sharegpt.py", str(tmp_path / "a.json"), "ann")) == 2
+    left_out = run("sharegpt.py", str(tmp_path / "a.json"), "ann").stderr.decode().splitlines()
+    assert left_out == ["left out: record 1: it has no conversations", "left out: record 2, message 0: role None"]
 
 
 def test_failed_conversion_writes_nothing(tmp_path: Path) -> None:
