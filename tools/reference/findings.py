@@ -8,7 +8,7 @@ from tools.reference.markdown import table
 HEADING = """\
 # Audit findings
 
-Made by `make docs` from `afterword/operating/audit.py`; do not edit it by hand.
+Made by `make docs` from `afterword/operating/sql/findings.sql`; do not edit it by hand.
 
 `afterword audit` reads topics, stores and state, and counts violations of the [promise](../specs/delivery.md). It
 prints the ids and positions of ten of each kind, never contents, and exits with 1 if it finds anything. With `--json`,

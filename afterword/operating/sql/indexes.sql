@@ -1,0 +1,11 @@
+CREATE INDEX message_id ON message (message, partition, offset);
+CREATE INDEX dead_letter_position ON dead_letter (kind, partition, offset);
+CREATE INDEX pending_position ON pending (partition, offset);
+CREATE INDEX closed_id ON closed (episode_id, revision);
+CREATE INDEX core_message ON core (message);
+CREATE INDEX amended_change ON amended (change_partition, change_offset);
+CREATE INDEX announced_episode ON announced (episode_id);
+CREATE INDEX announced_event ON announced (event_id);
+CREATE INDEX announced_deletion_episode ON announced_deletion (episode_id);
+CREATE INDEX stored_change_message ON stored_change (episode_id, message);
+CREATE INDEX document_message ON document (message);
