@@ -5,7 +5,7 @@ digest of its id. No two conversations or messages share a key, whatever charact
 """
 
 import struct
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -358,7 +358,9 @@ def text_digest(message: MessageCreated) -> bytes:
     The id goes into them too, so that the state does not show which messages have the same text.
     """
     writer = blake2b("\0".join((message.id, *message.writer)).encode(), digest_size=WRITER_BYTES).digest()
-    return writer + blake2b(f"{message.id}\0{message.content}".encode(), digest_size=TEXT_BYTES).digest()
+    text = sha256(f"{message.id}\0".encode())  # processors have instructions for it, which halve the time
+    text.update(message.content.encode())
+    return writer + text.digest()[:TEXT_BYTES]
 
 
 def decode_seq(value: bytes) -> int:

@@ -57,7 +57,7 @@ from afterword.streams.stores.messages import (
     StoredMessage,
     agent_scope,
 )
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.tokens import message_tokens
 
 log = structlog.get_logger(__name__)
 
@@ -540,7 +540,7 @@ def _write(key: str, kept: Kept, version: int) -> UpdateOne | ReplaceOne[dict[st
     fields = {
         **state.message.model_dump(exclude={"metadata"}),
         "source": {"partition": state.partition, "offset": state.offset},
-        "token_count": count_tokens(state.message.content),
+        "token_count": message_tokens(state.message.content),
         "version": version + 1,
         **({} if state.changed == NEVER else {"offset": state.changed}),
         **({"metadata": orjson.dumps(state.message.metadata).decode()} if kept.is_whole else {}),

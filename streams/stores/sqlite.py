@@ -59,7 +59,7 @@ from afterword.streams.stores.messages import (
     StoredMessage,
     agent_scope,
 )
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.tokens import message_tokens
 
 STORE = "sqlite"
 TIMEOUT_SECONDS = 10.0
@@ -634,7 +634,7 @@ def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
         "is_whole": kept.is_whole,
         "said": kept.said,
         "skipped": message.skip_summarization,
-        "tokens": count_tokens(message.content),
+        "tokens": message_tokens(message.content),
         "message": message.model_dump_json(exclude={"content"}),
     }
     changed = ", ".join(f"{name} = excluded.{name}" for name in row)

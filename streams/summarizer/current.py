@@ -21,7 +21,7 @@ from afterword.schemas import (
 from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
 from afterword.streams.stores.episodes import Inputs, StoredEpisode
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, PresentUsers
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.tokens import message_tokens
 
 MessageState = ArchivedMessage | DeletedMessage
 
@@ -146,7 +146,7 @@ def _with(
             "overlap": overlap,
             "message_count": len(core),
             "turn_count": turns(core),
-            "token_count": sum(count_tokens(message.content) for message in core),
+            "token_count": sum(message_tokens(message.content) for message in core),
             "metrics": bounded_metrics(core),
         }
     )

@@ -37,7 +37,7 @@ from afterword.streams.summarizer.summary import DECIMALS, SHORT_SENTENCES, Summ
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.sentences import first_sentences
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens, message_tokens
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.redactor import Redactor
@@ -174,7 +174,7 @@ def half_of(room: SpareTokens, plan: Plan) -> SpareTokens:
 def estimate(request: SummaryRequest) -> int:
     """Estimate the tokens of a summary whose first answer is usable."""
     episode = request.episode
-    read = episode.token_count + sum(count_tokens(message.content) for message in episode.overlap)
+    read = episode.token_count + sum(message_tokens(message.content) for message in episode.overlap)
     before = count_tokens(request.previous_rolling)
     return PROMPT_TOKENS + read + before + ANSWER_TOKENS + min(before + ANSWER_TOKENS, request.rolling_tokens)
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from afterword.streams.text.language import pattern
+from afterword.streams.text.sentences import MAX_MESSAGE_CHARACTERS, both_ends
 
 LINE_CHARACTERS = 400
 """Only this much of a line is compared with the forms of introductions."""
@@ -30,6 +31,7 @@ HEADER_LINES = 6
 QUESTION_MARKS = ("?", "？")
 NEAR_CHARACTERS = 80
 """A verb this near to a quotation may say whose words it is."""
+MOST_CHARACTERS = 4 * MAX_MESSAGE_CHARACTERS
 KEPT_MESSAGES = 256
 
 
@@ -158,7 +160,12 @@ def parts_of(text: str) -> tuple[Words, ...]:
 
 
 def own_words(text: str) -> str:
-    """Return the sender's own words: "…" stands for others' words in a line, and a line break for whole lines."""
+    """Return the sender's own words: "…" stands for others' words in a line, and a line break for whole lines.
+
+    Of a text longer than MOST_CHARACTERS, only the beginning and the end are read.
+    """
+    if len(text) > MOST_CHARACTERS:
+        text = "\n".join(both_ends(text, MOST_CHARACTERS))
     kept = (
         text[part.start : part.end] if part.whose is Whose.OWN else "\n" * text.endswith("\n", 0, part.end) or "…"
         for part in parts_of(text)

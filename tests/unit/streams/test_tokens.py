@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.text.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, token_ids
+from afterword.streams.text.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, message_tokens, token_ids
 
 
 def test_nothing_has_no_tokens() -> None:
@@ -28,6 +28,14 @@ def test_a_long_text_counts_as_its_pieces() -> None:
     piece = "ab cd " * (PIECE_CHARACTERS // 6) + "ab"
     assert len(piece) == PIECE_CHARACTERS
     assert count_tokens(piece * 3) == 3 * count_tokens(piece)
+
+
+def test_long_message_is_counted_by_its_beginning_and_end() -> None:
+    ends = "A table for two at eight, please. " * 300
+    counted = message_tokens(ends + "x" * 600_000 + ends)
+    assert counted == message_tokens(ends + "à la carte, " * 50_000 + ends)
+    assert counted == pytest.approx(600_000 * count_tokens(ends) / len(ends), rel=0.05)
+    assert message_tokens(ends[:10_000]) == count_tokens(ends[:10_000])
 
 
 @given(st.text() | st.text(st.characters(categories=["Cs", "So", "Lu"])))

@@ -40,6 +40,13 @@ def test_kind_and_author_of_others_words_are_named(text: str, whose: Whose, auth
     assert (whose, author) in {(part.whose, part.author) for part in parts_of(text)}
 
 
+def test_very_long_text_has_the_own_words_of_both_ends() -> None:
+    own = own_words("I live in Oslo. " + "Lorem ipsum dolor. " * 50_000 + "I have two cats.")
+    assert own.startswith("I live in Oslo.")
+    assert own.endswith("I have two cats.")
+    assert len(own) < 100_000
+
+
 def test_own_words_have_a_mark_where_others_are_quoted() -> None:
     assert own_words('She said "I live in Oslo" and left.') == "She said … and left."
 
