@@ -1,8 +1,8 @@
 """Test with the newest versions of packages that change without us, for `make newest`: python -m tools.newest [TEST…]
 
 It runs in a virtual environment that has what requirements.lock pins. It installs the newest versions and runs the
-tests, by default those of `tests/unit` and `tests/contract`. If some fail, it goes back to the locked version of one
-group after the other, and runs only those that failed. Prints a table, and exits with 1 if tests fail.
+tests, by default those of `tests/unit` and `tests/contract`, and the examples. If some fail, it goes back to the locked
+version of one group after the other, and runs only those that failed. Prints a table, and exits with 1 if tests fail.
 """
 
 import json
@@ -25,7 +25,7 @@ GROUPS = (
     "aiokafka",
 )
 """Packages that are released together."""
-TESTS = ("tests/unit", "tests/contract")
+TESTS = ("tests/unit", "tests/contract", "tests/e2e/test_examples.py", "-m", "not deploy")
 
 
 def run(*arguments: str) -> bool:

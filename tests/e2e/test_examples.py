@@ -1,21 +1,25 @@
 """The programs in `examples/`, as they are, against a running server, workers and stores."""
 
 import asyncio
+import json
 import os
 import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from afterword import Producer
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
 from tests.e2e.deployment import Deployment, environment_of
 from tests.e2e.test_serve import ROLES, Serving, feed_runs, serving
+from tests.openai_server import running_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
@@ -77,16 +81,59 @@ async def test_a_shell_with_curl_recalls_what_it_said(server: Serving) -> None:
     assert '"tokens":' in said.splitlines()[-1]
 
 
-async def test_the_typescript_client_typechecks_and_recalls_what_it_said(server: Serving, tmp_path: Path) -> None:
+async def built_typescript(directory: Path, *, newest: bool) -> Path:
+    """Copy the programs, install what they need, as locked or in its newest versions, and compile them."""
     if not shutil.which("node") or not shutil.which("npm"):
         pytest.skip("there is no node and npm")
-    program = copy_typescript(tmp_path)
-    if problem := await npm_problem(tmp_path):
+    program = copy_typescript(directory)
+    if problem := await npm_problem(directory):
         pytest.skip(problem)
-    code, said = await run("npm", "ci", "--no-audit", "--no-fund", directory=program)
-    assert code == 0, said
-    code, said = await run("npm", "run", "build", directory=program)
-    assert code == 0, said
+    names = json.loads((program / "package.json").read_text())["dependencies"]
+    install = ("install", *(f"{name}@latest" for name in names)) if newest else ("ci",)
+    for command in ((*install, "--no-audit", "--no-fund"), ("run", "build")):
+        code, said = await run("npm", *command, directory=program)
+        assert code == 0, said
+    return program
+
+
+async def tool_caller(request: web.Request) -> web.StreamResponse:
+    """Answer as a model that recalls before it answers, and then repeats what it is given."""
+    body = await request.json()
+    last = body["messages"][-1]
+    call = {"name": body["tools"][0]["function"]["name"], "arguments": json.dumps({"query": "peanuts"})}
+    message: dict[str, Any] = {"role": "assistant", "content": f"I was told: {last['content']}"}
+    if last["role"] != "tool":
+        message = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": call}]}
+    reason = "stop" if last["role"] == "tool" else "tool_calls"
+    choice = {"index": 0, "finish_reason": reason, "message": message}
+    return web.json_response({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
+
+
+@pytest.mark.parametrize("newest", [False, True], ids=["locked", "newest"])
+async def test_chat_with_the_ai_sdk_recalls_an_earlier_chat(server: Serving, tmp_path: Path, *, newest: bool) -> None:
+    program = await built_typescript(tmp_path, newest=newest)
+    async with running_server() as llm:
+        llm.usual = tool_caller
+        where = {"MEMORY_URL": server.address, "LLM_URL": f"{llm.url}/v1", "LLM_MODEL": "m", "CHAT_USER": "ann"}
+
+        async def says(chat: str, text: str) -> str:
+            code, said = await run("npm", "run", "--silent", "chat", "--", text, directory=program, **where, CHAT=chat)
+            assert code == 0, said
+            return said
+
+        await says("one", "I am allergic to peanuts.")
+
+        async def recalls() -> bool:
+            return "user: I am allergic to peanuts." in await says("two", "May I eat peanuts?")
+
+        await until(recalls)
+
+
+@pytest.mark.parametrize("newest", [False, True], ids=["locked", "newest"])
+async def test_the_typescript_client_typechecks_and_recalls_what_it_said(
+    server: Serving, tmp_path: Path, *, newest: bool
+) -> None:
+    program = await built_typescript(tmp_path, newest=newest)
     code, said = await run("npm", "start", directory=program, MEMORY_URL=server.address)
     assert code == 0, said
     assert "summary: " in said
