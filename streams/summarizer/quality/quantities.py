@@ -51,7 +51,7 @@ _CENTS = {"cent": (("cent", Decimal(1)), *((code, Decimal("0.01")) for code in _
 
 _PREFIXES = {"n": -9, "µ": -6, "μ": -6, "mc": -6, "m": -3, "c": -2, "d": -1, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12}
 _PREFIX_WORDS = {"nano": -9, "micro": -6, "mikro": -6, "milli": -3, "mili": -3, "centi": -2, "zenti": -2, "deci": -1,
-                 "kilo": 3, "quilo": 3, "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
+                 "kilo": 3, "kiló": 3, "quilo": 3, "quiló": 3, "quilô": 3, "centí": -2, "milí": -3, "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
 _SYMBOL = re.compile(
     rf"(?P<prefix>{'|'.join(sorted(_PREFIXES, key=len, reverse=True))})"
     r"(?P<base>Wh|Ah|Hz|Pa|mol|cal|eq|bar|bps|bit|[glLmsWVABJN])"
@@ -214,12 +214,12 @@ def _factors(after: re.Match[str], language: str, unit: tuple[str, Decimal] | No
     return (MAGNITUDES[word] if word in MAGNITUDES else prod(MAGNITUDES.get(each, 1) for each in word),)
 
 
-_FURTHER = re.compile(rf"[ -]([^\W\d_]{{3,{LONGEST_UNIT}}})(?!\w)")
-_BEFORE_NO_UNIT = word_set("numbers", "before_no_unit")
+_FURTHER = re.compile(rf"[ -]([^\W\d_]{{3,{LONGEST_UNIT}}})(?!\w)(?:[ -]([^\W\d_]{{3,{LONGEST_UNIT}}})(?!\w))?")
+_BEFORE_UNIT, _BEFORE_NO_UNIT = (word_set("numbers", name) for name in ("before_unit", "before_no_unit"))
 
 
 def _unit(text: str, after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
-    """Read the unit after a number, or after one more word: "40 Canadian dollars"."""
+    """Read the unit after a number, or after a word or two: "40 Canadian dollars", "40 New Zealand dollars"."""
     word = "".join((after["sign"] or after["unit"] or "").split())
     if not word and after["letter"] in ("m", "M"):
         word = "m"
@@ -232,8 +232,13 @@ def _unit(text: str, after: re.Match[str], language: str) -> tuple[str, Decimal]
     further = _FURTHER.match(text, after.end()) if after["unit"] and "\n" not in after[0] else None
     if (unit := unit_of(word, language)) or not further or word.casefold() in _BEFORE_NO_UNIT:
         return unit
-    is_stop_word = any(stem(word.casefold(), code) is None for code in (language, "en"))
-    return None if is_stop_word else unit_of(further[1], language)
+    is_stop_word = word.casefold() not in _BEFORE_UNIT and any(
+        stem(word.casefold(), code) is None for code in (language, "en")
+    )
+    if is_stop_word or (unit := unit_of(further[1], language)):
+        return None if is_stop_word else unit
+    money = unit_of(further[2] or "", language) if word.istitle() and further[1].istitle() else None
+    return money if money and money[0] in _NUMBERS["currencies"] else None
 
 
 def unit_of(word: str, language: str) -> tuple[str, Decimal] | None:

@@ -365,6 +365,8 @@ def test_a_question_made_of_dates_takes_no_longer_than_others(words_of_dates: st
         ("What did I buy on the second-to-last Friday?", "2026-03-20"),
         ("Was habe ich vorletzten Montag gesagt?", "2026-03-23"),
         ("Was war am vorletzten Freitag?", "2026-03-20"),
+        ("Was war am vorvorigen Montag?", "2026-03-23"),
+        ("What did I say on the second-last Monday?", "2026-03-23"),
         ("Was geschah am vorletzten Dienstag?", "2026-03-17"),
         ("Qu'ai-je dit l'avant-dernier lundi ?", "2026-03-23"),
         ("¿Qué dije el penúltimo lunes?", "2026-03-23"),
