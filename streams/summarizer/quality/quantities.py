@@ -51,7 +51,8 @@ _CENTS = {"cent": (("cent", Decimal(1)), *((code, Decimal("0.01")) for code in _
 
 _PREFIXES = {"n": -9, "µ": -6, "μ": -6, "mc": -6, "m": -3, "c": -2, "d": -1, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12}
 _PREFIX_WORDS = {"nano": -9, "micro": -6, "mikro": -6, "milli": -3, "mili": -3, "centi": -2, "zenti": -2, "deci": -1,
-                 "kilo": 3, "kiló": 3, "quilo": 3, "quiló": 3, "quilô": 3, "centí": -2, "milí": -3, "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
+                 "kilo": 3, "kiló": 3, "quilo": 3, "quiló": 3, "quilô": 3, "centí": -2, "milí": -3,
+                 "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
 _SYMBOL = re.compile(
     rf"(?P<prefix>{'|'.join(sorted(_PREFIXES, key=len, reverse=True))})"
     r"(?P<base>Wh|Ah|Hz|Pa|mol|cal|eq|bar|bps|bit|[glLmsWVABJN])"
