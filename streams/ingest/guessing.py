@@ -211,7 +211,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]
     waiting: list[tuple[str, tuple[Sequence[str], ...], Any]] = [(path, (), value)]
     while waiting:
         path, parts, value = waiting.pop()
-        if isinstance(value, str) and value.startswith("{"):
+        if isinstance(value, str) and value.startswith(("{", "[{")):
             with suppress(orjson.JSONDecodeError):
                 path, value = f"from_json({path})", orjson.loads(value)
         if isinstance(value, dict) and len(parts) < MAX_DEPTH:
@@ -290,11 +290,7 @@ def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
 
 def _is_key_of(record: Record) -> bool:
     """Return whether the key has fields of the value, as a row's primary key has."""
-    key = record["key"]
-    if isinstance(key, str) and key.startswith("{"):
-        with suppress(orjson.JSONDecodeError):
-            key = orjson.loads(key)
-    key, row = record_row(key), record_row(record["value"])
+    key, row = record_row(record["key"]), record_row(record["value"])
     return isinstance(key, dict) and bool(key) and all(name in row and row[name] == key[name] for name in key)
 
 
@@ -389,10 +385,10 @@ class _Guesser:
         return best
 
     def _nearness(self, column: Column) -> float:
-        if self.content is None or not column.path.startswith(("value", "item")):
-            return 0
-        around = self.content.path.split(".")[:-1]
-        shared = takewhile(lambda pair: pair[0] == pair[1], zip(around, column.path.split(".")[:-1], strict=False))
+        """Return which share of the path to the text leads to a column, too."""
+        content = self.content.path if self.content else ""
+        around, steps = (re.sub(r"from_json\(|\)", "", path).split(".")[:-1] for path in (content, column.path))
+        shared = takewhile(lambda pair: pair[0] == pair[1], zip(around, steps, strict=False))
         return len(list(shared)) / max(1, len(around))
 
     def guess(self) -> Guess:
@@ -406,7 +402,7 @@ class _Guesser:
         if conversation and user and role and _mixes(user, role, tenant, conversation):
             conversation = None
         identifier = self._identifier(conversation, role, tenant)
-        sent_at, unit = self._sent_at()
+        sent_at = self._sent_at()
         edits, deletions = self._changes(identifier, conversation, tenant)
         place = f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
         fields: dict[str, Any] = {
@@ -416,7 +412,7 @@ class _Guesser:
             **({"tenant_id": self._also_deleted(tenant)} if tenant else {}),
             "role": role_value or NOTHING,
             "content": self.content.path if self.content else NOTHING,
-            **({"sent_at": sent_at if unit == "iso" else {"path": sent_at, "unit": unit}} if sent_at else {}),
+            **({"sent_at": sent_at} if sent_at else {}),
         }
         missing = [name for name, expression in fields.items() if expression == NOTHING]
         if identifier is None:
@@ -532,19 +528,21 @@ class _Guesser:
 
         return self.take(score)
 
-    def _sent_at(self) -> tuple[str | None, Unit | None]:
+    def _sent_at(self) -> Any:
+        """Return what stands in the file for the time."""
+
         def score(one: Column) -> float:
             if len(one.values) < len(self.messages) or _any(one.last, "later") or not _unit_of(one):
                 return 0
             return one.named("times")
 
-        column = self.take(score)
-        if column is not None:
-            return column.path, _unit_of(column)
-        if self.envelope is not None and self.envelope.changed_ms:
-            self.notes["sent_at"] = "not found: this is the time of the change, not that of the message"
-            return self.envelope.changed_ms.format(self.base), "ms"
-        return None, None
+        if column := self.take(score):
+            unit = _unit_of(column)
+            return column.path if unit == "iso" else {"path": column.path, "unit": unit}
+        if self.envelope is None or not self.envelope.changed_ms:
+            return None
+        self.notes["sent_at"] = "not found: this is the time of the change, not that of the message"
+        return {"path": self.envelope.changed_ms.format(self.base), "unit": "ms"}
 
     def _private(self) -> str:
         """Return an expression for what the user never saw: notes among the people who serve them."""

@@ -210,20 +210,17 @@ class SchemaRegistry:
 
     async def _ask(self, path: str, form: Format | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
-        if form != "protobuf":
-            return await self._answer(path)
-        try:
-            answer = await self._answer(path, {"format": "serialized"})
-            if _type_in(answer) != TYPES[form] or is_descriptor(str(answer.get("schema"))):
-                return answer
-        except (SchemaRefused, RegistryUnavailable) as error:
-            problem: AfterwordError | SchemaRefused = error
-        else:
-            problem = SchemaRefused("")
+        failed: SchemaRefused | RegistryUnavailable | None = None
         # Apicurio refuses the format, or destroys the descriptor in it; its plain answer may be a whole one
-        with suppress(SchemaRefused, RegistryUnavailable):
-            return await self._answer(path)
-        raise problem
+        for params in ({"format": "serialized"}, None) if form == "protobuf" else (None,):
+            try:
+                answer = await self._answer(path, params)
+            except (SchemaRefused, RegistryUnavailable) as error:
+                failed = failed or error
+            else:
+                if not params or _type_in(answer) != TYPES["protobuf"] or is_descriptor(str(answer.get("schema"))):
+                    return answer
+        raise failed or SchemaRefused("it gives no descriptor")
 
     async def _answer(self, path: str, params: dict[str, str] | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
