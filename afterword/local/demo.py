@@ -3,9 +3,11 @@
 import asyncio
 import shutil
 import tempfile
+import tomllib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,54 +31,12 @@ class Chat(NamedTuple):
     name: str
     what: str
     days_ago: int
-    contents: tuple[str, ...]
+    contents: Sequence[str]
 
 
-CHATS = (
-    Chat(
-        "trip",
-        "Mara tells an assistant a wish, and how she likes to travel",
-        35,
-        (
-            "Hi, my name is Mara, and I live in Leeds.",
-            "Hello Mara! What can I do for you?",
-            "I want to see the northern lights in Norway next winter.",
-            "Tromsø has them from October to March. Shall I look for flights?",
-            "I hate flying. I prefer trains and ferries.",
-            "Then it is the train to Bodø and the ferry from there.",
-        ),
-    ),
-    Chat(
-        "dinner",
-        "Two weeks later, in another chat, something has changed",
-        19,
-        (
-            "I just moved to Bristol for a new job!",
-            "Congratulations! Have you settled in?",
-            "Yes, and my sister Ines visits me on Friday. What could I cook? I am vegetarian.",
-            "A mushroom risotto always works.",
-        ),
-    ),
-    Chat(
-        "present",
-        "Two weeks later, in a third chat, she corrects what she said",
-        4,
-        (
-            "I need a birthday present for Ines. She loves pottery.",
-            "A pottery class for two, and a meal without meat after it?",
-            "Good idea. But I am not vegetarian any more. I eat fish now.",
-            "Then I will look for a fish restaurant.",
-        ),
-    ),
-)
-QUESTIONS = (
-    "What is on my bucket list?",
-    "Should I book a plane?",
-    "Where is my home now?",
-    "May I eat salmon?",
-    "What could make my sibling happy?",
-    "Which instrument do I play?",
-)
+_TOLD = tomllib.loads((files(__package__) / "story.toml").read_text(encoding="utf-8"))
+CHATS = [Chat(**chat) for chat in _TOLD["chats"]]
+QUESTIONS: list[str] = _TOLD["questions"]
 """What the user asks later, in other words than in the chats. No chat answers the last one."""
 MESSAGES_PER_SECOND = 5.0
 LOOK_SECONDS = 0.2
