@@ -17,11 +17,11 @@ ARG REVISION=unknown
 # The build fetches nothing; neither its backend nor pip is needed to run. Bytecode
 # is kept only for what is really imported, since the image is read-only where it runs; for everything it would be 30 MB.
 RUN AFTERWORD_REVISION=${REVISION} PYTHONPATH=/tools \
-    pip install --no-compile --no-deps --no-build-isolation ./distributions/engine . && pip uninstall --quiet --yes setuptools pip \
+    pip install --no-compile --no-deps --no-build-isolation ./distributions/text ./distributions/engine . && pip uninstall --quiet --yes setuptools pip \
  && find /opt/afterword/lib -type d -name tests -prune -exec rm -r {} + \
  && find /opt/afterword/lib -regextype egrep -regex '.*\.(c|cpp|h|pyx|pxd|pyi|a)' -delete
 WORKDIR /opt/afterword
-RUN python3 -m compileall -q lib/python3*/site-packages/afterword lib/python3*/site-packages/faust_eos \
+RUN python3 -m compileall -q lib/python3*/site-packages/afterword lib/python3*/site-packages/afterword_text lib/python3*/site-packages/faust_eos \
  && python3 -c 'import afterword.streams.summarizer.agent, afterword.streams.archiver.agent, afterword.cli, afterword.operating.audit, afterword.operating.checks' \
  && mkdir /state
 

@@ -8,7 +8,8 @@ BENCH_STAMP := build/bench-venv/installed
 TOOLS_STAMP := build/tools-venv/installed
 LLM_STAMP := build/llm-venv/installed
 LITELLM_STAMP := build/litellm-venv/installed
-PROJECTS := pyproject.toml distributions/engine/pyproject.toml
+OURS := distributions/text distributions/engine
+PROJECTS := pyproject.toml $(OURS:%=%/pyproject.toml)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 INSTALL = PYTHON=$(PYTHON) tools/install.sh
@@ -30,12 +31,12 @@ help-all: ## list all targets
 venv: $(STAMP) ## create the virtual environment that requirements.lock pins
 
 $(STAMP): requirements.lock $(PROJECTS)
-	@$(INSTALL) .venv requirements.lock . distributions/engine
+	@$(INSTALL) .venv requirements.lock $(OURS) .
 	@touch $@ $(DEMO_STAMP)
 
 $(DEMO_STAMP): requirements-image.lock requirements-demo.lock $(PROJECTS)
 	@$(INSTALL) .venv requirements-image.lock
-	@$(INSTALL) .venv requirements-demo.lock . distributions/engine
+	@$(INSTALL) .venv requirements-demo.lock $(OURS) .
 	@touch $@
 
 # what the demo needs is a part of what the tests need: whichever comes first, the other adds what is missing
@@ -57,12 +58,12 @@ lint: $(STAMP) ## check style, types, and which way dependencies point
 check: lint unit ## say what a change forgot
 
 unit: $(STAMP) ## run the tests that need no server
-	$(BIN)/pytest tests/unit distributions/engine/tests
+	$(BIN)/pytest tests/unit $(OURS:%=%/tests)
 
 test: lint ## run what every change has to pass
 	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit distributions/engine/tests && exit $$servers
+	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit $(OURS:%=%/tests) && exit $$servers
 
 SINCE ?= main
 
@@ -83,8 +84,8 @@ $(TOOLS_STAMP): requirements-tools.lock
 	@touch $@
 
 COMPILE := build/uv/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
-# the engine is installed from its folder, so a lock has only what it depends on
-LOCK := $(COMPILE) --no-emit-package faust-eos pyproject.toml
+# the engine and the text library are installed from their folders, so a lock has only what they depend on
+LOCK := $(COMPILE) --no-emit-package faust-eos --no-emit-package afterword-text pyproject.toml
 
 lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml, and wheels.txt
 	$(LOCK) --extra test -o requirements.lock
@@ -108,7 +109,7 @@ ALL := -m "not deploy" --hypothesis-profile nightly
 
 test-all: lint site $(LITELLM_STAMP) #. run everything but test-deploy, with the long forms and the faults: some hours
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit distributions/engine/tests tests/deploy && exit $$servers
+	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit $(OURS:%=%/tests) tests/deploy && exit $$servers
 	$(MAKE) model mutants faults hostile
 
 $(LITELLM_STAMP): requirements-litellm.lock
@@ -116,7 +117,7 @@ $(LITELLM_STAMP): requirements-litellm.lock
 	@touch $@
 
 newest: #. test with the newest frameworks and clients, and print a table: locked, newest, result; ARGS= names the tests
-	@$(INSTALL) build/newest-venv requirements.lock . distributions/engine
+	@$(INSTALL) build/newest-venv requirements.lock $(OURS) .
 	build/newest-venv/bin/python -m tools.newest $(ARGS)
 
 test-deploy: $(STAMP) #. test the image, the compose file and the chart; fetches Helm, and a container engine where none runs
@@ -172,7 +173,7 @@ quality: $(STAMP) #. measure the quality gate, redaction, summaries without an L
 
 sizes: $(STAMP) build/uv/bin/uv #. print how many packages and megabytes each extra installs
 	rm -rf build/sizes
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded ./distributions/engine
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded $(OURS:%=./%)
 	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' \
 	  '[langchain]' '[langgraph]' '[openai-agents]'; do \
 	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \

@@ -15,8 +15,9 @@ PACKAGE = Path(__file__).parent
 OURS = "afterword"
 EMBEDDED = "afterword.embedded"
 """Our package that an extra installs."""
-FOLDERS = dict.fromkeys(("worker", "serve"), " ./distributions/engine") | {"dev": " ./distributions/*"}
-"""Folders with our other distributions that an extra installs."""
+TEXT = " ./distributions/text"
+FOLDERS = dict.fromkeys(("worker", "serve", "aws"), f"{TEXT} ./distributions/engine") | {"dev": " ./distributions/*"}
+"""Folders with our other distributions that an extra installs, if there is more than the text library."""
 
 
 @cache
@@ -49,4 +50,4 @@ def extra_required(extra: str, what: str) -> Iterator[None]:
         missing = error.name or OURS
         if missing.partition(".")[0] == OURS and missing != EMBEDDED:
             raise
-        raise ExtraMissing(what=what, extra=extra, folders=FOLDERS.get(extra, "")) from error
+        raise ExtraMissing(what=what, extra=extra, folders=FOLDERS.get(extra, TEXT)) from error

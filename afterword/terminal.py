@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from afterword.streams.text.visible import INDENT, printable, shown_json
+from afterword_text.visible import INDENT, printable, shown_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, fingerprint
 from afterword.schemas.ids import episode_id
-from afterword.streams.summarizer.quality import SourceTexts
-from afterword.streams.summarizer.summary import Texts
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.gate import SourceTexts
+from afterword_text.texts import Texts
+from afterword_text.tokens import count_tokens
 
 DATA = Path(__file__).parent / "data"
 LEAST_WORDS = 6

@@ -63,7 +63,7 @@ def segmenter_of(to: Bench, conversations: Any, messages: Any) -> Any:
     """Return the segmenter with all its default rules, which every program calls."""
     from afterword.streams.segmenter.processor import Segmenter
     from afterword.streams.settings import Episodes
-    from afterword.streams.text.tokens import count_tokens
+    from afterword_text.tokens import count_tokens
 
     return Segmenter(
         limits=Episodes(),

@@ -23,22 +23,23 @@ from opentelemetry.trace import NoOpTracer
 from afterword.reading.memory import Memory
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
-from afterword.streams.redaction import ENTITIES, Span
-from afterword.streams.redaction.redactor import Redactor
-from afterword.streams.settings import Llm, QualitySettings, Redaction, Settings, load_settings
+from afterword.streams.redactor import Redactor
+from afterword.streams.settings import Llm, Redaction, Settings, load_settings
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.sqlite import SqliteEpisodes, SqliteFile, SqliteMessages
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality import SourceTexts, assess
-from afterword.streams.summarizer.statements import statements
 from afterword.streams.summarizer.summarizer import make_summarizer
-from afterword.streams.summarizer.summary import Summary, SummaryRequest, Texts
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer.timers import TRANSIENT
 from afterword.streams.telemetry import Metrics
-from afterword.streams.text.language import detect, words
-from afterword.streams.text.sentences import cut_at_word, split_sentences
+from afterword_text.extractive import summarize
+from afterword_text.gate import SourceTexts, assess
+from afterword_text.language import detect, words
+from afterword_text.redaction import ENTITIES, Span
+from afterword_text.sentences import cut_at_word, split_sentences
+from afterword_text.statements import statements
+from afterword_text.texts import Texts
 from benchmarks.data import DATA, Fact, Meeting, Pair, Split, episode_of, golden, meetings, pairs
 from benchmarks.measuring import show
 from tests.samples import NOON, a_fact, a_stored_episode
@@ -87,7 +88,7 @@ def gate(split: Split) -> GateResult:
 
 
 def _reason(pair: Pair) -> str:
-    problems = assess(pair.source, pair.texts, QualitySettings()).problems
+    problems = assess(pair.source, pair.texts).problems
     return problems[0].reason if problems else PASSED
 
 
@@ -146,7 +147,7 @@ def show_extractive() -> None:
 
 def _grounding(text: str, meeting: Meeting) -> float:
     source = SourceTexts("\n".join(meeting.turns))
-    return assess(source, Texts("-", "-", text), QualitySettings()).grounding
+    return assess(source, Texts("-", "-", text)).grounding
 
 
 def rouge(candidate: str, reference: str) -> tuple[float, float, float]:

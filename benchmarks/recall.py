@@ -52,7 +52,7 @@ from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder, QueryEmbedding, embed_messages
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from benchmarks.data import (
     DATA,
     LEAST_WORDS,

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from afterword.streams.redaction import ENTITIES
 from afterword.streams.settings import Settings
 from afterword.streams.triggers import CONDITIONS, NESTED, TRIGGER_PRESETS
+from afterword_text.redaction import ENTITIES
 
 Schema = dict[str, Any]
 

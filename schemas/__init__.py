@@ -1,4 +1,4 @@
-"""The events on the topics: models, ids, headers and dead letters. No I/O, and no imports from our other packages."""
+"""The events on the topics: models, ids, headers and dead letters. No I/O; they only import the text library."""
 
 from afterword.schemas.decoding import InvalidRecord, decode_closed, decode_episode, decode_input
 from afterword.schemas.episodes import (
@@ -24,14 +24,13 @@ from afterword.schemas.summaries import (
     Compression,
     ConversationUpdated,
     Fact,
-    FactKind,
-    FactStatus,
     Quality,
     RollingSummary,
     SummaryCreated,
     SummaryDeleted,
     Usage,
 )
+from afterword_text.messages import FactKind, FactStatus
 
 __all__ = [
     "CloseReason",

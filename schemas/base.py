@@ -19,15 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-
-def without_surrogates(text: str) -> str:
-    """Replace surrogate pairs with their character and lone surrogates with U+FFFD, because UTF-8 has neither."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
+from afterword_text.visible import without_surrogates
 
 _Whole = BeforeValidator(lambda value: without_surrogates(value) if isinstance(value, str) else value)
 Id = Annotated[str, StringConstraints(min_length=1, max_length=256), _Whole]

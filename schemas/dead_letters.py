@@ -2,7 +2,7 @@
 
 The record is unchanged unless it is so large that the dead-letter topic might reject it. In that case only its
 beginning is kept, with the size and the SHA-256 of the whole, so a dead letter can always be written. If redaction
-applies to all records, the worker redacts the dead letter afterwards (`streams.redaction.redactor`).
+applies to all records, the worker redacts the dead letter afterwards (`streams.redactor`).
 """
 
 import hashlib

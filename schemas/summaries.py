@@ -7,6 +7,7 @@ from pydantic import Field
 from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.episodes import Change, EpisodeMetrics
 from afterword.schemas.messages import Role
+from afterword_text.messages import FactKind, FactStatus
 
 SUMMARY_CREATED = "summary.created"
 SUMMARY_DELETED = "summary.deleted"
@@ -14,8 +15,6 @@ CONVERSATION_UPDATED = "conversation.updated"
 REDONE: Literal["redone"] = "redone"
 
 RevisionReason = Change | Literal["redone"]
-FactKind = Literal["identity", "relation", "constraint", "preference", "plan", "event"]
-FactStatus = Literal["stated", "implied", "ended"]
 
 
 class Quality(Model):

@@ -11,7 +11,7 @@ from afterword.streams.telemetry import Metrics
 from faust_eos.output import Output
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
-    from afterword.streams.redaction.redactor import RecordRedaction
+    from afterword.streams.redactor import RecordRedaction
 
 log = structlog.get_logger(__name__)
 

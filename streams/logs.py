@@ -10,7 +10,7 @@ from opentelemetry.trace import get_current_span
 
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Logs
-from afterword.streams.text.visible import shown, shown_lines
+from afterword_text.visible import shown, shown_lines
 
 log = structlog.get_logger()
 

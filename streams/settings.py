@@ -43,11 +43,11 @@ from pydantic_settings import (
 from afterword.installed import extra_required
 from afterword.streams import prompt_template
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.redaction import check_patterns, entities_in
 from afterword.streams.triggers import DEFAULT, TRIGGER_PRESETS, Node, TriggerPreset, parse_trigger, read_trigger
+from afterword_text.redaction import check_patterns, entities_in
 
 if TYPE_CHECKING:
-    from afterword.streams.redaction.redactor import RecordRedaction, Redactor
+    from afterword.streams.redactor import RecordRedaction, Redactor
 
 PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
@@ -657,7 +657,7 @@ class Redaction(Section):
 
     def redactor(self) -> "Redactor":
         """Return the redactor. Raises: ConfigurationError for a country without telephone numbers."""
-        from afterword.streams.redaction.redactor import Redactor  # producers do not have its libraries
+        from afterword.streams.redactor import Redactor  # producers do not have its libraries
 
         regions = [region.strip() for region in self.phone_regions.split(",") if region.strip()]
         try:
@@ -678,7 +678,7 @@ class Redaction(Section):
     def of_records(self) -> "RecordRedaction | None":
         """Return the redaction of incoming records; None unless everything is redacted. Raises: ConfigurationError."""
         # imported here because producers do not have its libraries
-        from afterword.streams.redaction.redactor import RecordRedaction
+        from afterword.streams.redactor import RecordRedaction
 
         return RecordRedaction(self.redactor()) if self.where == "everywhere" else None
 

@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 EMBEDDED = ("afterword-embedded", "afterword.embedded")
 """The distribution that is part of the checkout, and its package."""
-ENGINE = "faust-eos"
+FOLDERS = {"faust-eos": "engine", "afterword-text": "text"}
+"""Our other distributions, and their folders."""
 BASE = ""
 FORBIDDING = """
 import sys, json
@@ -67,8 +68,9 @@ def _required_by(name: str, extra: str) -> Iterable[Requirement]:
         return requirements(extra)
     if name == EMBEDDED[0]:
         return map(Requirement, embedded_project()["dependencies"])
-    if name == ENGINE:
-        return map(Requirement, project_of(ROOT / "distributions" / "engine")["dependencies"])
+    if name in FOLDERS:
+        project = project_of(ROOT / "distributions" / FOLDERS[name])
+        return map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"])
     wanted = map(Requirement, distribution(name).requires or ())
     return [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": extra})]
 

@@ -13,6 +13,25 @@ RUNS = (
     *("summary ", "title:", "sure ", "ok", "Here is :", "sorry ", "i'm ", "model "),
 )  # fmt: skip
 
+TOKENS = [
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|begin_of_text|>"),
+    *("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<s>", "</s>", "[AVAILABLE_TOOLS]", "[/TOOL_RESULTS]"),
+    *(
+        "[|system|]",
+        "[|endofturn|]",
+        "[THINK]",
+        "[/THINK]",
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_response>",
+        "<tools>",
+    ),
+    *("<start_of_image>", "[gMASK]", "<sop>", "<arg_key>", "</arg_value>", "]~b]", "]~!b[", "[e~[", "<seed:bos>"),
+    *("<minimax:tool_call>", "</function_call>"),
+    *("<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<｜begin▁of▁sentence｜>", "<think>", "</think>"),
+]
+"""Marks between turns, which a model must not read in a text."""
+
 
 def run(unit: str, characters: int) -> str:
     """Repeat a unit to a length."""

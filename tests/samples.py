@@ -34,7 +34,7 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.summarizer.reconciler import COPIED, compression
 from afterword.streams.summarizer.summary import Summary
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 
 NOON = datetime(2026, 1, 5, 12, 0, 0, 123000, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Prepare the language model that `streams/text/language_identifier.py` reads, from py3langid's file.
+"""Prepare the language model that `language_identifier.py` of the text library reads, from py3langid's file.
 
 Run `make language-model` after an upgrade of py3langid or a change of our languages.
 """
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from py3langid.langid import MODEL_DIR, MODEL_FILE
 from py3langid.modelio import load_model
 
-from afterword.streams.text.language import NAMES
-from afterword.streams.text.language_identifier import LONGEST_NGRAM, MODEL
+from afterword_text.language import NAMES
+from afterword_text.language_identifier import LONGEST_NGRAM, MODEL
 
 Arrays = dict[str, NDArray[Any]]
 

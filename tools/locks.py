@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from tools import wheels
 
 ROOT = Path(__file__).parents[1]
-ENGINE = "distributions/engine"
-"""Our distribution that is installed from its folder, so the locks have only its requirements."""
+OURS = "distributions/text", "distributions/engine"
+"""Our distributions that are installed from their folders, so the locks have only their requirements."""
 EXTRA_LOCKS = {
     "requirements.lock": "test",
     "requirements-image.lock": "serve",
@@ -45,14 +45,13 @@ def problems(required: Iterable[Requirement], lock: str) -> Iterator[str]:
 
 
 def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Requirement]:
-    """Yield the project's requirements with these extras, with the engine replaced by the engine's requirements."""
-    engine = tomllib.loads((ROOT / ENGINE / "pyproject.toml").read_text())["project"]
+    """Yield the project's requirements with these extras, with our own distributions replaced by theirs."""
+    ours = [tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in OURS]
+    projects = {own["name"]: own for own in (project, *ours)}
     named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
     for wanted in map(Requirement, named):
-        if wanted.name == project["name"]:
-            yield from requirements(project, wanted.extras)
-        elif wanted.name == engine["name"]:
-            yield from map(Requirement, engine["dependencies"])
+        if wanted.name in projects:
+            yield from requirements(projects[wanted.name], wanted.extras)
         else:
             yield wanted
 

@@ -23,7 +23,7 @@ FILE_MODE = 0o644
 UNRELEASED = "not released yet"
 IMAGE_LOCK = "requirements-image.lock"
 CHART = Path("helm", "afterword")
-EMBEDDED, ENGINE = Path("distributions", "embedded"), Path("distributions", "engine")
+EMBEDDED, ENGINE, TEXT = (Path("distributions", name) for name in ("embedded", "engine", "text"))
 """Projects of the other distributions, within a tree."""
 CYCLONEDX = Path("build", "tools-venv", "bin", "cyclonedx-py")
 ENGINES = ("docker", "podman")
@@ -31,6 +31,11 @@ ENGINES = ("docker", "podman")
 
 class ReleaseError(Exception):
     """Reason why no release can be built."""
+
+
+def projects(tree: Path) -> tuple[Path, ...]:
+    """Return the folders of all distributions."""
+    return tree, tree / EMBEDDED, tree / ENGINE, tree / TEXT
 
 
 def version_of(tree: Path) -> str:
@@ -116,10 +121,13 @@ def build_chart(tree: Path, out: Path, epoch: int) -> Path:
 
 
 def write_bill_of_materials(tree: Path, out: Path) -> Path:
-    """Write the image's contents as CycloneDX: its lock, and the engine. Raises: ReleaseError."""
+    """Write the image's contents as CycloneDX: its lock, the engine and the text library. Raises: ReleaseError."""
     file = out / f"afterword-{version_of(tree)}.cdx.json"
     command: list[str | Path] = [ROOT / CYCLONEDX, "requirements", "-", "--pyproject", tree / "pyproject.toml"]
-    installed = (tree / IMAGE_LOCK).read_text() + f"faust-eos=={version_of(tree / ENGINE)}\n"
+    ours = "".join(
+        f"{name}=={version_of(tree / at)}\n" for name, at in (("faust-eos", ENGINE), ("afterword-text", TEXT))
+    )
+    installed = (tree / IMAGE_LOCK).read_text() + ours
     options: list[str | Path] = ["--output-reproducible", "--mc-type", "application", "--of", "JSON", "-o", file]
     done = subprocess.run([*command, *options], check=False, input=installed, capture_output=True, text=True)
     if done.returncode:
@@ -158,7 +166,7 @@ def release(out: Path) -> None:
     }
     with committed("HEAD") as tree:
         check_changelog((tree / "CHANGELOG.md").read_text(), version_of(tree))
-        sources = [build_sdist(project, out, environment) for project in (tree, tree / EMBEDDED, tree / ENGINE)]
+        sources = [build_sdist(project, out, environment) for project in projects(tree)]
         wheels = [build_wheel(source, out, environment) for source in sources]
         chart = build_chart(tree, out, int(environment["SOURCE_DATE_EPOCH"]))
         made = [*sources, *wheels, chart, write_bill_of_materials(tree, out)]

@@ -1,4 +1,4 @@
-"""Train the model of `streams/summarizer/statements.py`: which clauses say something lasting about their speaker.
+"""Train the model of `statements.py` of the text library: which clauses say something lasting about their speaker.
 
 Run `python -m tools.statements` after a change of the sentences in `statement_lines`, the features or the kinds. It
 makes the same file of the same sentences. `--words` also groups words by their meaning, according to the vectors of
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
-from afterword.streams.summarizer.statements import (
+from afterword_text.statements import (
     BUCKET_BITS,
     CLASSES,
     KINDS,

@@ -23,6 +23,7 @@ TESTS = {
     "docs": HOW_TO,
     "examples": HOW_TO,
     "distributions/engine": "integration/engine e2e",
+    "distributions/text": "integration/summarizer e2e",
     "afterword": "integration/afterword e2e unit/test_extras.py deploy/test_wiring.py",
     "afterword/embedded": "integration/embedded e2e/test_demo.py e2e/test_dev.py",
     "consumers": "integration/consumers e2e deploy/test_wiring.py",

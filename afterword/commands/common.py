@@ -14,7 +14,7 @@ import typer
 
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.private import OWNER_ONLY
-from afterword.streams.text.visible import shown
+from afterword_text.visible import shown
 
 if TYPE_CHECKING:
     from afterword.reading.memory import Memory

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Conversation, DryRun, Json, Since, Yes, start_command, use
-from afterword.streams.text.visible import printable, shown
 from afterword.terminal import counting, print_json, print_table
+from afterword_text.visible import printable, shown
 
 if TYPE_CHECKING:
     from afterword.operating.dlq import Action, DeadLetterCounts, DeadLetterQueue

@@ -21,8 +21,8 @@ from afterword.commands.common import (
     use,
 )
 from afterword.installed import extra_required
-from afterword.streams.text.visible import many, shown
 from afterword.terminal import counting, print_json, print_table
+from afterword_text.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.operating.trial import TrialSummary

@@ -20,8 +20,8 @@ from afterword.commands.common import (
     tenant_of,
     use,
 )
-from afterword.streams.text.visible import many, shown
 from afterword.terminal import print_json
+from afterword_text.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.streams.stores.opening import Stores

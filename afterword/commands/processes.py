@@ -32,8 +32,8 @@ from afterword.commands.common import (
 )
 from afterword.installed import extra_required
 from afterword.streams.roles import ALL, ROLES
-from afterword.streams.text.visible import shown_json
 from afterword.terminal import Screen, print_json, print_table
+from afterword_text.visible import shown_json
 
 if TYPE_CHECKING:
     from afterword.streams.stores.bookkeeping import ApiKeys

@@ -23,8 +23,8 @@ from afterword.commands.common import (
     not_empty,
     start_command,
 )
-from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 from afterword.terminal import context_lines, print_json, print_table, print_wrapped
+from afterword_text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
@@ -264,7 +264,7 @@ def _hint(tenant: str | None) -> str:
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
     from afterword.streams.settings import zone_of
-    from afterword.streams.text.fences import speaker_of
+    from afterword_text.fences import speaker_of
 
     zone = zone_of(hit.time_zone)
     who = [f"{one.sent_at.astimezone(zone):%Y-%m-%d}, {speaker_of(one.role, one.name)}" for one in hit.matches]

@@ -19,8 +19,8 @@ import typer
 
 from afterword.commands.common import DryRun, Json, not_empty, start_command
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.text.visible import many, printable, shown
 from afterword.terminal import counting, print_json, print_table
+from afterword_text.visible import many, printable, shown
 
 if TYPE_CHECKING:
     from afterword.streams.ingest.previews import Checked, Preview, Proposal

@@ -13,12 +13,12 @@ from afterword.installed import extra_required
 from afterword.reading.memory import MOST_PAGE_SIZE, Memory, hits_as_text
 from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import without_surrogates
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.schemas.headers import to_record
 from afterword.schemas.messages import Role
 from afterword.streams.errors import AfterwordError
 from afterword.writing.producer import Producer
+from afterword_text.visible import without_surrogates
 
 with extra_required("openai-agents", __name__):
     from agents import FunctionTool, SessionSettings, TResponseInputItem, function_tool

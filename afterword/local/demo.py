@@ -17,9 +17,9 @@ from afterword.reading.memory import Memory
 from afterword.schemas import MessageCreated, SummaryCreated, SummaryDeleted
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
-from afterword.streams.text.visible import shown
 from afterword.terminal import Screen
 from afterword.writing.produce import Produced, produce
+from afterword_text.visible import shown
 
 TIMEOUT_SECONDS = 180.0
 USER = "mara"

@@ -27,7 +27,7 @@ from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import ReadProgress, open_log
 from afterword.streams.segmenter.conversation import activated, deactivated, recipients
 from afterword.streams.settings import Settings
-from afterword.streams.text.visible import shown
+from afterword_text.visible import shown
 
 EXAMPLES_NAMED = 10
 FATES: Final = (

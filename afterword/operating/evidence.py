@@ -63,7 +63,7 @@ from afterword.streams.tasks import gather_or_cancel
 from faust_eos.changelog import BOOKMARK_KEY
 
 if TYPE_CHECKING:
-    from afterword.streams.redaction.redactor import RecordRedaction
+    from afterword.streams.redactor import RecordRedaction
 
 CACHE_KIB: Final = 64 * 1024
 """SQLite's page cache in memory; the rest is on disk."""

@@ -41,7 +41,7 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.text.visible import many
+from afterword_text.visible import many
 
 Never = Literal["never"]
 NEVER: Never = "never"

@@ -32,7 +32,6 @@ from afterword.streams.summarizer.agent import summary_rules
 from afterword.streams.summarizer.conversations import Conversations, Scope
 from afterword.streams.summarizer.current import current, of_stored
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality import assess
 from afterword.streams.summarizer.summarizer import (
     Summarizer,
     instructions,
@@ -43,7 +42,8 @@ from afterword.streams.summarizer.summarizer import (
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.gate import assess
+from afterword_text.tokens import count_tokens
 
 SEED = 0
 TOLERANCE = 0.02
@@ -144,7 +144,8 @@ async def summarize_again(
     trials: list[Trial] = []
 
     async def judged(request: SummaryRequest, made: Summary) -> TrialSummary:
-        found = await asyncio.to_thread(assess, source_of(request, everything_asked), made, settings.quality)
+        source, least = source_of(request, everything_asked), settings.quality.min_grounding
+        found = await asyncio.to_thread(assess, source, made, least)
         verdict = found.grounding, len(found.unsupported), found.problems[0].reason if found.problems else None
         return TrialSummary(made.model, made.usage, made.short_summary, made.long_summary, *verdict)
 

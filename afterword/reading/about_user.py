@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from afterword.reading.profile import KnownFact
-from afterword.streams.text.language import VOCABULARY, normalized
+from afterword_text.language import VOCABULARY, normalized
 
 MOST_CHARACTERS = 160
 """A longer question has a subject of its own."""

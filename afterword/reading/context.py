@@ -21,10 +21,10 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model
 from afterword.streams.stores.episodes import Conversation, EpisodeStore
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
-from afterword.streams.text.fences import GAP, INDENTATION, NAMED, SPEAKERS, indented, one_name, quotation, speaker_of
-from afterword.streams.text.sentences import split_sentences, without_middle
-from afterword.streams.text.tokens import count_tokens, groups, water_level
-from afterword.streams.text.visible import without_hidden
+from afterword_text.fences import GAP, INDENTATION, NAMED, SPEAKERS, indented, one_name, quotation, speaker_of
+from afterword_text.sentences import split_sentences, without_middle
+from afterword_text.tokens import count_tokens, groups, water_level
+from afterword_text.visible import without_hidden
 
 MOST_MESSAGES = 500
 """One pass over the archive loads at most this many messages."""
@@ -373,7 +373,7 @@ def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
 def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
     """Keep the recent summaries first, then the latest row, and then the best sentences of the earlier rows."""
     # imported here because few contexts need it, and numpy and the languages take longer to load than everything else
-    from afterword.streams.summarizer.extractive import whole_sentences
+    from afterword_text.extractive import whole_sentences
 
     title = summaries.title if _shown_tokens(summaries.title) <= max_tokens // 4 else ""
     room = max(0, max_tokens - _shown_tokens(title) - 1)

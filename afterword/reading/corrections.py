@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from afterword.streams.stores.index import Candidate, Query, Recalled
 from afterword.streams.stores.messages import MessageText
-from afterword.streams.text.corrections import Likelihood, likelihoods
+from afterword_text.corrections import Likelihood, likelihoods
 
 WITHIN = timedelta(days=2)
 """How much later a correction may come."""

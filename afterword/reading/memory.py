@@ -52,8 +52,8 @@ from afterword.streams.stores.index import (
 )
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
-from afterword.streams.text.language import normalized
+from afterword_text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
+from afterword_text.language import normalized
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -13,11 +13,11 @@ from afterword.schemas import FactKind
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import FactOfUser
-from afterword.streams.text.fences import INDENTATION, quotation
-from afterword.streams.text.language import VOCABULARY
-from afterword.streams.text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
-from afterword.streams.text.tokens import count_tokens
-from afterword.streams.text.visible import without_hidden
+from afterword_text.fences import INDENTATION, quotation
+from afterword_text.language import VOCABULARY
+from afterword_text.subjects import NAME_WEIGHT, ONE, numbers_of, subject_of
+from afterword_text.tokens import count_tokens
+from afterword_text.visible import without_hidden
 
 KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference", "plan", "event")
 """Order of the facts in a profile: the longest-lived kinds come first."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from afterword.streams.stores.index import Candidate, Noise, QueryVector, RankingScores
 from afterword.streams.stores.packing import ANSWER_END, LAST_END, WORD, cosines, packed_words
-from afterword.streams.text.search_words import Word, hashed
+from afterword_text.search_words import Word, hashed
 
 WINDOW = 3
 PIECE_WORDS = 40

@@ -21,7 +21,6 @@ from afterword.reading.profile import MOST_PROFILE_FACTS, Profile, profile
 from afterword.reading.ranking import NEAREST, VECTOR_WEIGHT, Ranked, rank, share
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.spelling import MOST_EPISODES, respelt
-from afterword.reading.times import AskedTime, TimeAlone, asked_time, time_alone
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import MOST_RERANKED, zone_of
@@ -30,11 +29,12 @@ from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
 from afterword.streams.stores.packing import pack_vectors, pack_words, packed_words, unit
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.text.corrections import asks_for_value, changes
-from afterword.streams.text.language import normalized, plausible, words
-from afterword.streams.text.search_words import Word, fold, hashed, query_words
-from afterword.streams.text.sentences import ELLIPSIS, split_sentences
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.corrections import asks_for_value, changes
+from afterword_text.language import normalized, plausible, words
+from afterword_text.search_words import Word, fold, hashed, query_words
+from afterword_text.sentences import ELLIPSIS, split_sentences
+from afterword_text.times import AskedTime, TimeAlone, asked_time, time_alone
+from afterword_text.tokens import count_tokens
 
 OF_DAYS_AFTER = 0.5
 """How well an episode in the days after the named time matches it."""

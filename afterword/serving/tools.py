@@ -56,8 +56,8 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Serve, TimeZone
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
 from afterword.streams.tasks import FairTurns
-from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
-from afterword.streams.text.visible import printable, shown
+from afterword_text.fences import cleaned, indented, quotation, speaker_of
+from afterword_text.visible import printable, shown
 
 HEADERS_OF_CLIENTS = ["Mcp-Method", "Mcp-Name", "Mcp-Protocol-Version"]
 """Headers that scripts of other origins may send."""

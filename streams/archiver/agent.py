@@ -27,14 +27,14 @@ from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, Me
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
-from afterword.streams.text.tokens import packed
+from afterword_text.tokens import packed
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batches, failing_batch
 from faust_eos.errors import place_of
 from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
-    from afterword.streams.redaction.redactor import RecordRedaction
+    from afterword.streams.redactor import RecordRedaction
 
 log = structlog.get_logger(__name__)
 

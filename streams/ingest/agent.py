@@ -46,7 +46,7 @@ from faust_eos.health import Readiness
 from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:
-    from afterword.streams.redaction.redactor import RecordRedaction
+    from afterword.streams.redactor import RecordRedaction
 
 log = structlog.get_logger(__name__)
 

@@ -31,7 +31,7 @@ from afterword.streams.ingest.sources import (
     record_row,
     role_name,
 )
-from afterword.streams.text.content import ROLES, ContentUnreadable, flatten, name_words
+from afterword_text.content import ROLES, ContentUnreadable, flatten, name_words
 
 Record = Mapping[str, Any]
 """A record as expressions see it; see `context`."""

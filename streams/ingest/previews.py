@@ -33,7 +33,7 @@ from afterword.streams.ingest.sources import (
 from afterword.streams.kafka.log_reader import Extent, Log, open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes, Settings
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 
 
 class NoRecords(AfterwordError):

@@ -25,7 +25,7 @@ from afterword.schemas.headers import KafkaRecord, ProducerRecord, to_record
 from afterword.schemas.messages import EDITABLE, Role
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Kafka, Section, Settings, variable
-from afterword.streams.text.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said
+from afterword_text.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said
 
 UNMAPPED = "unmapped"
 """Error type of a record whose expression finds nothing, or something that does not fit the field."""

@@ -428,7 +428,7 @@ def aws_signer(region: str) -> Ask:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
-        needed = "AWS_MSK_IAM needs the extra aws: pip install '.[aws]' in a checkout"
+        needed = "AWS_MSK_IAM needs: pip install '.[aws]' ./distributions/text ./distributions/engine in a checkout"
         raise ConfigurationError(setting=variable(("kafka", "sasl_mechanism")), problem=needed) from None
 
     async def sign() -> tuple[str, float]:

@@ -22,7 +22,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
-from afterword.streams.text.tokens import message_tokens
+from afterword_text.tokens import message_tokens
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, Tick, failing_batch
 from faust_eos.errors import place_of

@@ -61,7 +61,7 @@ from afterword.streams.telemetry.tracing import trace_in
 from faust_eos.output import Output
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
-    from afterword.streams.redaction.redactor import RecordRedaction
+    from afterword.streams.redactor import RecordRedaction
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"

@@ -57,7 +57,7 @@ from afterword.streams.stores.messages import (
     StoredMessage,
     agent_scope,
 )
-from afterword.streams.text.tokens import message_tokens
+from afterword_text.tokens import message_tokens
 
 log = structlog.get_logger(__name__)
 

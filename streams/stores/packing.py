@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from afterword.schemas import SummaryCreated
 from afterword.streams.stores.index import Dense, SearchText
-from afterword.streams.text.language import detect_all
-from afterword.streams.text.search_words import hashed, words_of
+from afterword_text.language import detect_all
+from afterword_text.search_words import hashed, words_of
 
 END, ANSWER_END = 0, 1
 """What ends the words of each text, which are unsigned 32-bit integers: first the messages' in order, then the

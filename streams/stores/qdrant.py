@@ -29,9 +29,9 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, variable, witho
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
-from afterword.streams.text.language import STEMMER
-from afterword.streams.text.search_words import hashed, query_words
 from afterword.streams.tls import verifying_context
+from afterword_text.language import STEMMER
+from afterword_text.search_words import hashed, query_words
 
 STORE = "qdrant"
 TIMEOUT_SECONDS = 10

@@ -59,7 +59,7 @@ from afterword.streams.stores.messages import (
     StoredMessage,
     agent_scope,
 )
-from afterword.streams.text.tokens import message_tokens
+from afterword_text.tokens import message_tokens
 
 STORE = "sqlite"
 TIMEOUT_SECONDS = 10.0

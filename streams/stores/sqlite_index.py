@@ -26,8 +26,8 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
-from afterword.streams.text.language import STEMMER
-from afterword.streams.text.search_words import hashed, query_words
+from afterword_text.language import STEMMER
+from afterword_text.search_words import hashed, query_words
 
 LEAST_WORDS, MATCHED = 3, 1000
 """A search finds episodes by this many of the query's rarest words, or by more if these are in fewer than MATCHED

@@ -22,9 +22,9 @@ from afterword.streams.stores.episodes import (
     StoredEpisode,
     agent_of_scope,
 )
-from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules, in_zone
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.extractive import condense
+from afterword_text.tokens import count_tokens
 
 MOST_BEFORE = 20
 """An LLM is told about at most this many earlier episodes of a row."""

@@ -21,7 +21,7 @@ from afterword.schemas import (
 from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
 from afterword.streams.stores.episodes import Inputs, StoredEpisode
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, PresentUsers
-from afterword.streams.text.tokens import message_tokens
+from afterword_text.tokens import message_tokens
 
 MessageState = ArchivedMessage | DeletedMessage
 

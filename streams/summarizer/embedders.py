@@ -391,7 +391,7 @@ def _local_model() -> tuple[Any, _Layer, Any]:
 
         from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
     except ImportError:
-        problem = "local needs: pip install '.[memory]' in a checkout"
+        problem = "local needs: pip install '.[memory]' ./distributions/text in a checkout"
         raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
     with as_file(files(__package__) / "recall_layer.npz") as file, np.load(file) as arrays:
         layer = _Layer(**{name: arrays[name].astype(np.float32) for name in _Layer._fields})
@@ -408,7 +408,7 @@ def _folder_model(directory: Path) -> Any:
         from fastembed import TextEmbedding
         from fastembed.common.model_description import ModelSource, PoolingType
     except ImportError:
-        problem = "onnx needs: pip install '.[onnx]' in a checkout"
+        problem = "onnx needs: pip install '.[onnx]' ./distributions/text in a checkout"
         raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
     file = next((one for one in ("onnx/model.onnx", "model.onnx") if (directory / one).is_file()), None)
     if file is None:

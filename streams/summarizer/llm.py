@@ -35,7 +35,8 @@ from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
-from afterword.streams.text.content import (
+from afterword_text.answer import AnswerUnusable
+from afterword_text.content import (
     ASKED,
     TEXTS,
     ContentUnreadable,
@@ -45,8 +46,8 @@ from afterword.streams.text.content import (
     name_words,
     walk,
 )
-from afterword.streams.text.fences import Messages, fenced_prompt
-from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
+from afterword_text.fences import Messages, fenced_prompt
+from afterword_text.tokens import TOKENIZER_MARGIN, count_tokens
 
 T = TypeVar("T")
 
@@ -312,7 +313,7 @@ def harmless(request: ChatRequest) -> ChatRequest:
 Question = Callable[[str | None], ChatRequest]
 """Makes a question, given what was wrong with the previous answer."""
 Read = Callable[[str], T]
-"""Reads an answer's text. Raises: AnswerInvalid if it is unusable."""
+"""Reads an answer's text. Raises: AnswerInvalid or AnswerUnusable if it is unusable."""
 
 
 class LlmClient:
@@ -405,9 +406,10 @@ class LlmClient:
         outcome = reply.outcome
         try:
             made = read(reply.complete_text)
-        except AnswerInvalid as error:
-            outcome = error.error_type if outcome == OK else outcome
-            raise
+        except (AnswerInvalid, AnswerUnusable) as error:
+            invalid = AnswerInvalid(problem=str(error)) if isinstance(error, AnswerUnusable) else error
+            outcome = invalid.error_type if outcome == OK else outcome
+            raise invalid from None
         finally:
             asking.calls.append(Calls(model or self.name, outcome, usage + Usage(seconds=took)))
         self._states[request.model].used(None)

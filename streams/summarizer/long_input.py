@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from afterword.schemas import EpisodeMessage
-from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.text.fences import message_lines
-from afterword.streams.text.sentences import without_middle
-from afterword.streams.text.tokens import count_tokens, groups, packed, water_level
+from afterword_text.extractive import condense
+from afterword_text.fences import message_lines
+from afterword_text.sentences import without_middle
+from afterword_text.tokens import count_tokens, groups, packed, water_level
 
 SpareTokens = Callable[[SummaryRequest], int]
 """Returns the number of tokens by which a request may grow; negative if it is too long."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from afterword.schemas import EpisodeMessage
-from afterword.streams.redaction.redactor import Redactor, replaced
-from afterword.streams.summarizer.answer import Limits
-from afterword.streams.summarizer.summary import FIELDS, Summary, SummaryRequest
+from afterword.streams.redactor import Redactor, replaced
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword_text.answer import Limits
+from afterword_text.texts import FIELDS
 
 Placeholder = tuple[str, int]
 """Name and number of a placeholder."""

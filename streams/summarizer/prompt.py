@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from afterword.schemas import EpisodeClosed, FactKind
 from afterword.streams.prompt_template import placeholders
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.text.fences import (
+from afterword_text.fences import (
     FENCE_RULE,
     TIME_RULE,
     Messages,
@@ -21,6 +21,7 @@ from afterword.streams.text.fences import (
     language_of,
     problem_line,
 )
+from afterword_text.texts import FACTS
 
 TemplateName = Literal["episodic", "focus_points", "plain_3_5"]
 
@@ -106,8 +107,6 @@ TEMPLATES = {
 
 # All texts of a summary as one JSON object
 
-FACTS = "facts"
-"""The answer's field with the facts, after the texts."""
 WORDS_PER_TOKEN = 0.6
 """English prose has about 0.75 words per token; the difference is a margin for other languages."""
 

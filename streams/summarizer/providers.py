@@ -15,9 +15,6 @@ from afterword.schemas.messages import Role
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.stores.bookkeeping import Budgets
-from afterword.streams.summarizer.answer import Answer, Limits, read_answer, read_plain
-from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm import STAGE, Asking, ChatRequest, LlmClient, make_client
 from afterword.streams.summarizer.prompt import (
     EPISODIC,
@@ -33,20 +30,16 @@ from afterword.streams.summarizer.prompt import (
     short_prompt,
     title_prompt,
 )
-from afterword.streams.summarizer.quality import share_of_pairs
-from afterword.streams.summarizer.statements import first_person
-from afterword.streams.summarizer.summary import (
-    DECIMALS,
-    EXTRACTIVE,
-    FIELDS,
-    SHORT_SENTENCES,
-    TITLE_CHARACTERS,
-    Summary,
-    SummaryRequest,
-)
+from afterword.streams.summarizer.summary import DECIMALS, EXTRACTIVE, SHORT_SENTENCES, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
-from afterword.streams.text.fences import Messages
-from afterword.streams.text.sentences import MAX_MESSAGE_CHARACTERS, cut_at_word
+from afterword_text.answer import Answer, Limits, read_answer, read_plain
+from afterword_text.extractive import summarize
+from afterword_text.facts import grounded
+from afterword_text.fences import Messages
+from afterword_text.gate import share_of_pairs
+from afterword_text.sentences import MAX_MESSAGE_CHARACTERS, cut_at_word
+from afterword_text.statements import first_person
+from afterword_text.texts import FIELDS, TITLE_CHARACTERS
 
 JSON_TOKENS = 250
 """Tokens of a JSON answer besides its long texts: title, short summary, field names, quotation marks."""
@@ -206,12 +199,12 @@ class LlmProvider(Provider):
         facts = await request.read(lambda: select(request.episode.messages))
         return Summary.of(
             answer,
+            facts,
             quality=Quality(source="llm"),
             model=self._llm.model or self.name,
             usage=asking.used,
             calls=tuple(asking.calls),
             prompt_version=self._questions.version,
-            facts=facts,
         )
 
     def room(self, request: SummaryRequest) -> int:
@@ -260,10 +253,10 @@ def extracted(request: SummaryRequest) -> Summary:
     truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in messages)
     return Summary.of(
         texts,
+        first_person(messages, request.episode.overlap),
         quality=Quality(source="fallback", reason=EXTRACTIVE, grounding=round(paired, DECIMALS), truncated=truncated),
         model=ExtractiveProvider.name,
         usage=Usage(),
-        facts=first_person(messages, request.episode.overlap),
     )
 
 

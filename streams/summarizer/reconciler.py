@@ -74,7 +74,7 @@ from afterword.streams.summarizer.summarizer import Summarizer, usage_of
 from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
 from afterword.streams.summarizer.timers import TRANSIENT, Clock, made_by, next_attempt, now
 from afterword.streams.tasks import gather_or_cancel
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 
 AT_A_TIME = 8
 """This many episodes of a deleted conversation are in memory at once; each may be as large as a record."""

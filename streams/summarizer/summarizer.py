@@ -31,16 +31,16 @@ from afterword.streams.summarizer.providers import (
     make_provider,
     template_of,
 )
-from afterword.streams.summarizer.quality import LONG_SENTENCES, Problem, SourceTexts, assess
 from afterword.streams.summarizer.retrying import Deadline
 from afterword.streams.summarizer.summary import DECIMALS, SHORT_SENTENCES, Summary, SummaryRequest
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
-from afterword.streams.text.sentences import first_sentences
-from afterword.streams.text.tokens import count_tokens, message_tokens
+from afterword_text.gate import LONG_SENTENCES, Problem, SourceTexts, assess
+from afterword_text.sentences import first_sentences
+from afterword_text.tokens import count_tokens, message_tokens
 
 if TYPE_CHECKING:
-    from afterword.streams.redaction.redactor import Redactor
+    from afterword.streams.redactor import Redactor
 
 STAGE = "summarize"
 PROMPT_TOKENS = 600
@@ -70,7 +70,7 @@ class SummaryCheck:
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
         # in a thread, so that other lanes continue: the first check in a language loads models, and long ones take time
-        found = await asyncio.to_thread(assess, source, summary, self._quality)
+        found = await asyncio.to_thread(assess, source, summary, self._quality.min_grounding)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
         if not found.problems or not self._quality.enabled:

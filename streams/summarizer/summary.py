@@ -1,7 +1,7 @@
 """A summary, and the request that it answers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any, Self, TypeVar
@@ -9,13 +9,9 @@ from typing import Any, Self, TypeVar
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
 from afterword.streams.calls import Calls
 from afterword.streams.summarizer.retrying import Deadline
+from afterword_text.messages import PersonalFact
+from afterword_text.texts import FIELDS, MAX_SUMMARY_LENGTH, Texts
 
-FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
-"""The texts of a summary, by the names that an answer gives them."""
-TITLE_CHARACTERS = 60
-SHORT_CHARACTERS = 400
-MAX_SUMMARY_LENGTH = 1000
-"""Maximum number of characters of the long summary, unless the settings say otherwise."""
 SHORT_SENTENCES = 2
 """Maximum number of sentences of the short summary."""
 DECIMALS = 4
@@ -75,31 +71,6 @@ class SummaryRequest:
         return call() if characters <= QUICKLY_READ_CHARACTERS else await asyncio.to_thread(call)
 
 
-@dataclass(frozen=True)
-class Texts:
-    """The texts of one summary, which can be stored as they are: not empty, without control tokens, and within their
-    lengths.
-    """
-
-    title: str
-    """Title of at most 60 characters."""
-    short_summary: str
-    """1–2 sentences, at most 400 characters."""
-    long_summary: str
-    """3–8 sentences, at most the request's `max_summary_length`."""
-    rolling_summary: str = ""
-    """The conversation up to this episode, at most the request's `rolling_tokens`. If it is empty, the long summary is
-    added to what was said before."""
-
-    @property
-    def of_episode(self) -> tuple[str, str, str]:
-        return (self.title, self.short_summary, self.long_summary)
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        return (*self.of_episode, self.rolling_summary) if self.rolling_summary else self.of_episode
-
-
 @dataclass(frozen=True, kw_only=True)
 class Summary(Texts):
     """Texts, how they were made, and the facts of the same messages."""
@@ -116,9 +87,10 @@ class Summary(Texts):
     """What the messages say about people."""
 
     @classmethod
-    def of(cls, texts: Texts, **made: Any) -> Self:
-        """Return a summary with these texts."""
-        return cls(texts.title, texts.short_summary, texts.long_summary, texts.rolling_summary, **made)
+    def of(cls, texts: Texts, stated: Iterable[PersonalFact] = (), **made: Any) -> Self:
+        """Return a summary with these texts and facts."""
+        facts = tuple(Fact(**fact._asdict()) for fact in stated)
+        return cls(texts.title, texts.short_summary, texts.long_summary, texts.rolling_summary, facts=facts, **made)
 
 
 def is_replaceable(quality: Quality) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
-from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword_text.extractive import condense
 
 
 class ScriptedProvider:

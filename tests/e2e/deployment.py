@@ -26,8 +26,8 @@ from afterword.streams.kafka.clients import client_options
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings
-from afterword.streams.text.tokens import count_tokens
 from afterword.writing.produce import Produced, parse, produce
+from afterword_text.tokens import count_tokens
 from tests.dialogues import interleaved, message_lines
 
 CONVERSATIONS_AT_A_TIME = 50

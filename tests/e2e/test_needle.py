@@ -28,7 +28,7 @@ from afterword.operating.topics import UNBOUNDED, wanted_topics
 from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings, load_settings
-from afterword.streams.summarizer.summary import FIELDS
+from afterword_text.texts import FIELDS
 from tests.e2e.deployment import WAIT_SECONDS, Deployment, deployed
 from tests.e2e.faults.changes import fenced, until_summarizer_is_done
 from tests.openai_server import MODEL, LlmServer, Outcome, fails, success

@@ -15,12 +15,13 @@ from rich.table import Table
 
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm, load_settings
-from afterword.streams.summarizer.answer import Limits, StatedFact, read_answer
-from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm import Asking, make_client
 from afterword.streams.summarizer.prompt import EPISODIC
 from afterword.streams.summarizer.providers import StructuredQuestions
-from afterword.streams.summarizer.summary import FIELDS, SummaryRequest
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword_text.answer import Limits, StatedFact, read_answer
+from afterword_text.facts import grounded
+from afterword_text.texts import FIELDS
 from benchmarks.quality import labelled_sentences
 from tests.doubles.llm import unread
 from tests.samples import a_closed_episode, an_episode_message

@@ -12,14 +12,15 @@ from rich.table import Table
 
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.roles import ALWAYS_RUN
-from afterword.streams.settings import QualitySettings, Settings
+from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import living
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.quality import assess
 from afterword.streams.summarizer.summarizer import instructions, source_of
-from afterword.streams.summarizer.summary import SummaryRequest, Texts
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword_text.extractive import summarize
+from afterword_text.gate import assess
+from afterword_text.texts import Texts
 from tests.e2e.deployment import deployed
 from tests.llm.conftest import MODEL, Llama
 
@@ -75,7 +76,7 @@ def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Se
     """Check an LLM's summary: the gate, applied to it again, finds nothing."""
     request = SummaryRequest(episode, "", settings.rolling.max_tokens)
     texts = Texts(summary.title, summary.short_summary, summary.long_summary)
-    found = assess(source_of(request, instructions(settings)), texts, QualitySettings())
+    found = assess(source_of(request, instructions(settings)), texts)
     assert found.problems == (), (summary.episode_id, found)
     assert (summary.model, summary.quality.reason) == (MODEL, None)
     assert summary.prompt_version

@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.state import parse_scope
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from distributions.engine.tests.simulation.broker import Transaction
 from faust_eos.changelog import BOOKMARK_KEY, decode_bookmark, row_key
 from tests.model.segmenting import (

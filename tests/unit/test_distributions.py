@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.extras import BASE, run_with
-from tools.release import EMBEDDED, ENGINE, build_sdist, build_wheel
+from tools.release import ENGINE, TEXT, build_sdist, build_wheel, projects
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -50,6 +50,8 @@ class Built(NamedTuple):
     embedded_wheel: Path
     engine_sdist: Path
     engine_wheel: Path
+    text_sdist: Path
+    text_wheel: Path
 
 
 def copied(to: Path) -> Path:
@@ -68,7 +70,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(tree: Path, out: Path) -> Built:
     """Build what `make release` builds of a tree, and leave files of setuptools in it."""
-    sdists = [build_sdist(project, out, ENVIRONMENT) for project in (tree, tree / EMBEDDED, tree / ENGINE)]
+    sdists = [build_sdist(project, out, ENVIRONMENT) for project in projects(tree)]
     return Built(*(file for sdist in sdists for file in (sdist, build_wheel(sdist, out, ENVIRONMENT))))
 
 
@@ -111,8 +113,20 @@ def test_the_embedded_servers_are_a_distribution_of_their_own(names: set[str], b
 
 
 def test_the_engine_is_a_distribution_of_its_own(built: Built) -> None:
-    files = {f"faust_eos/{path.name}" for path in (ROOT / ENGINE / "faust_eos").iterdir() if path.is_file()}
-    assert {name for name in files_of(built.engine_wheel) if ".dist-info/" not in name} == files
+    assert files_in(built.engine_wheel) == files_below(ENGINE / "faust_eos")
+
+
+def test_the_text_library_is_a_distribution_of_its_own(built: Built) -> None:
+    assert files_in(built.text_wheel) == files_below(TEXT / "afterword_text")
+
+
+def files_in(wheel: Path) -> set[str]:
+    return {name for name in files_of(wheel) if ".dist-info/" not in name}
+
+
+def files_below(package: Path) -> set[str]:
+    found = [path for path in (ROOT / package).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(ROOT / package.parent)) for path in found}
 
 
 @pytest.mark.nightly
@@ -127,7 +141,7 @@ def test_two_builds_are_equal_byte_for_byte(built: Built, tmp_path: Path) -> Non
 
 def test_a_source_distribution_holds_no_links_and_no_names_of_users(built: Built) -> None:
     members = []
-    for sdist in (built.sdist, built.embedded_sdist, built.engine_sdist):
+    for sdist in (built.sdist, built.embedded_sdist, built.engine_sdist, built.text_sdist):
         with tarfile.open(sdist) as files:
             members += files.getmembers()
     assert all(member.isfile() or member.isdir() for member in members)

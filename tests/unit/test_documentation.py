@@ -15,7 +15,7 @@ from tests.blocks import COMMANDS, blocks
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "distributions", "streams")
-TESTS = ("tests", "distributions/engine/tests")
+TESTS = ("tests", "distributions/engine/tests", "distributions/text/tests")
 FOUND = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
 PAGES = sorted(page for page in FOUND if "node_modules" not in page.parts)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")

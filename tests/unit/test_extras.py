@@ -38,7 +38,8 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
 """
 SERVERS = "import afterword.serving.server, afterword.commands.processes"
 EVERYTHING = "import afterword.local.dev, afterword.local.demo, afterword.embedded"
-ENGINE = "./distributions/engine"
+TEXT = "./distributions/text"
+ENGINE = f"{TEXT} ./distributions/engine"
 COMMAND_LINE = "from afterword.__main__ import main; main()"
 LARGEST_BASE = 30
 """Distributions; `README.md` says how many there are today."""
@@ -99,10 +100,14 @@ def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted(
 @pytest.mark.parametrize(
     ("extra", "code", "message"),
     [
-        (BASE, "import afterword; afterword.Memory", "afterword.Memory needs: pip install '.[memory]' in a checkout"),
+        (
+            BASE,
+            "import afterword; afterword.Memory",
+            f"afterword.Memory needs: pip install '.[memory]' {TEXT} in a checkout",
+        ),
         (BASE, COMMAND_LINE, f"the command line needs: pip install '.[worker]' {ENGINE} in a checkout"),
         *(
-            ("worker", f"import {module}", f"{module} needs: pip install '.[{x}]' in a checkout")
+            ("worker", f"import {module}", f"{module} needs: pip install '.[{x}]' {TEXT} in a checkout")
             for x, module in ADAPTERS.items()
         ),
         (

@@ -14,41 +14,41 @@ import pytest
 
 from afterword.reading.context import Summaries, fit, fit_into
 from afterword.reading.search import excerpt
-from afterword.reading.times import asked_time, time_alone
 from afterword.schemas import EpisodeClosed
-from afterword.schemas.base import without_surrogates
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
-from afterword.streams.settings import Llm, QualitySettings, Redaction
+from afterword.streams.settings import Llm, Redaction
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, SearchText
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import query_vector
-from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
-from afterword.streams.summarizer.extractive import condense, summarize
-from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
 from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.long_input import plan_of
 from afterword.streams.summarizer.prompt import TEMPLATES, json_prompt, long_prompt, short_prompt
-from afterword.streams.summarizer.quality import Evidence, SourceTexts, assess
-from afterword.streams.summarizer.quality import plain as plain_text
-from afterword.streams.summarizer.quality.facts import facts, fold, names, source_facts
-from afterword.streams.summarizer.quality.quantities import readable
-from afterword.streams.summarizer.summary import FIELDS, SummaryRequest, Texts
-from afterword.streams.text.corrections import likelihoods
-from afterword.streams.text.fences import problem_line
-from afterword.streams.text.language import detect, normalized, plausible, stem_words, words
-from afterword.streams.text.search_words import query_words
-from afterword.streams.text.sentences import (
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword_text.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
+from afterword_text.corrections import likelihoods
+from afterword_text.extractive import condense, summarize
+from afterword_text.extractive.ranking import informativeness, is_politeness, is_question
+from afterword_text.fences import problem_line
+from afterword_text.gate import Evidence, SourceTexts, assess
+from afterword_text.gate import plain as plain_text
+from afterword_text.gate.claims import facts, fold, names, source_facts
+from afterword_text.gate.quantities import readable
+from afterword_text.language import detect, normalized, plausible, stem_words, words
+from afterword_text.search_words import query_words
+from afterword_text.sentences import (
     cut_at_sentence,
     cut_at_word,
     first_sentences,
     split_sentences,
     without_middle,
 )
-from afterword.streams.text.tokens import count_tokens
-from afterword.streams.text.visible import strip_control_tokens
+from afterword_text.texts import FIELDS, Texts
+from afterword_text.times import asked_time, time_alone
+from afterword_text.tokens import count_tokens
+from afterword_text.visible import strip_control_tokens, without_surrogates
 from tests.doubles.llm import an_llm_provider
 from tests.nasty_texts import RUNS, mixed, run
 from tests.samples import a_message
@@ -70,7 +70,6 @@ to take CHEAP_RULERS; else computed."""
 CHEAP_RULERS = 15
 RULER_STEPS = 1_000_000
 LIMITS = Limits(20)
-RULES = QualitySettings()
 CONTENT = "Bob ordered 12 hats on 3 May. They cost $40 in all."
 
 Reader = Callable[[str], object]
@@ -158,14 +157,10 @@ READERS: dict[str, Reader] = {
     "plain text": plain_text,
     "evidence": lambda text: Evidence(text, "en"),
     "time of a question": lambda text: asked_time(text, datetime.now(UTC)),
-    "check of a source": lambda text: assess(
-        SourceTexts(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES
-    ),
-    "check of a summary": lambda text: assess(
-        SourceTexts(CONTENT * 20), Texts("Hats", text[:400], text[:4000], text), RULES
-    ),
+    "check of a source": lambda text: assess(SourceTexts(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT)),
+    "check of a summary": lambda text: assess(SourceTexts(CONTENT * 20), Texts("Hats", text[:400], text[:4000], text)),
     "check of a context": lambda text: assess(
-        SourceTexts(CONTENT, text, text, instructions=CONTENT), Texts("Hats", CONTENT, CONTENT, CONTENT), RULES
+        SourceTexts(CONTENT, text, text, instructions=CONTENT), Texts("Hats", CONTENT, CONTENT, CONTENT)
     ),
     "structured prompt": lambda text: json_prompt(SummaryRequest(an_episode(text), text, 400)),
     "plain prompt": lambda text: long_prompt(TEMPLATES["plain_3_5"], an_episode(text), text, text),

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from tests.extras import embedded_project, project_of
-from tools.release import EMBEDDED, ENGINE, build_chart, committed, version_of
+from tools.release import EMBEDDED, ENGINE, TEXT, build_chart, committed, version_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,6 +20,8 @@ def test_the_version_is_in_one_place_and_the_chart_and_the_other_distributions_f
     assert f"afterword-embedded=={version}" in project_of(ROOT)["optional-dependencies"]["dev"]
     assert version_of(ROOT / ENGINE) == version
     assert f"faust-eos=={version}" in project_of(ROOT)["optional-dependencies"]["worker"]
+    assert version_of(ROOT / TEXT) == version
+    assert f"afterword-text=={version}" in project_of(ROOT)["dependencies"]
     chart = yaml.safe_load((ROOT / "helm/afterword/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
     assert f"ARG VERSION={version}" not in (ROOT / "Dockerfile").read_text()

@@ -12,8 +12,8 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.messages import Role
 from afterword.serving.page.rendering import brief
 from afterword.streams.stores.index import Recalled
-from afterword.streams.text.language import VOCABULARY
-from afterword.streams.text.search_words import query_words
+from afterword_text.language import VOCABULARY
+from afterword_text.search_words import query_words
 
 NOTHING = "I know nothing about that yet."
 NOTHING_CHANGED = "I know of nothing that has changed."

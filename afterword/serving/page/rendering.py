@@ -37,10 +37,10 @@ from afterword.streams.settings import is_loopback
 from afterword.streams.stores.episodes import Revision, revisions_until
 from afterword.streams.stores.index import Recalled
 from afterword.streams.summarizer.summary import EXTRACTIVE
-from afterword.streams.text.language import detect, plausible
-from afterword.streams.text.search_words import query_words, words_of
-from afterword.streams.text.tokens import count_tokens
-from afterword.streams.text.visible import many, printable, shown
+from afterword_text.language import detect, plausible
+from afterword_text.search_words import query_words, words_of
+from afterword_text.tokens import count_tokens
+from afterword_text.visible import many, printable, shown
 
 STATIC = Path(__file__).parent / "static"
 """Scripts and styles, which the server sends under `/static`."""

@@ -31,7 +31,8 @@ from afterword.schemas.base import BYTE_ORDER_MARK, mended, rfc3339
 from afterword.schemas.decoding import validate
 from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.streams.ingest.sources import UNENCODABLE, Unit, encoded, id_of, moment_of
-from afterword.streams.text.content import (
+from afterword.writing.produce import bounded_lines
+from afterword_text.content import (
     ROLES,
     ContentUnreadable,
     Kind,
@@ -42,7 +43,6 @@ from afterword.streams.text.content import (
     name_words,
     said,
 )
-from afterword.writing.produce import bounded_lines
 
 CHUNK_BYTES = 256 * 1024
 MOST_CHARACTERS = 128 * 2**20

@@ -18,7 +18,7 @@ from afterword.streams.stores.messages import (
     Selection,
     StoredMessage,
 )
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.hostile import IDS
 from tests.samples import NOON, a_message
 

@@ -8,7 +8,7 @@ from qdrant_client import AsyncQdrantClient, models
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
-from afterword.streams.text.language import STEMMER
+from afterword_text.language import STEMMER
 from tests.blocking import MOST_SHARE, blocking
 from tests.indexing import put
 from tests.qdrant_server import QdrantServer

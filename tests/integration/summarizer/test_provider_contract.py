@@ -11,7 +11,7 @@ from afterword.streams.summarizer.llm import PROTOCOLS
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.doubles.llm import a_provider
 from tests.doubles.provider import ScriptedProvider
 from tests.openai_server import MODEL, LlmServer

@@ -12,8 +12,8 @@ from afterword.operating.audit import Finding, Report
 from afterword.reading.context import Context
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.streams.errors import AfterwordError, StoreUnavailable
-from afterword.streams.text.visible import shown_lines
 from afterword.terminal import Screen, context_lines, counting, print_table
+from afterword_text.visible import shown_lines
 from tests.samples import NOON, a_message, a_summary
 
 FORGED = "clean: nothing is lost, duplicated or conflicting"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from afterword.streams.kafka.fetching import GuardedRecords
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.e2e.deployment import Record
 from tests.e2e.faults import hostile_records as hostile
 from tests.e2e.faults.hostile_records import ACCEPTED, Attack, Fates

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.schemas.headers import owner_header
 from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.unit.segmenter.chat import (
     DEAD_LETTERS,
     EPISODES,

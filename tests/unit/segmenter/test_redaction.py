@@ -7,7 +7,7 @@ import pytest
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.segmenter.processor import Outcome, Segmenter
 from afterword.streams.settings import Episodes, Redaction
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, edit, flush, say
 
 NEEDLE = "ann.needle@example.com"

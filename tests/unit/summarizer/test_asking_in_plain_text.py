@@ -15,7 +15,7 @@ from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, TEMPLATES, Template
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World

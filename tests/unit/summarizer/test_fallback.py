@@ -19,9 +19,9 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.quality import share_of_pairs
 from afterword.streams.summarizer.summarizer import Summarizer, waited_for
 from afterword.streams.summarizer.summary import SummaryRequest
+from afterword_text.gate import share_of_pairs
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of

@@ -8,7 +8,7 @@ import pytest
 from afterword.schemas import EpisodeClosed, Usage
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm import ChatRequest, Reply
-from afterword.streams.text.fences import Messages
+from afterword_text.fences import Messages
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World

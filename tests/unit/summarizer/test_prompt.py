@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.summarizer.prompt import TEMPLATES, Template, json_prompt, long_prompt
-from afterword.streams.summarizer.summary import FIELDS, SummaryRequest, in_zone
-from afterword.streams.text.fences import Messages, code_for
-from afterword.streams.text.tokens import count_tokens
+from afterword.streams.summarizer.summary import SummaryRequest, in_zone
+from afterword_text.fences import Messages, code_for
+from afterword_text.texts import FIELDS
+from afterword_text.tokens import count_tokens
 from benchmarks.data import golden
 from tests.samples import NOON, a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of

@@ -18,7 +18,7 @@ from afterword.streams.stores.episodes import Episode, RollingRow
 from afterword.streams.summarizer.reconciler import compression
 from afterword.streams.summarizer.summarizer import Summarizer, waited_for
 from afterword.streams.summarizer.summary import SummaryRules
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.doubles.stores import MemoryEpisodes
 from tests.samples import NOON, a_cause, a_closed_episode, a_stored_episode
 from tests.summarizer_world import (

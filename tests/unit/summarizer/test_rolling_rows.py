@@ -14,7 +14,7 @@ from afterword.schemas.ids import episode_id
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRules
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import Crash, Faults, Slowly, Worded, World, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues

@@ -14,7 +14,9 @@ def test_every_path_of_the_table_exists() -> None:
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
-@pytest.mark.parametrize("folder", ["afterword", "consumers", "schemas", "streams", "distributions/engine", "helm"])
+@pytest.mark.parametrize(
+    "folder", ["afterword", "consumers", "schemas", "streams", "distributions/engine", "distributions/text", "helm"]
+)
 def test_every_product_file_selects_tests(folder: str) -> None:
     files = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py")]
     assert [path for path in files if not covering_tests(str(path))] == []

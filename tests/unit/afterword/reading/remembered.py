@@ -15,7 +15,7 @@ from afterword.streams.summarizer.conversations import Conversations, Scope, cou
 from afterword.streams.summarizer.current import archived
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_closed_episode, a_message, a_stored_episode_of

@@ -17,8 +17,8 @@ from afterword.reading.context import (
 )
 from afterword.schemas import MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.text.fences import quotation
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.fences import quotation
+from afterword_text.tokens import count_tokens
 from tests.samples import NOON, a_message
 from tests.unit.afterword.reading.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from afterword.reading.profile import KnownFact, Profile, profile
 from afterword.schemas import Fact
 from afterword.streams.stores.episodes import FactOfUser
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.samples import NOON, a_fact, of_user
 
 

@@ -27,7 +27,7 @@ from afterword.streams.stores.index import (
 )
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.packing import pack_words
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.tokens import count_tokens
 from tests.doubles.stores import MemoryMessages
 from tests.samples import NOON
 from tests.unit.afterword.reading.remembered import (

@@ -16,7 +16,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, dead_letter, read_dead_letter
-from afterword.streams.redaction.redactor import IDS, RecordRedaction
+from afterword.streams.redactor import IDS, RecordRedaction
 from afterword.streams.settings import Redaction
 from tests.samples import a_message
 from tests.unit.segmenter.chat import Sent

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from afterword.streams.redaction import ENTITIES, MOST_SCANNED, Span
-from afterword.streams.redaction.redactor import Redactor, folded, merged
+from afterword.streams.redactor import Redactor, folded, merged
 from afterword.streams.settings import Redaction
+from afterword_text.redaction import ENTITIES, MOST_SCANNED, Span
 
 REAL = Redaction(phone_regions="DE,US,GB").redactor()
 ALL = Redaction(patterns={"TICKET": r"T-\d+", "LINE": "forget.*"}).redactor()

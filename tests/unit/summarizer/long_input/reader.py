@@ -4,10 +4,10 @@ import asyncio
 
 from afterword.schemas import EpisodeMessage, Quality, Usage
 from afterword.streams.errors import ProviderError
-from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import json_prompt
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.text.tokens import count_tokens
+from afterword_text.extractive import condense
+from afterword_text.tokens import count_tokens
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=1)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeMessage
-from afterword.streams.text.tokens import groups, packed
+from afterword_text.tokens import groups, packed
 from tests.samples import an_episode_message
 
 ROLES = {"u": "user", "a": "assistant", "s": "system", "t": "tool", "c": "assistant", "f": "user"}

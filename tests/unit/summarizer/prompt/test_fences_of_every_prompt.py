@@ -21,10 +21,10 @@ from afterword.streams.summarizer.prompt import (
     title_prompt,
 )
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.text.fences import UNKNOWN_LANGUAGE, Messages
-from afterword.streams.text.language import NAMES
+from afterword_text.fences import UNKNOWN_LANGUAGE, Messages
+from afterword_text.language import NAMES
+from tests.nasty_texts import TOKENS
 from tests.unit.summarizer.conversations import an_episode_of
-from tests.unit.summarizer.test_control_tokens import TOKENS
 from tests.unit.summarizer.test_injection import HOSTILE
 
 CUSTOM = (

@@ -15,7 +15,8 @@ from afterword.streams.summarizer.prompt import (
     long_prompt,
 )
 from afterword.streams.summarizer.providers import template_of
-from afterword.streams.summarizer.summary import FIELDS, SummaryRequest
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword_text.texts import FIELDS
 from tests.unit.summarizer.conversations import Turn, an_episode_of
 
 ENGLISH: tuple[Turn, ...] = (

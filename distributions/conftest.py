@@ -1,0 +1,13 @@
+"""Hypothesis profiles of the tests of our distributions."""
+
+import hypothesis
+
+for name, examples in {"push": 30, "nightly": 300}.items():
+    # a busy machine is not a failure
+    slow = [hypothesis.HealthCheck.too_slow]
+    # every change is tested with the same examples; other ones are looked for at night
+    same = name == "push"
+    hypothesis.settings.register_profile(
+        name, max_examples=examples, deadline=None, derandomize=same, suppress_health_check=slow
+    )
+hypothesis.settings.load_profile("push")

@@ -1,0 +1,1 @@
+"""Reads chats in many languages: see the README. Pure functions, linear in the text's length."""

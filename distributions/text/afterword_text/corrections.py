@@ -1,0 +1,149 @@
+"""Whether a message corrects an earlier one: "no, Thursday", "I misread that", "doch nicht", or another value alone."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from enum import IntEnum
+from functools import cache
+from typing import NamedTuple, Self
+
+from afterword_text.language import (
+    MONTHS,
+    VOCABULARY,
+    WEEKDAYS,
+    date_words,
+    normalized,
+    stem_words,
+)
+
+READ_CHARACTERS = 400
+"""How much of a message is read. A correction comes first."""
+MOST_WORDS = 40
+"""A message with more words has a subject of its own."""
+ALIKE = 0.75
+"""Minimum similarity of two names that differ in spelling, as difflib measures it."""
+
+MOST_LANGUAGES = 3
+"""Maximum number of languages, besides English, in which a correction of a message is looked for."""
+LANGUAGES = tuple(VOCABULARY["corrections"])
+
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?…])\s+|\n")
+_BETWEEN = r"[^.,;:?!]{1,40}"
+"""What is said not to be so."""
+_NUMBER = re.compile(r"\d+")
+_NAME = re.compile(r"[^\W\d_]{4,}")
+
+
+@cache
+def _pattern(languages: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of a sentence that corrects, in any of these languages."""
+    begins, holds = (
+        "|".join(
+            str(VOCABULARY["corrections"][code][part]).replace("\n", "").replace("@", _BETWEEN) for code in languages
+        )
+        for part in ("begins", "holds")
+    )
+    return re.compile(rf"^\W*(?:{begins})(?!\w)|(?<!\w)(?:{holds})(?!\w)")
+
+
+def corrects(text: str, languages: tuple[str, ...] = LANGUAGES) -> bool:
+    """Return whether a sentence at the beginning of the message has a correction's form. Questions have not."""
+    sentences = _SENTENCE_ENDS.split(_folded(text))
+    return any(_pattern(languages).search(one) for one in sentences if not one.rstrip().endswith("?"))
+
+
+@cache
+def _questions() -> list[re.Pattern[str]]:
+    """Return, for each language, the pattern of a question for a value as it is now."""
+    pieces = VOCABULARY["changes"].values()
+    return [re.compile(rf"(?!.*\b(?:{each['but']})\b)\W*(?:{each['asks']})(?!\w)") for each in pieces]
+
+
+@cache
+def _change() -> re.Pattern[str]:
+    said = "|".join(each["said"].replace("\n", "") for each in VOCABULARY["changes"].values())
+    return re.compile(rf"(?<!\w)(?:{said})(?!\w)")
+
+
+def asks_for_value(question: str) -> bool:
+    """Return whether a question asks for a number, a time, a place or a name as it is now."""
+    said = " ".join(_folded(question).split())
+    return any(pattern.match(said) for pattern in _questions())
+
+
+def changes(text: str) -> bool:
+    """Return whether the beginning of a message says that something has changed."""
+    return bool(_change().search(_folded(text)))
+
+
+def _folded(text: str) -> str:
+    return normalized("NFKC", text[:READ_CHARACTERS]).casefold().replace("’", "'")
+
+
+class Likelihood(IntEnum):
+    """How likely a message corrects an earlier one."""
+
+    NONE = 0
+    SAME_SUBJECT = 1
+    OTHER_VALUE = 2
+    """It gives another number or day, or a name in another spelling."""
+    FORM = 3
+    """It has a correction's form."""
+
+
+def likelihoods(later: Iterable[str], earlier: Sequence[str], languages: Sequence[str]) -> list[Likelihood | None]:
+    """Return how likely later messages of a person correct earlier ones; None for questions and long messages.
+
+    `languages` are those that the messages may be in, the most likely one first.
+    """
+    forms = tuple(code for code in LANGUAGES if code in languages[:MOST_LANGUAGES] or code == "en")
+    before = _Values.of("\n".join(earlier), languages[0])
+    return [_likelihood(text, before, languages[0], forms) for text in later]
+
+
+def _likelihood(text: str, before: "_Values", language: str, forms: tuple[str, ...]) -> Likelihood | None:
+    if text.rstrip().endswith("?") or len(text.split()) > MOST_WORDS:
+        return None
+    if corrects(text, forms):
+        return Likelihood.FORM
+    said = _Values.of(text, language)
+    if said.differ(before):
+        return Likelihood.OTHER_VALUE
+    return Likelihood.NONE if said.words.isdisjoint(before.words) else Likelihood.SAME_SUBJECT
+
+
+class _Values(NamedTuple):
+    """What a message says that another one may say otherwise."""
+
+    numbers: frozenset[str]
+    days: frozenset[str]
+    """Names of weekdays and months."""
+    names: frozenset[str]
+    """Other words with a capital letter."""
+    words: frozenset[str]
+    """The stems of the words that it is about."""
+
+    @classmethod
+    def of(cls, text: str, language: str) -> Self:
+        text = normalized("NFKC", text[:READ_CHARACTERS])
+        found = _NAME.findall(text)
+        days = frozenset(map(str.casefold, found)) & _names_of_days()
+        names = frozenset(word for word in found if word[0].isupper() and word.casefold() not in days)
+        return cls(frozenset(_NUMBER.findall(text)), days, names, frozenset(stem_words(text, language)))
+
+    def differ(self, earlier: Self) -> bool:
+        """Return whether this gives another number, another day, or a name in another spelling."""
+        pairs = (self.numbers, earlier.numbers), (self.days, earlier.days)
+        if any(later and before and not later <= before for later, before in pairs):
+            return True
+        return any(
+            name[0] == other[0] and SequenceMatcher(None, name, other).ratio() >= ALIKE
+            for name in self.names - earlier.names
+            for other in earlier.names - self.names
+        )
+
+
+@cache
+def _names_of_days() -> frozenset[str]:
+    languages = map(date_words, VOCABULARY["corrections"])
+    return frozenset(name.casefold() for info in languages for key in (*MONTHS, *WEEKDAYS) for name in info[key])

@@ -1,0 +1,546 @@
+"""Finds what users say about themselves, without an LLM. Pure functions.
+
+Only a user's own words count (`words_of_others.py`), outside of games, stories and examples (`Frames`). A small linear
+model, which `tools/statements.py` makes of labelled sentences, tells which clauses say something that lasts. Rules of
+`vocabulary.toml` find the values that may change, such as a name or a city, and what ends an earlier statement.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from functools import cache, cached_property, lru_cache
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, cast, get_args
+from zlib import crc32
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from afterword_text.extractive.ranking import is_question
+from afterword_text.language import VOCABULARY, word_set
+from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
+from afterword_text.sentences import ELLIPSIS, sentences_of
+from afterword_text.subjects import subject_of
+from afterword_text.words_of_others import own_words
+
+MOST_FACTS = 40
+"""Only this many of an episode's facts are kept, the last ones."""
+STATEMENT_CHARACTERS = 240
+"""A longer clause is no plain statement."""
+SENTENCE_CHARACTERS = 1000
+GREETINGS = 2
+"""People introduce themselves in one of this many sentences at the beginning of a message."""
+CERTAIN = 0.6
+"""Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
+ENDED = 0.4
+"""Least probability that a clause ends an earlier statement."""
+VERY_CERTAIN = 0.8
+"""The same for a clause that denies something, or has no word of the first person."""
+BUCKET_BITS = 16
+MULTIPLIERS = 2654435769, 2246822519, 3266489917
+"""Odd numbers that spread others over 32 bits."""
+KINDS = get_args(FactKind)
+CLASSES = *KINDS, "ended", "-"
+"""What the model tells apart. The last two are what ends an earlier statement, and everything else."""
+MODEL = Path(__file__).with_name("language_model") / "statements.npz"
+VALUES = "home_city", "job", "age", "marital_status", "-"
+"""Attributes with one value at a time that the model finds, and everything else."""
+LIKELY, LIKELY_NEW = 0.7, 0.5
+"""Least probability of an attribute, and of one in a clause that says that something is new."""
+MOST_PARTS = 3
+KEPT_CLAUSES, KEPT_WORDS = 256, 4096
+"""A clause is judged more than once, and most words are frequent."""
+SIMILAR = 0.6
+"""A name is corrected by one that is spelled much alike."""
+
+
+Numbers = NDArray[np.uint32]
+
+
+class Statement(NamedTuple):
+    """A clause that says something about its speaker."""
+
+    text: str
+    kind: FactKind
+    attribute: str | None = None
+    status: FactStatus = "stated"
+
+
+class Rule(NamedTuple):
+    """What a clause with this beginning says about its speaker. It fits no clause in another language."""
+
+    kind: FactKind
+    attribute: str | None
+    """Name of the attribute, unless the pattern's group `attribute`, `plan` or `number` names it."""
+    status: FactStatus
+    pattern: regex.Pattern[str]
+
+
+def _with_pieces(pattern: str) -> str:
+    """Replace the names of pieces in braces; pieces may consist of others."""
+    pieces = VOCABULARY["first_person"]["pieces"]
+    return re.sub(r"\{([a-z_]+)\}", lambda found: _with_pieces(pieces[found[1]].replace("\n", "")), pattern)
+
+
+def _rules(name: str) -> Iterator[Rule]:
+    for line in re.sub(r"\n +", "", VOCABULARY["first_person"][name]).splitlines():
+        if not line.startswith("#"):
+            kind, attribute, pattern = line.split(None, 2)
+            status: FactStatus = "implied" if attribute.endswith("~") else "stated"
+            named = attribute.rstrip("~")
+            compiled = regex.compile(_with_pieces(pattern), regex.IGNORECASE)
+            yield Rule(cast("FactKind", kind), None if named == "-" else named, status, compiled)
+
+
+def _pattern(name: str) -> str:
+    return _with_pieces(VOCABULARY["first_person"][name].replace("\n", ""))
+
+
+def _compiled(name: str) -> re.Pattern[str]:
+    return re.compile(_pattern(name), re.IGNORECASE)
+
+
+def _in_small_letters(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that finds in `text.lower()` what any of these finds in a text when it ignores the case.
+
+    It takes a fraction of the time, because the branches that begin with another letter are skipped.
+    """
+    nameless = re.sub(r"\(\?P<\w+>", "(?:", "|".join(patterns))
+    return re.compile(re.sub(r"(?<!\\)[A-ZÀ-Þ]", lambda letter: letter[0].lower(), nameless))
+
+
+class _Caseless:
+    """A pattern that ignores the case. It is fast where it does not match, as in most texts."""
+
+    def __init__(self, *patterns: str) -> None:
+        self._patterns = patterns
+        self._small = [_in_small_letters([one]) for one in patterns]
+
+    @cached_property
+    def exact(self) -> re.Pattern[str]:
+        return re.compile("|".join(self._patterns), re.IGNORECASE)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        small = text.lower()
+        return self.exact.search(text) if any(one.search(small) for one in self._small) else None
+
+
+RULES = tuple(_rules("rules"))
+ANYWHERE = tuple(_rules("anywhere"))
+"""Rules for what a sentence takes for granted, even a question."""
+_ANY_RULE, _ANY_ANYWHERE = (_in_small_letters(rule.pattern.pattern for rule in rules) for rules in (RULES, ANYWHERE))
+_LEAD_IN = _compiled("lead_in")
+_CLAUSE = _compiled("clause")
+_ASKS = _compiled("asks")
+_LINK_BEHIND = _compiled("link_behind")
+_ONLY_SUBJECT = _compiled("only_subject")
+_SUBJECT = re.compile(_with_pieces(r"\W*(?:{subject}|{question})(?!\w)"), re.IGNORECASE)
+_SOMEBODY = _compiled("somebody")
+_LABEL = re.compile(_compiled("label").pattern, re.IGNORECASE | re.MULTILINE)
+_OWN_LABEL = _compiled("own_label")
+_TAG = _compiled("tag")
+_RELATIVE = _compiled("relative")
+_HYPOTHETICAL = _Caseless(_pattern("hypothetical"))
+_SUPPOSES = _compiled("supposes")
+_REPORTED = _Caseless(_pattern("reported"))
+_IRONY = _Caseless(_pattern("irony"))
+_NEGATED = _compiled("negated")
+_BE_NEGATED = _compiled("be_negated")
+_LASTING_NEGATION = _compiled("lasting_negation")
+_ENDING = _Caseless(_pattern("ending"))
+_OUTCOMES = ["".join(one["ends"].split("\n")) for one in VOCABULARY["first_person"]["outcomes"]]
+_ALSO_ENDS = _Caseless(_pattern("also_ends"), *_OUTCOMES)
+_OTHERS_END = _compiled("others_end")
+_NEW = _compiled("new")
+_ONLY_ENDS = _Caseless(_pattern("only_ends"))
+_OF_OTHERS = _compiled("of_others")
+_ONESELF = _Caseless(_pattern("oneself"))
+_FORGET_THAT = _compiled("forget_that")
+_FRAME = _Caseless(_pattern("frame"))
+_FRAME_ENDS = _Caseless(_pattern("frame_ends"))
+_ACCEPTED = _Caseless(_pattern("frame_ends"), _pattern("task_ends"))
+PERSISTENT_FRAMES = (
+    (_Caseless(_pattern("persistent_frame")), _FRAME_ENDS),
+    (_Caseless(_pattern("task_frame")), _ACCEPTED),
+)
+"""What begins a frame that goes on in later messages, and what ends it there."""
+_LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
+"""Where people end a sentence who write in small letters."""
+_PART_ENDS = _compiled("part_ends")
+_CORRECTED_NAME = _compiled("corrected_name")
+_PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
+_NOT_PLACES = word_set("first_person", "not_places")
+_NOT_NAMES = word_set("first_person", "not_names")
+_WHOLE: dict[str, str] = VOCABULARY["first_person"]["whole"]
+_ELLIPTICAL = [
+    (re.compile(rf"\b(?:{word})\b", re.IGNORECASE), subject)
+    for word, subject in VOCABULARY["first_person"]["elliptical"].items()
+]
+
+
+def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) -> tuple[PersonalFact, ...]:
+    """Return what users say about themselves, in order and each once. Linear in the messages.
+
+    `before` are the messages before the episode: a game that began there may still go on, and "forget that" may mean
+    the last of them.
+    """
+    found: dict[tuple[str, str, str | None, str], PersonalFact] = {}
+    texts = own_texts((*before, *messages))
+    said_before: dict[str, Sequence[Statement]] = {}
+    for place, message in enumerate((*before, *messages)):
+        if message.role != "user":
+            continue
+        user, text = message.user_id, texts[message.id]
+        said = statements(text)
+        if forgetting := _FORGET_THAT.search(text):
+            said = [*_forgotten(forgetting[0].strip(), said_before.get(user, ())), *said]
+        said_before[user] = said
+        for one in said if place >= len(before) else ():
+            fact = PersonalFact(
+                statement=one.text,
+                kind=one.kind,
+                attribute=one.attribute,
+                status=one.status,
+                about=None,
+                user_id=user,
+                said_by="user",
+                message_ids=(message.id,),
+            )
+            found.setdefault((user, one.text.casefold(), one.attribute, one.status), fact)
+    return tuple(found.values())[-MOST_FACTS:]
+
+
+def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield what ends each statement; its text repeats the statement, because that is how the profile knows it."""
+    for one in said:
+        yield one._replace(text=f"{request} ({one.text})", status="ended")
+
+
+def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, _Caseless | None]:
+    """Return the text without what is said inside a game, a story or an example, and what will end one that goes on.
+
+    `inside` is what ends the one that an earlier message began.
+    """
+    if inside:
+        if not (ends := inside.search(text)):
+            return "", inside
+        text = text[ends.end() :]
+    for begin, end in PERSISTENT_FRAMES:
+        if begin.search(text):
+            ends = _FRAME_ENDS.search(text)
+            return (text[ends.end() :], None) if ends else ("", end)
+    labelled = (found.start() for found in _LABEL.finditer(text) if not _OWN_LABEL.match(found["label"]))
+    return ("" if _FRAME.search(text) else text[: next(labelled, None)]), None
+
+
+def own_texts(messages: Sequence[Message]) -> dict[str, str]:
+    """Return what each user says in their own words outside of games, stories and examples, by message id."""
+    inside: dict[str, _Caseless | None] = {}
+    texts: dict[str, str] = {}
+    for message in messages:
+        if message.role == "user":
+            text, inside[message.user_id] = outside_of_frames(own_words(message.content), inside.get(message.user_id))
+            texts[message.id] = text
+    return texts
+
+
+def assertions(text: str) -> list[str]:
+    """Return the clauses of a text that assert something, without questions, reports, jokes and suppositions."""
+    return [
+        clause
+        for sentence in sentences_of(text)
+        if _is_said(sentence)
+        for clause in _clauses(sentence)
+        if not (_ASKS.match(clause) or _is_hypothetical(clause))
+    ]
+
+
+def is_denial(clause: str) -> bool:
+    """Return whether a clause says that something is not so, or no longer."""
+    return bool(_NEGATED.search(clause) or _ENDING.search(clause))
+
+
+def says_end(statement: str) -> bool:
+    """Return whether a statement says that something is no longer so."""
+    return bool(_ENDING.search(statement))
+
+
+def statements(text: str) -> list[Statement]:
+    """Return what a text in its author's own words says about the author, in order."""
+    found: dict[tuple[str, str | None, str], Statement] = {}
+    sentences = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
+    for number, sentence in enumerate(sentences):
+        if _is_said(sentence):
+            for one in _statements(sentence, is_first=number < GREETINGS):
+                found.setdefault((one.text, one.attribute, one.status), one)
+    return list(found.values())
+
+
+def _is_said(sentence: str) -> bool:
+    is_others = sentence.startswith("[") or _REPORTED.search(sentence) or _IRONY.search(sentence)
+    return len(sentence) <= SENTENCE_CHARACTERS and not is_others
+
+
+def _is_hypothetical(clause: str) -> bool:
+    found = _HYPOTHETICAL.search(clause)
+    return found is not None and not found["wish"]
+
+
+def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
+    if _ANY_ANYWHERE.search(sentence.lower()) and not _SUPPOSES.search(sentence):
+        for rule in ANYWHERE:
+            if (fits := rule.pattern.search(sentence)) and _has_right_values(fits):
+                yield Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
+    clauses = [one for one in _clauses(sentence) if len(one) <= STATEMENT_CHARACTERS and re.search(r"\w", one)]
+    clauses = [one for one in clauses if ELLIPSIS not in one]  # it stands for the words of others
+    said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
+    subject = next((one for word, one in _ELLIPTICAL if word.search(sentence)), "")
+    stated = [one for clause in clauses if not _is_hypothetical(clause) for one in _stated(clause, subject, is_first)]
+    is_end = _ALSO_ENDS.search(said) or (
+        all(one.status != "ended" for one in stated)
+        and any(probabilities_of(one)[len(KINDS)] >= ENDED for one in clauses)
+    )
+    if is_end and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
+        yield Statement(said, "event", value_of(said, LIKELY), "ended")
+    yield from stated
+
+
+def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
+    """Yield what a clause says; if it lacks its subject, that of its sentence is `subject`."""
+    if name := _CORRECTED_NAME.search(clause):
+        if _is_corrected(name["is"] or name["is2"], name["not"] or name["not2"]):
+            yield Statement(clause, "identity", "name")
+        return
+    main = _RELATIVE.split(clause, maxsplit=1)[0]
+    ending = _ENDING.search(main)
+    if ending or _NEGATED.search(_beginnings(main)[0]):
+        positive = " ".join(_NEGATED.sub(" ", _ENDING.exact.sub(" ", clause)).split())
+        ruled = next(_ruled(positive, is_first=False), None)
+        if ruled or ending or kind_of(positive):
+            yield Statement(clause, "event", ruled.attribute if ruled else value_of(clause, LIKELY), "ended")
+        is_habit = not (ruled or ending or _BE_NEGATED.search(main))
+        if not (_LASTING_NEGATION.search(clause) or (is_habit and _is_sure(clause))):
+            return
+    values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
+    yield from (one._replace(text=clause) for one in values)
+    if not values and not _ONLY_ENDS.search(clause):
+        yield from _found_by_model(clause)
+
+
+def _found_by_model(clause: str) -> Iterator[Statement]:
+    is_new = _NEW.search(clause) is not None
+    if kind := kind_of(clause, or_ended=is_new):
+        may_be_own = _is_sure(clause) and " " in clause and not (_ASKS.match(clause) or _OF_OTHERS.match(clause))
+        if _ONESELF.search(clause) or may_be_own:
+            value = value_of(clause, LIKELY_NEW if is_new else LIKELY)
+            yield Statement(clause, kind, value, "stated" if is_new or not value else "implied")
+
+
+def _clauses(sentence: str) -> Iterator[str]:
+    """Split a sentence before each subject in the first person, without what it asks and the words that lead in."""
+    starts = [0, *(found.end() for found in _CLAUSE.finditer(sentence)), len(sentence)]
+    pieces = [sentence[start:end] for start, end in pairwise(starts)]
+    if "¿" in sentence:
+        sentence = sentence.partition("¿")[0]
+        pieces = [sentence[start:end] for start, end in pairwise(starts)]
+    elif is_question(sentence):  # from the first piece that begins as questions do, or from the last comma
+        asked = next((at for at, piece in enumerate(pieces) if _ASKS.match(piece.strip())), None)
+        stated, comma, tag = sentence.rpartition(",")
+        if asked is None and comma and not _TAG.fullmatch(tag):
+            yield from _clauses(stated)
+        pieces = pieces[: asked or 0]
+    for at in range(len(pieces) - 1, 0, -1):
+        if _ONLY_SUBJECT.fullmatch(pieces[at - 1]):  # "my wife and I"
+            pieces[at - 1 : at + 1] = ["".join(pieces[at - 1 : at + 1])]
+    who = None
+    for piece in pieces:
+        clause = _LINK_BEHIND.sub("", _LEAD_IN.sub("", piece.strip(), count=1))
+        if who and clause and not _SUBJECT.match(clause):  # "my sister lives in Rome and has two children"
+            clause = f"{who[0]} {clause}"
+        else:
+            who = _SOMEBODY.match(clause)
+            who = who if who and subject_of(who[0]).others else None
+        yield clause
+
+
+def ruled_attributes(sentence: str) -> set[str]:
+    """Return the attributes that the rules find in a sentence."""
+    found = (one.attribute for clause in _clauses(sentence) for one in _ruled(clause, is_first=True))
+    return {attribute for attribute in found if attribute}
+
+
+def _ruled(clause: str, is_first: bool) -> Iterator[Statement]:
+    for rule in RULES if _ANY_RULE.match(clause.lower()) else ():
+        fits = rule.pattern.match(clause)
+        if fits is None or (rule.status == "implied" and rule.attribute == "name" and not is_first):
+            continue
+        if _has_right_values(fits):
+            yield Statement(clause, rule.kind, _attribute(rule, fits), rule.status)
+
+
+def _has_right_values(fits: regex.Match[str]) -> bool:
+    """Return whether what a rule found has a name or a place where it should; after a weak phrase, a known place."""
+    named = fits.groupdict()
+    name, place = named.get("called"), named.get("place")
+    if name and not _is_name(name):
+        return False
+    return not place or (_may_be_place(place) and (named.get("weak") is None or is_place(place)))
+
+
+def _attribute(rule: Rule, fits: regex.Match[str]) -> str | None:
+    named = fits.groupdict()
+    for group, form in (("attribute", "{}"), ("plan", "plan {}"), ("number", "number of {}")):
+        if named.get(group):
+            return re.sub(r"\W+", "_", form.format(named[group]).casefold().replace("our", "or")).strip("_")
+    return rule.attribute
+
+
+def _is_name(text: str) -> bool:
+    words = re.findall(r"[\w'’-]+", text)
+    return bool(words) and not any(word.casefold() in _NOT_NAMES for word in words)
+
+
+def _may_be_place(text: str) -> bool:
+    return not any(word.casefold() in _NOT_PLACES for word in re.findall(r"[\w'’-]+", text))
+
+
+def _is_corrected(name: str, other: str) -> bool:
+    alike = SequenceMatcher(None, name.casefold(), other.casefold()).ratio() >= SIMILAR
+    return alike and _is_name(name) and not is_place(name)
+
+
+def is_place(text: str) -> bool:
+    """Return whether a text begins with the name of a country, or of a town of at least 15,000 people."""
+    words = text.split()
+    names = [" ".join(words[:size]).strip(" ,.!").casefold() for size in (4, 3, 2, 1)]
+    return bool(_is_in(_model().places, _hashes(names))[1].any())
+
+
+def _hashes(words: Iterable[str]) -> Numbers:
+    return np.array([crc32(word.encode()) for word in words], np.uint32)
+
+
+def _is_in(known: Numbers, wanted: Numbers) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return the place of each number among ascending ones, and whether it is there."""
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return at, known[at] == wanted
+
+
+def kind_of(clause: str, *, or_ended: bool = False) -> FactKind | None:
+    """Return the kind of what a clause says about its speaker; None if it says nothing that lasts.
+
+    With `or_ended`, it may also be what has just begun, which the model takes for the end of something else.
+    """
+    probabilities = max(map(probabilities_of, _beginnings(clause)), key=_lasting)
+    lasting = _lasting(probabilities) + or_ended * float(probabilities[len(KINDS)])
+    return KINDS[int(probabilities[: len(KINDS)].argmax())] if lasting >= CERTAIN else None
+
+
+def _is_sure(clause: str) -> bool:
+    return _lasting(probabilities_of(clause)) >= VERY_CERTAIN
+
+
+def _lasting(probabilities: NDArray[np.float64]) -> float:
+    return float(probabilities[: len(KINDS)].sum())
+
+
+def _beginnings(clause: str) -> list[str]:
+    """Return the parts of a clause from its beginning, the shortest first: the fact often stands before the rest."""
+    ends = [found.start() for found in _PART_ENDS.finditer(clause)]
+    return [clause[:end] for end in (*ends[:MOST_PARTS], len(clause)) if clause[:end].count(" ") > 1] or [clause]
+
+
+@lru_cache(maxsize=KEPT_CLAUSES)
+def probabilities_of(clause: str) -> NDArray[np.float64]:
+    """Return the probability of each class."""
+    return _probabilities(_model().weights, clause)
+
+
+def _probabilities(weights: NDArray[np.float64], clause: str) -> NDArray[np.float64]:
+    features = features_of(clause)
+    logits = weights.take(features, axis=0).sum(axis=0) / len(features) ** 0.5
+    odds = np.exp(logits - logits.max())
+    return cast("NDArray[np.float64]", odds / odds.sum())
+
+
+def value_of(clause: str, least: float) -> str | None:
+    """Return the attribute whose value for its speaker a clause gives or takes, in any words; None if there is none."""
+    if subject_of(clause).others:
+        return None
+    found = [_probabilities(_model().values, with_one_place(part)) for part in _beginnings(clause)]
+    best = max(found, key=lambda one: float(one[:-1].max()))
+    return VALUES[int(best.argmax())] if best[:-1].max() >= least else None
+
+
+def with_one_place(clause: str) -> str:
+    """Return the clause with the same name for each known place, so that one teaches what another means."""
+    return _PROPER.sub(lambda name: "Paris" if is_place(name[0]) else name[0], clause)
+
+
+@lru_cache(maxsize=KEPT_CLAUSES)
+def features_of(clause: str) -> NDArray[np.intp]:
+    """Return the buckets of a clause's words, and of its pairs and triples of words.
+
+    Words are also replaced by groups of words of like meaning in any language, of four sizes: "nurse" teaches what
+    "Hebamme" means.
+    """
+    keys = np.array([_keys_of(word) for word in words_of(clause)], np.uint32).T
+    first, second, third = (keys * np.uint32(one) for one in MULTIPLIERS)
+    found = (
+        keys,
+        first[:, :-1] + second[:, 1:],
+        first[:, :-2] + second[:, 1:-1] + third[:, 2:],
+        second[:, :-2] + third[:, 2:],
+    )
+    mixed = np.concatenate([each.ravel() for each in found])
+    mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(MULTIPLIERS[1])
+    buckets = np.sort(mixed >> np.uint32(32 - BUCKET_BITS))
+    is_new = np.ones(len(buckets), np.bool_)
+    np.not_equal(buckets[1:], buckets[:-1], out=is_new[1:])  # a tenth of what `np.unique` takes for so few
+    return buckets[is_new].astype(np.intp)
+
+
+@lru_cache(maxsize=KEPT_WORDS)
+def _keys_of(word: str) -> tuple[int, ...]:
+    """Return the hash of a word, and the keys of its groups."""
+    model, hashes = _model(), _hashes([word])
+    at, is_known = _is_in(model.words, hashes)
+    return hashes.item(), *model.levels[:, model.groups[at.item()] if is_known.item() else -1].tolist()
+
+
+def words_of(clause: str) -> list[str]:
+    """Return a clause's words in small letters between marks of its ends; figures are all the same."""
+    folded = unicodedata.normalize("NFC", clause[:STATEMENT_CHARACTERS]).casefold()
+    said = ("0" if word.isdigit() else _WHOLE.get(word, word) for word in re.findall(r"[^\W\d_]+|\d+", folded))
+    return ["^", *" ".join(said).split(), "$"]
+
+
+class _Model(NamedTuple):
+    """What `tools/statements.py` writes."""
+
+    weights: NDArray[np.float64]
+    """Of each bucket and class."""
+    values: NDArray[np.float64]
+    """The same for the attributes."""
+    places: Numbers
+    """The hashed names of places, ascending."""
+    words: Numbers
+    """The hashed words whose groups are known, ascending."""
+    groups: NDArray[np.int16]
+    """The smallest group of each word."""
+    levels: Numbers
+    """For each size of groups, the key of the group that has a smallest one; the last is that of unknown words."""
+
+
+@cache
+def _model() -> _Model:
+    with np.load(BytesIO(MODEL.read_bytes())) as arrays:
+        weights, values = (
+            arrays[name].astype(np.float64) * arrays[scale]
+            for name, scale in (("weights", "scale"), ("values", "values_scale"))
+        )
+        return _Model(weights, values, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])

@@ -1,0 +1,265 @@
+"""Reading of an LLM's answers."""
+
+import html
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword_text.answer import AnswerUnusable, Limits, StatedFact, is_refusal, read_answer, read_plain
+from afterword_text.tokens import count_tokens
+
+LIMITS = Limits(800)
+GOOD = {
+    "title": "A flight to Rome",
+    "short_summary": "The user booked a flight to Rome.",
+    "long_summary": "The user asked for flights. The assistant named three. The user booked the one at nine.",
+    "rolling_summary": "The user plans a holiday and booked a flight to Rome.",
+}
+
+
+def written(**fields: object) -> str:
+    return json.dumps({**GOOD, **fields})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        written(),
+        f"```json\n{written()}\n```",
+        f"Here is the summary you asked for:\n{written()}\nI hope this helps!",
+        f"<think>The user wants {{JSON}}.</think>{written()}",
+        f"Okay, the user wants {{JSON}}.\n</think>\n\n{written()}",
+        written(note="an extra field"),
+        f"```json\n{written()}\n```\nI kept the {{title}} short.",
+        f"<scratchpad>I could write {written(title='A draft')}</scratchpad>\n{written()}",
+        f"◁think▷I fill {{title}} first.◁/think▷{written()}",
+        f"<|channel|>analysis<|message|>Fields: {{title}}.<|end|><|channel|>final<|message|>{written()}",
+        written()[:-1] + ",}",
+        written()[:-1] + ",}\nThe {title} is short.",
+        written().replace("{", "{ // an object\n"),
+        written().replace('", ', '" ').replace('"title"', "title"),
+        json.dumps([GOOD]),
+        json.dumps({"summary": GOOD}),
+        json.dumps(written()),
+        written()[:-1],
+        written().replace("short_summary", "shortSummary").replace("title", "Title"),
+        "\n".join(f"**{name.replace('_', ' ').title()}:** {text}" for name, text in GOOD.items()),
+        "\n".join(f"<{name}>{text}</{name}>" for name, text in GOOD.items()),
+        "\n".join(f'"{name}": "{text}",' for name, text in GOOD.items()),
+        f"<think>I could write {written(title='A draft')} {written()}",
+        f"I cannot see any names, but here is the object:\n{written()}",
+        written()[1:],
+        written().replace('"', '\\"'),
+        written().replace("_", "\\_"),
+        html.escape(f"<pre>{written()}</pre>"),
+        json.dumps({"name": "summary", "arguments": written()}),
+        written().replace('": "', '"： "'),
+        re.sub('"([^"]*)"', "«\\1»", written()),
+        re.sub(': "([^"]*)"', ": `\\1`", written()),
+        re.sub("'([^']*)'(?=[,}])", "'" * 3 + "\\1" + "'" * 3, str(GOOD)),
+        "\n".join(f'{name} = "{text}"' for name, text in GOOD.items()),
+        "\n".join(f"{name}: >-\n  {text}" for name, text in GOOD.items()),
+        "\n".join(f"| {name} | {text} |" for name, text in GOOD.items()),
+        "\n".join(f"{number}. {name}: {text}" for number, (name, text) in enumerate(GOOD.items(), 1)),
+        "".join(f"<{name}><![CDATA[{text}]]></{name}>" for name, text in GOOD.items()),
+        "".join(f"<parameter name='{name}'>{text}</parameter>" for name, text in GOOD.items()),
+        f"<function=f>{''.join(f'<parameter={name}>{text}</parameter>' for name, text in GOOD.items())}</function>",
+    ],
+)
+def test_the_object_is_found_wherever_it_stands(text: str) -> None:
+    assert read_answer(text, LIMITS).__dict__ == {**GOOD, "facts": None}
+
+
+FACT = {"statement": "lives in {Porto}", "about": "user", "kind": "identity", "attribute": None, "messages": [1]}
+
+
+def test_facts_are_read_beside_the_texts() -> None:
+    assert read_answer(written(facts=[FACT]), LIMITS).facts == (
+        StatedFact("lives in {Porto}", "identity", None, "user", (1,)),
+    )
+
+
+@pytest.mark.parametrize("cut", range(1, len(json.dumps([FACT])) + 1))
+def test_facts_that_were_cut_off_spoil_no_text(cut: int) -> None:
+    assert read_answer(written(facts=[FACT])[:-cut], LIMITS).__dict__ == {**GOOD, "facts": None}
+
+
+@pytest.mark.parametrize("facts", [None, "none", {}, {"a": [1]}, [7], [[FACT]], [{"statement": FACT}]])
+def test_facts_that_are_malformed_spoil_no_text(facts: object) -> None:
+    assert read_answer(written(facts=facts), LIMITS).long_summary == GOOD["long_summary"]
+
+
+def test_an_object_among_the_facts_is_not_the_answer() -> None:
+    with pytest.raises(AnswerUnusable, match='"short_summary" was missing'):
+        read_answer(json.dumps({"title": "A flight", "facts": [FACT]}), LIMITS)
+
+
+@pytest.mark.parametrize(
+    "said", ["They asked what </think> does.", 'Ada said "no".', "It has {braces}.", "Two\nlines."]
+)
+@pytest.mark.parametrize("written", [json.dumps, lambda texts: str(texts), lambda texts: json.dumps(texts)[:-1] + ",}"])
+def test_what_a_text_says_does_not_end_it(written: Callable[[object], str], said: str) -> None:
+    answer = read_answer(written({**GOOD, "short_summary": said}), LIMITS)
+    assert answer.short_summary.split() == said.replace("</think>", "/think").split()
+
+
+MENTIONS = [
+    "Odile asked what the <s> tag does.",
+    "Odile asked where [INST] begins.",
+    "Ada asked about <|im_end|>.",
+    "Ada wrote (<eos>) into the file.",
+    'Ada asks whether "<think>" ends it.',
+    "The <mask> token and the <pad> token differ.",
+    "Odile fragte, was das <s>-Zeichen bedeutet.",
+    "Il demande à quoi sert <bos>, et pourquoi.",
+    "用户询问<think>标签的作用。",
+    "They asked what </tool_call> does.",
+    "The parser trips over <|im_start|> in logs.",
+]
+
+
+@pytest.mark.parametrize("said", MENTIONS)
+def test_control_token_that_a_sentence_mentions_keeps_its_name(said: str) -> None:
+    named = re.sub(r"[<\[]\|?(/?\w+)\|?[>\]]", r"\1", said)
+    assert read_answer(written(short_summary=said), LIMITS).short_summary == named
+    assert read_plain(said, "short_summary", LIMITS) == named
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["Ada moved.</s>", "Ada moved. <|im_end|>", "Ada moved.<|im_end|>\nuser\nhi", "Ada moved. [INST] what else?"],
+)
+def test_control_token_after_a_sentence_leaves_no_name(answer: str) -> None:
+    assert read_plain(answer, "short_summary", LIMITS) == "Ada moved."
+
+
+def test_quotation_marks_that_are_not_escaped_belong_to_the_text() -> None:
+    text = written().replace("flight to Rome.", 'flight to "Rome".')
+    assert read_answer(text, LIMITS).short_summary == 'The user booked a flight to "Rome".'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ("<think>I cannot stop", "empty"),
+        ("The user booked a flight.", "no JSON object"),
+        ("[1, 2]", "no JSON object"),
+        ('{"title": "A flight', "no JSON object"),
+        ("{A flight}", "not valid JSON"),
+        ('{"title": "A flight"; }', '"short_summary" was missing'),
+        (json.dumps({"title": "A flight"}), '"short_summary" was missing'),
+        (json.dumps({"summary": {"text": "A flight"}}), '"title" was missing'),
+        (written(title=None), '"title" was not a string'),
+        (written(long_summary=["One.", "Two."]), '"long_summary" was not a string'),
+        (written(short_summary=" … "), '"short_summary" was empty'),
+        (written(title="<|im_start|>"), '"title" was empty'),
+        (written(long_summary="I'm sorry, but I can't summarise this."), '"long_summary" was a refusal'),
+        ("I’m sorry, I cannot help with that.", "refusal"),
+        (written(title=chr(0xD800)), '"title" was empty'),
+    ],
+)
+def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None:
+    with pytest.raises(AnswerUnusable, match=problem):
+        read_answer(text, LIMITS)
+
+
+@given(st.text(min_size=8))
+def test_the_problem_never_repeats_the_answer(text: str) -> None:
+    secret = f"xx{text}xx"
+    with pytest.raises(AnswerUnusable) as raised:
+        read_answer('{"title": ' + secret, LIMITS)
+    assert secret not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't help with that.",
+        "Sorry, I am unable to do this.",
+        "I cannot summarise this.",
+        "As an AI language model, I have no opinion.",
+        "Lo siento, pero no puedo hacerlo.",
+        "很抱歉，我无法回答。",
+    ],
+)
+def test_refusals_are_recognised(text: str) -> None:
+    assert is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The assistant was sorry that it could not help.",
+        "I-95 is closed.",
+        "The user said: I can't come.",
+        "AI language models were discussed.",
+        "Sorry state of the roof discussed; repair on Monday.",
+    ],
+)
+def test_a_summary_about_a_refusal_is_none(text: str) -> None:
+    assert not is_refusal(text)
+
+
+def test_leaked_control_tokens_and_white_space_are_cleaned_away() -> None:
+    answer = read_answer(written(short_summary="<|im_start|>The user\n\n booked.<|im_end|> "), LIMITS)
+    assert answer.short_summary == "The user booked."
+
+
+def test_a_title_loses_its_quotation_marks() -> None:
+    assert read_answer(written(title='"A flight"'), LIMITS).title == "A flight"
+
+
+@given(
+    *(st.text(max_size=3000).map(lambda text: "A fact. " + text) for _ in GOOD),
+    st.integers(50, 200),
+    st.sampled_from([400, 1000, 1500]),
+)
+def test_every_text_keeps_to_its_length(
+    title: str, short: str, long: str, rolling: str, tokens: int, long_characters: int
+) -> None:
+    text = written(title=title, short_summary=short, long_summary=long, rolling_summary=rolling)
+    answer = read_answer(text, Limits(tokens, long_characters))
+    assert 0 < len(answer.title) <= 60
+    assert 0 < len(answer.short_summary) <= 400
+    assert 0 < len(answer.long_summary) <= long_characters
+    assert 0 < count_tokens(answer.rolling_summary) <= tokens
+
+
+def test_over_long_texts_are_cut_at_a_sentence_end() -> None:
+    answer = read_answer(written(long_summary="The user asked something. " * 100), LIMITS)
+    assert answer.long_summary.endswith("something. …")
+
+
+def test_an_over_long_rolling_summary_keeps_its_first_and_its_newest_facts() -> None:
+    filler = "They talked about this and that for a while. " * 100
+    rolling = f"The user is Ada Lovelace, order 4711. {filler}The flight to Rome leaves on 5 May."
+    kept = read_answer(written(rolling_summary=rolling), Limits(100)).rolling_summary
+    assert "4711" in kept
+    assert "5 May" in kept
+
+
+def test_a_summary_has_a_thousand_characters_at_most_unless_told_otherwise() -> None:
+    long = "The user asked something. " * 100
+    assert 900 < len(read_answer(written(long_summary=long), LIMITS).long_summary) <= 1000
+    raised = Limits(800, long_characters=1500)
+    assert 1400 < len(read_answer(written(long_summary=long), raised).long_summary) <= 1500
+
+
+def test_only_what_was_asked_for_has_to_be_there() -> None:
+    texts = {field: text for field, text in GOOD.items() if field != "rolling_summary"}
+    assert read_answer(json.dumps(texts), LIMITS, tuple(texts)).rolling_summary == ""
+    with pytest.raises(AnswerUnusable, match='"rolling_summary" was missing'):
+        read_answer(json.dumps(texts), LIMITS)
+
+
+@pytest.mark.parametrize(("levels", "is_read"), [(500, True), (501, False), (2_000, False)])
+def test_plain_answer_within_500_levels_is_read(levels: int, is_read: bool) -> None:
+    sentence = "The user booked a flight to Rome."
+    answer = "[" * levels + json.dumps(sentence) + "]" * levels
+    assert (read_plain(answer, "long_summary", LIMITS) == sentence) is is_read

@@ -1,0 +1,254 @@
+"""Message content in other applications' forms: the text and its speaker are found."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword_text.content import ContentUnreadable, Kind, flatten, flatten_message, is_too_deep, said
+
+SAID, RESULT, REASONING = Kind.SAID, Kind.RESULT, Kind.REASONING
+
+
+def pieces(content: Any) -> list[tuple[Any, ...]]:
+    return [tuple(piece) for piece in flatten(content)]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("Hello", "Hello"),
+        (["Hello", "you"], "Hello\nyou"),
+        ([{"type": "text", "text": "Hello"}, {"type": "text", "text": "Hello"}], "Hello\nHello"),
+        ([{"type": "text", "text": {"value": "Hello", "annotations": [{"text": "[1]"}]}}], "Hello"),
+        ({"type": "text", "text": "Hello"}, "Hello"),
+        ([{"text": "Hello"}], "Hello"),
+        ([{"type": "input_text", "text": "Hello"}, {"type": "refusal", "refusal": "No."}], "Hello\nNo."),
+        ([{"type": "a kind of the future", "payload": {"said": "two words"}}], "two words"),
+        ([{"type": "card", "body": "Hello"}], "Hello"),
+        ([{"type": "line", "children": [{"leaf": "so it is "}, {"leaf": "there"}]}], "so it is \nthere"),
+        ([{"type": "image", "source": {"data": "AAAA"}, "alt": "A red kayak"}], "A red kayak"),
+        (42, "42"),
+        ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "[image]"),
+        ([{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}], "[attachment]"),
+        ([{"text": "What is it?", "images": ["AAAA"]}], "What is it?\n[image]"),
+        ([{"type": "document", "source": {"type": "base64", "data": "AAAA"}}], "[file]"),
+        ([{"type": "input_audio", "input_audio": {"data": "AAAA", "transcript": "Hello"}}], "Hello"),
+        ([{"type": "a kind of the future", "data": "AAAA"}], "[attachment]"),
+    ],
+)
+def test_what_was_said_is_found(content, text):
+    assert pieces(content) == [(SAID, text, ())]
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", " \n", [], {}, [{"type": "text", "text": ""}], [None, [""]], {"text": None}]
+)
+def test_content_without_any_text_has_no_pieces(content):
+    assert pieces(content) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    [
+        ({"type": "tool_result", "tool_use_id": "1", "content": "snow"}, "snow"),
+        ({"type": "tool_result", "content": [{"type": "text", "text": "snow"}, {"type": "image"}]}, "snow\n[image]"),
+        ({"toolResult": {"toolUseId": "1", "content": [{"text": "snow"}]}}, "snow"),
+        ({"toolResult": {"toolUseId": "1", "content": [{"json": {"celsius": -3}}]}}, '{"json":{"celsius":-3}}'),
+        ({"functionResponse": {"name": "weather", "response": {"celsius": -3}}}, '{"celsius":-3}'),
+        ({"type": "tool-result", "toolName": "weather", "output": {"type": "text", "value": "snow"}}, "snow"),
+        ({"type": "mcp_tool_result", "content": [{"type": "text", "text": "snow"}]}, "snow"),
+        ({"type": "tool_result", "content": [{"type": "document", "title": "T", "content": "It snows."}]}, "It snows."),
+        ({"type": "fetch_result", "content": {"type": "document", "source": {"data": "It snows."}}}, "It snows."),
+        ({"type": "function_call_output", "call_id": "1", "output": "snow"}, "snow"),
+        ({"content_type": "execution_output", "text": "snow"}, "snow"),
+        ({"type": "image_result", "result": "iVBORw0KGgo" * 40}, "[attachment]"),
+        (
+            {"type": "tool_result", "content": {"payload": f'["{"snow," * 99}"]'}},
+            f'{{"payload":"[\\"{"snow," * 99}\\"]"}}',
+        ),
+        ({"part_kind": "tool-return", "tool_name": "weather", "content": "snow"}, "snow"),
+    ],
+)
+def test_what_a_tool_answered_is_told_apart(content, answer):
+    assert pieces([content]) == [(RESULT, answer, ())]
+
+
+@pytest.mark.parametrize(
+    ("content", "tool"),
+    [
+        ({"type": "tool_use", "id": "1", "name": "weather", "input": {"name": "Oslo"}}, "weather"),
+        ({"toolUse": {"toolUseId": "1", "name": "weather", "input": {}}}, "weather"),
+        ({"functionCall": {"args": {"name": "Oslo"}, "name": "weather"}}, "weather"),
+        ({"type": "server_tool_use", "name": "weather", "input": {}}, "weather"),
+        ({"type": "web_search_call", "status": "completed", "action": {"query": "snow"}}, "web_search"),
+        ({"type": "tool-weather", "toolCallId": "1", "input": {}}, "weather"),
+        ({"type": "dynamic-tool", "toolName": "weather", "state": "input-available", "input": {"q": "a b"}}, "weather"),
+        ({"type": "tool", "name": "weather", "input": {"q": "how is it?"}}, "weather"),
+        ({"tool_invocations": [{"toolName": "weather", "args": {"q": "Oslo"}}]}, "weather"),
+    ],
+)
+def test_a_call_has_the_name_of_its_tool_and_no_text(content, tool):
+    assert pieces([content]) == [(SAID, "", (tool,))]
+
+
+def test_a_call_may_carry_its_answer():
+    part = {"type": "tool-weather", "state": "output-available", "input": {"output": "no"}, "output": {"celsius": -3}}
+    assert pieces([part]) == [(SAID, "", ("weather",)), (RESULT, '{"celsius":-3}', ())]
+    state = {"status": "completed", "input": {"output": "no"}, "output": {"celsius": -3}}
+    assert pieces([{"type": "tool", "name": "weather", "state": state}]) == pieces([part])
+
+
+def test_neighbours_are_joined_and_the_order_is_kept():
+    parts = [
+        {"type": "thinking", "thinking": "Hm."},
+        {"type": "text", "text": "Let me look."},
+        {"type": "tool_use", "name": "weather", "input": {}},
+        {"type": "tool_result", "content": "snow"},
+        {"type": "text", "text": "It snows."},
+    ]
+    assert pieces(parts) == [(SAID, "Let me look.", ("weather",)), (RESULT, "snow", ()), (SAID, "It snows.", ())]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+        {"reasoningContent": {"reasoningText": {"text": "Hm."}}},
+        {"text": "Hm.", "thought": True},
+        {"content_type": "thoughts", "thoughts": [{"content": "Hm."}]},
+    ],
+)
+def test_reasoning_counts_only_where_there_is_nothing_else(content):
+    assert pieces([content]) == [(REASONING, "Hm.", ())]
+    assert pieces([content, "Yes."]) == [(SAID, "Yes.", ())]
+
+
+def test_text_that_a_message_has_twice_is_taken_once():
+    message = {
+        "role": "assistant",
+        "content": "It snows.",
+        "parts": [
+            {"type": "text", "text": "It snows."},
+            {"type": "tool-invocation", "toolInvocation": {"toolName": "weather", "args": {}, "result": "snow"}},
+        ],
+    }
+    assert [tuple(p) for p in flatten_message(message)] == [(SAID, "It snows.", ("weather",)), (RESULT, "snow", ())]
+
+
+def test_names_and_states_beside_an_empty_content_are_no_text():
+    assert flatten_message({"role": "assistant", "content": "", "stop_reason": "end_turn", "name": "the bot"}) == []
+
+
+def test_text_in_a_field_that_nobody_knows_is_refused_without_repeating_it():
+    with pytest.raises(ContentUnreadable, match=r"its text is in extra\.utterance") as raised:
+        flatten_message({"role": "user", "content": "", "extra": {"utterance": "secret words"}})
+    assert "secret" not in str(raised.value)
+    for role, message in (
+        ("user", {"content": "", "answer": "Yes"}),
+        ("assistant", {"answer": "Yes"}),
+        ("assistant", {"content": {"answer": "Yes"}}),
+        ("assistant", {"data": {"answer": "Yes"}, "type": "ai"}),
+    ):
+        with pytest.raises(ContentUnreadable, match=r"its text is in .*answer"):
+            flatten_message({"role": role, **message})
+
+
+def test_content_that_is_nested_too_deeply_is_refused():
+    content: Any = "x"
+    for _ in range(900):
+        content = [{"type": "tool_result", "content": content}]
+    with pytest.raises(ContentUnreadable):
+        flatten(content)
+
+
+names = st.sampled_from(
+    ["type", "text", "content", "toolResult", "output", "image", "thinking", "name", "input", "parts"]
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.sampled_from(["tool_use", "tool_result", "image", "text", "a b"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_any_content_is_flattened(content):
+    for piece in flatten(content):
+        assert piece.text.strip() or piece.tools
+    if isinstance(content, dict):
+        with suppress(ContentUnreadable):
+            flatten_message(content)
+
+
+@given(
+    st.text(min_size=1, max_size=20).filter(str.strip),
+    st.lists(st.sampled_from(["text", "content", "parts", []]), max_size=5),
+)
+def test_a_text_is_found_below_any_known_names(text, way):
+    content: Any = text
+    for step in way:
+        content = [content] if step == [] else {step: content}
+    assert pieces(content) == [(SAID, text, ())]
+
+
+@pytest.mark.parametrize(("levels", "too_deep"), [(500, False), (501, True), (20_000, True)])
+def test_json_of_more_than_500_levels_is_too_deep(levels: int, too_deep: bool) -> None:
+    value: Any = 1
+    for level in range(levels):
+        value = [2, value] if level % 2 else {"a": value}
+    assert is_too_deep(value) is too_deep
+
+
+DETAILS = '<details type="{}" done="true" name="weather">\n<summary>Done</summary>\n&gt; lonely\n</details>\n'
+
+
+@pytest.mark.parametrize(
+    ("stored", "content", "tools"),
+    [
+        ("<think>\nlonely\n</think>\n\nYes.", "Yes.", ()),
+        ("<think>lonely</think>Yes.", "Yes.", ()),
+        ("<think>a</think>\n<think>lonely</think>\nYes.", "Yes.", ()),
+        ("lonely\n</think>\n\nYes.", "Yes.", ()),
+        ("Sure.\n\n<think>\nlonely\n</think>\n\nYes.", "Sure.\n\n\n\nYes.", ()),
+        ("Sure.\n<think>lonely < sad</think>\nYes.", "Sure.\n\nYes.", ()),
+        (":::thinking\nlonely\n:::\nYes.", "Yes.", ()),
+        ("<|channel|>analysis<|message|>lonely<|end|><|start|>assistant<|channel|>final<|message|>Yes.", "Yes.", ()),
+        ("<details done='true' type='reasoning'>\n<summary>Hm</summary>\nlonely\n</details>\nYes.", "Yes.", ()),
+        (
+            "<details>\n<summary>Cake</summary>\nFlour\n</details>",
+            "<details>\n<summary>Cake</summary>\nFlour\n</details>",
+            (),
+        ),
+        ("[THINK]lonely[/THINK]Yes.", "Yes.", ()),
+        ("◁think▷lonely◁/think▷Yes.", "Yes.", ()),
+        ("<|begin_of_thought|>lonely<|end_of_thought|>\nYes.", "Yes.", ()),
+        (DETAILS.format("reasoning") + "Yes.", "Yes.", ()),
+        (DETAILS.format("tool_calls") + DETAILS.format("reasoning") + "Yes.", "Yes.", ("weather",)),
+        ("I look.\n" + DETAILS.format("tool_calls") + "Yes.", "I look.\n\nYes.", ("weather",)),
+        (DETAILS.format("tool_calls"), "", ("weather",)),
+        ([{"type": "think", "think": "lonely"}, {"type": "text", "text": {"value": "Yes."}}], "Yes.", ()),
+        ([{"type": "agent_update", "agent_update": {"agentId": "a"}}, {"type": "text", "text": "Yes."}], "Yes.", ()),
+        ("<think> and </think> are its tags.", "<think> and </think> are its tags.", ()),
+        ("It prints `<think>hm</think>` first.", "It prints `<think>hm</think>` first.", ()),
+        ("```\n<think>\nhm\n</think>\n```\nis its form.", "```\n<think>\nhm\n</think>\n```\nis its form.", ()),
+    ],
+)
+def test_thoughts_in_stored_answers_are_not_said(stored, content, tools):
+    [message] = said("assistant", flatten(stored), "m")
+    assert (message["content"], message["tools"], message["skip_summarization"]) == (content, tools, False)
+
+
+@pytest.mark.parametrize("stored", ["<think>\nlonely\n</think>", "<think>\nlonely", DETAILS.format("reasoning")])
+def test_answer_that_is_only_a_thought_is_skipped(stored):
+    assert [one["skip_summarization"] for one in said("assistant", flatten(stored), "m")] == [True]
+
+
+def test_user_may_write_marks_of_thoughts():
+    [message] = said("user", flatten("<think>hm</think> is what it prints."), "m")
+    assert message["content"] == "<think>hm</think> is what it prints."

@@ -1,0 +1,41 @@
+"""Tokens that structure a chat never survive in a text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword_text.visible import strip_control_tokens
+from tests.nasty_texts import TOKENS
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_control_token_is_replaced_by_a_space(token: str) -> None:
+    assert strip_control_tokens(f"before{token}after") == "before after"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a < b > c",
+        "x |> f",
+        "[1] and [INSTALL]",
+        "<b>bold</b>",
+        "if a<|b",
+        "[|1; 2|] in OCaml",
+        "a [| b |] c",
+        "Ünïcödé 订单",
+    ],
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert strip_control_tokens(text) == text
+
+
+@given(st.lists(st.sampled_from([*TOKENS, "<|", "|>", "<", ">", "s", "im_start", " ", "[", "INST]", "a"])).map("".join))
+def test_no_token_is_left_and_none_arises_from_the_pieces(text: str) -> None:
+    stripped = strip_control_tokens(text)
+    assert not any(token in stripped for token in TOKENS)
+    assert strip_control_tokens(stripped) == stripped
+
+
+def test_what_utf8_cannot_hold_is_removed() -> None:
+    assert strip_control_tokens("a\ud800b\x00c\nd") == "abc\nd"

@@ -1,0 +1,95 @@
+"""Which messages correct earlier ones."""
+
+import pytest
+
+from afterword_text.corrections import (
+    MOST_WORDS,
+    Likelihood,
+    asks_for_value,
+    changes,
+    corrects,
+    likelihoods,
+)
+
+FORMS = """
+Wait, I got that wrong: make it Saturday.
+Sorry, I misread that: it ends in 4471.
+No, not Monday after all, he said Thursday.
+It's not Friday, it's Saturday.
+Actually it's Tuesday.
+Nein, doch erst am Donnerstag.
+Ich habe mich vertan: es sind 40 Euro.
+En fait c'est jeudi.
+Pardon, je me suis trompée : c'est 4471.
+Al final viene el jueves.
+No es el lunes sino el jueves.
+Desculpa, enganei-me: é 4471.
+Afinal é sábado.
+Scusa, mi sono sbagliato: finisce con 4471.
+Anzi, facciamo sabato.
+Toch niet maandag, hij komt donderdag.
+Undskyld, jeg tog fejl: det ender på 4471.
+"""
+OTHERS = """
+Is there parking nearby?
+No thanks.
+Actually, can you help me with my essay?
+The plumber comes on Monday at nine.
+Der Klempner kommt am Montag um neun.
+Le plombier vient lundi à neuf heures.
+El fontanero viene el lunes a las nueve.
+O canalizador vem na segunda às nove.
+L'idraulico viene lunedì alle nove.
+De loodgieter komt maandag om negen.
+Blikkenslageren kommer mandag klokken ni.
+"""
+
+
+@pytest.mark.parametrize("text", FORMS.strip().splitlines())
+def test_a_message_with_a_form_of_correction_corrects(text: str) -> None:
+    assert corrects(text)
+
+
+@pytest.mark.parametrize("text", OTHERS.strip().splitlines())
+def test_an_ordinary_message_does_not_correct(text: str) -> None:
+    assert not corrects(text)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("When is the webinar?", True),
+        ("What's my budget for books?", True),
+        ("Was ist mein Budget?", True),
+        ("¿Cuánto es mi presupuesto?", True),
+        ("Quand est le rendez-vous ?", True),
+        ("How many days are between the two trips?", False),
+        ("When did I move?", False),
+        ("Can you list my trips?", False),
+    ],
+)
+def test_a_question_for_a_value_asks_how_it_is_now(question: str, expected: bool) -> None:
+    assert asks_for_value(question) == expected
+
+
+def test_a_message_may_say_that_something_changed() -> None:
+    assert changes("I've adjusted the snack budget to $75, can you suggest some drinks?")
+    assert changes("Der Termin wurde auf Freitag verschoben.")
+    assert not changes("The snack budget is $65.")
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "earlier", "later"),
+    [
+        (Likelihood.FORM, "The plumber comes on Monday.", "No, Thursday."),
+        (Likelihood.OTHER_VALUE, "My locker is number 77.", "it's 71, my 1s look like 7s"),
+        (Likelihood.OTHER_VALUE, "The interview is on Monday.", "They push it to Tuesday."),
+        (Likelihood.OTHER_VALUE, "The tenant is Mr Falkenrath.", "His name has another spelling, Falkenroth."),
+        (Likelihood.SAME_SUBJECT, "The hint is my first school.", "Scrap the school: the street where I grew up."),
+        (Likelihood.NONE, "The boiler is a Vaillant.", "I had the label upside down, so to speak."),
+        (None, "The plumber comes on Monday.", "No, Thursday?"),
+        (None, "The plumber comes on Monday.", "No, Thursday. " + "And so on " * MOST_WORDS),
+    ],
+)
+def test_another_value_may_correct_without_the_form(likelihood: object, earlier: str, later: str) -> None:
+    assert likelihoods([later], [earlier], ["en"]) == [likelihood]

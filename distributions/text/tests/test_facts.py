@@ -1,0 +1,170 @@
+"""Which facts stated by an LLM are kept."""
+
+import pytest
+
+from afterword.schemas import EpisodeMessage, Fact
+from afterword_text.answer import MOST_FACTS, StatedFact, read_facts
+from afterword_text.facts import grounded
+from tests.samples import an_episode_message
+
+
+def stated(statement: str, *numbers: int, about: str = "user", attribute: str | None = None) -> StatedFact:
+    return StatedFact(statement, "identity", attribute, about, numbers)
+
+
+def message(number: int, content: str, **fields: object) -> EpisodeMessage:
+    return an_episode_message(f"m{number}", number, content=content, **fields)
+
+
+TALK = (
+    message(1, "Hi, I am allergic to nuts and I have lived in Porto since 2019."),
+    message(2, "Noted: you live in Porto, and your customer number is 4711.", role="assistant"),
+    message(3, "Right. Do you like tea?"),
+    message(4, "I do not drink, Anna does. She lives in Rome.", role="assistant"),
+    message(5, "My sister Anna will call you on 3 May."),
+)
+
+
+def kept(*facts: StatedFact, messages: tuple[EpisodeMessage, ...] = TALK) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(fact.statement, fact.said_by, fact.message_ids) for fact in grounded(facts, messages)]
+
+
+def test_what_a_users_message_says_is_kept_with_that_message() -> None:
+    assert kept(stated("allergic to nuts", 1)) == [("allergic to nuts", "user", ("m1",))]
+
+
+@pytest.mark.parametrize(
+    ("statement", "number"),
+    [
+        ("lives in Leeds", 1),  # another name
+        ("lives in Porto", 5),  # another message
+        ("has lived in Porto since 2018", 1),  # another figure
+        ("Anna calls on 4 May", 5),  # another day
+        ("plays the violin", 1),  # nothing of it was said
+    ],
+)
+def test_what_the_messages_that_it_names_do_not_say_is_dropped(statement: str, number: int) -> None:
+    assert kept(stated(statement, number)) == []
+
+
+@pytest.mark.parametrize("numbers", [(), (0,), (6,), (-1,), (10**9,)])
+def test_what_names_no_message_of_the_episode_is_dropped(numbers: tuple[int, ...]) -> None:
+    assert kept(stated("allergic to nuts", *numbers)) == []
+
+
+def test_what_only_an_assistant_says_is_marked() -> None:
+    assert kept(stated("customer number 4711", 2)) == [("customer number 4711", "assistant", ("m2",))]
+
+
+def test_what_the_user_says_too_is_the_users_and_has_the_users_message() -> None:
+    assert kept(stated("lives in Porto", 1, 2)) == [("lives in Porto", "user", ("m1",))]
+
+
+def test_a_question_of_the_user_is_no_statement() -> None:
+    assert kept(stated("likes tea", 3, 4)) == [("likes tea", "assistant", ("m3", "m4"))]
+
+
+def test_a_fact_is_the_users_who_says_it() -> None:
+    talk = (message(1, "Do you live in Porto?", user_id="ann"), message(2, "No, I live in Leeds.", user_id="bob"))
+    (fact,) = grounded([stated("lives in Leeds", 1, 2)], talk)
+    assert (fact.user_id, fact.said_by, fact.message_ids) == ("bob", "user", ("m2",))
+
+
+def about(name: str, **fields: object) -> list[str | None]:
+    talk = (message(1, "My sister Anna lives in Rome, and I in Leeds.", **fields),)
+    return [fact.about for fact in grounded([stated("lives in Leeds", 1, about=name)], talk)]
+
+
+def test_whom_a_fact_is_about() -> None:
+    assert about("user") == about("the user") == about("") == about("u1") == about("Bob", author="Bob") == [None]
+    assert about("Anna") == ["Anna"]
+    assert about("assistant") == about("Carla") == [], "of machines and of people whom nobody named nothing is kept"
+
+
+def test_the_facts_of_an_episode_are_in_the_order_of_its_messages_each_once() -> None:
+    again = stated("Allergic to nuts", 1)
+    found = kept(stated("Anna calls on 3 May", 5), stated("allergic to nuts", 1), again)
+    assert [statement for statement, *_ in found] == ["allergic to nuts", "Anna calls on 3 May"]
+
+
+GIVEN = {"statement": "lives in Porto", "about": "user", "kind": "identity", "attribute": "Home City", "messages": [1]}
+
+
+def test_facts_are_read_with_a_slug_for_their_attribute() -> None:
+    assert read_facts([GIVEN]) == (StatedFact("lives in Porto", "identity", "home_city", "user", (1,)),)
+
+
+@pytest.mark.parametrize("found", [None, "none", {}, 7, {"statement": "x"}])
+def test_what_is_no_list_is_no_list_of_facts(found: object) -> None:
+    assert read_facts(found) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"statement": value} for value in (None, 7, "", "…", "x" * 201, ["x"])),
+        *({"kind": value} for value in (None, "wish", ["plan"])),
+        *({"messages": value} for value in (None, 1, "1")),
+        {"about": "x" * 61},
+    ],
+)
+def test_a_fact_that_cannot_be_used_is_left_out_and_spoils_no_other(wrong: dict[str, object]) -> None:
+    found = read_facts([GIVEN | wrong, "x", 7, None, GIVEN])
+    assert found is not None
+    assert [fact.statement for fact in found] == ["lives in Porto"]
+
+
+@pytest.mark.parametrize("value", [None, "", "null", "None", 7, "?"])
+def test_a_fact_without_an_attribute_has_none(value: object) -> None:
+    (fact,) = read_facts([GIVEN | {"attribute": value}]) or ()
+    assert fact.attribute is None
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    (fact,) = read_facts([GIVEN | {"messages": [2, "1", True, 1.5, None, 3]}]) or ()
+    assert fact.numbers == (2, 3)
+
+
+def test_only_so_many_facts_are_read() -> None:
+    assert len(read_facts([GIVEN] * 100) or ()) == MOST_FACTS
+
+
+def test_a_fact_has_a_message_at_least() -> None:
+    with pytest.raises(ValueError, match="message_ids"):
+        Fact(statement="x", kind="plan", user_id="u1", said_by="user", message_ids=())
+
+
+@pytest.mark.parametrize(
+    ("content", "statement"),
+    [
+        ("I'm not allergic to nuts.", "allergic to nuts"),
+        ("My sister is vegan.", "is vegan"),
+        ("do I like mushrooms", "likes mushrooms"),
+        ("If I moved to Berlin I would need a car.", "lives in Berlin"),
+        ("> I live in Oslo.\nWhat shall I reply to her?", "lives in Oslo"),
+        ('"I live in Oslo," she wrote. Is that polite?', "lives in Oslo"),
+        ("Pretend that I am a pilot from Reno.", "is a pilot from Reno"),
+        ("Ich bin nicht allergisch gegen Nüsse.", "allergisch gegen Nüsse"),
+        ("I have ten children, just kidding.", "has ten children"),
+    ],
+)
+def test_what_a_message_quotes_denies_frames_or_says_of_others_is_dropped(content: str, statement: str) -> None:
+    assert kept(stated(statement, 1), messages=(message(1, content),)) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "statement"),
+    [
+        ("I don't eat pork, what could I use instead?", "avoids pork"),
+        ("I don't eat pork.", "does not eat pork"),
+        ("My sister is vegan.", "has a sister who is vegan"),
+        ("I'm not only a nurse but a midwife.", "is a nurse and midwife"),
+    ],
+)
+def test_what_a_message_says_in_other_words_is_kept(content: str, statement: str) -> None:
+    assert kept(stated(statement, 1), messages=(message(1, content),))
+
+
+def test_a_fact_that_says_what_is_no_longer_so_ends_another() -> None:
+    (fact,) = grounded((stated("no longer works for Sonae", 1),), (message(1, "I no longer work for Sonae."),))
+    assert fact.status == "ended"

@@ -1,0 +1,127 @@
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from afterword_text import language_identifier
+from afterword_text.language import (
+    LONGEST_MARKS,
+    NAMES,
+    UNDETERMINED,
+    detect,
+    normalized,
+    plausible,
+    stem_words,
+    words,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Hello, how can I help you with your order?", "en"),
+        ("yes please", "en"),
+        ("Wann fährt der nächste Zug nach Köln?", "de"),
+        ("Bonjour, je voudrais réserver une table", "fr"),
+        ("今天天气很好", "zh"),
+        ("こんにちは、予約したいです", "ja"),
+        ("", UNDETERMINED),
+        ("123 !?", UNDETERMINED),
+    ],
+)
+def test_the_language_of_a_text_is_recognised(text: str, language: str) -> None:
+    assert detect(text) == language
+
+
+@pytest.fixture(scope="module")
+def library() -> LanguageIdentifier:
+    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    found.set_languages([code for code in NAMES if code in found.labels])
+    return found
+
+
+SPOKEN = (
+    "Hello, how can I help you with your order?",
+    "Wann fährt der nächste Zug nach Köln?",
+    "Здраво, како сте данас?",
+    "Zdravo, kako ste danas?",
+    "今天天气很好",
+    "मेरी बुकिंग रद्द कर",
+    "SHOUTED, AND NOT ONCE",
+)
+
+
+@given(st.lists(st.sampled_from(SPOKEN) | st.text(max_size=20), max_size=6).map(" ".join))
+def test_languages_are_ranked_as_by_the_library_kept_to_them(library: LanguageIdentifier, text: str) -> None:
+    assert language_identifier.identifier().rank(text) == library.rank(text)
+
+
+def test_a_sentence_leaves_little_doubt_and_a_word_much() -> None:
+    assert plausible("Hello, how can I help you with your order?") == ("en",)
+    assert {"en", UNDETERMINED} < set(plausible("museums"))
+    assert {"de", "hu"} < set(plausible("Züge"))
+
+
+def test_inflections_meet_in_one_stem_and_stop_words_go() -> None:
+    assert stem_words("She was booking the flights", "en") == stem_words("I have booked a flight", "en")
+
+
+def test_words_that_people_search_for_are_no_stop_words() -> None:
+    assert stem_words("order room problem", "en") == ["order", "room", "problem"]
+
+
+def test_stemming_follows_the_language() -> None:
+    assert stem_words("Die Züge fahren", "de") == ["zug", "fahr"]
+
+
+def test_an_unknown_language_keeps_its_words() -> None:
+    assert stem_words("Reservations ARE", UNDETERMINED) == ["reservations", "are"]
+
+
+def test_unspaced_scripts_become_pairs_that_a_part_of_the_text_matches() -> None:
+    assert set(words("东京酒店")) >= set(words("酒店"))
+
+
+def test_compatible_characters_and_cases_are_one_word() -> None:
+    assert words("ＨＯＴＥＬ Straße") == words("hotel STRASSE")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("मेरी बुकिंग रद्द कर", ["मेरी", "बुकिंग", "रद्द", "कर"]),
+        ("তুমি কেমন আছ", ["তুমি", "কেমন", "আছ"]),
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("שָׁלוֹם", ["שָׁלוֹם"]),
+    ],
+    ids=["Hindi", "Bengali", "Tamil", "Hebrew"],
+)
+def test_vowel_signs_are_parts_of_their_words(text: str, found: list[str]) -> None:
+    assert words(text) == found
+
+
+def test_inflections_meet_in_hindi_too() -> None:
+    assert stem_words("किताबें", "hi") == stem_words("किताबों", "hi") != stem_words("कमरे", "hi")
+
+
+def test_a_part_of_a_thai_text_is_found_with_its_vowel_signs() -> None:
+    assert set(words("สวัสดีครับ")) > set(words("สวัสดี"))
+
+
+def test_what_only_chooses_the_look_of_a_character_is_no_part_of_a_word() -> None:
+    assert words("ok\ufe0f 1\ufe0f\u20e3 \ufe0fgo") == ["ok", "1", "go"]
+
+
+@given(st.text())
+def test_any_text_has_a_language_and_words(text: str) -> None:
+    assert stem_words(text, detect(text)) == stem_words(text, detect(text))
+
+
+def test_every_character_that_normalization_sorts_ends_a_run_of_them() -> None:
+    characters = (chr(code) for code in range(0x300, sys.maxunicode + 1))
+    sorted_ones = [one for one in characters if all(map(unicodedata.combining, unicodedata.normalize("NFKD", one)))]
+    assert len(sorted_ones) > 900
+    assert [one for one in sorted_ones if "\u034f" not in normalized("NFKD", one * (LONGEST_MARKS + 1))] == []

@@ -1,0 +1,60 @@
+"""Ends of sentences, and cuts of texts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword_text.sentences import cut_at_sentence, cut_at_word, split_sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
+        ("Dr. Smith pays $3.50 at 10 a.m. today. Fine.", ["Dr. Smith pays $3.50 at 10 a.m. today.", "Fine."]),
+        ("Er wohnt z. B. in Berlin. Ja.", ["Er wohnt z. B. in Berlin.", "Ja."]),
+        ('She said "Stop." Then left... and came back.', ['She said "Stop."', "Then left... and came back."]),
+        ("我想取消订单。可以吗？好的！", ["我想取消订单。", "可以吗？", "好的！"]),
+        ("「はい。」と言った。次", ["「はい。」", "と言った。", "次"]),
+        ("मैं जाऊँगा। ठीक है।", ["मैं जाऊँगा।", "ठीक है।"]),
+        ("First line\n- second\n\nthird", ["First line", "- second", "third"]),
+        ("1. Open it. 2. Close it.", ["1. Open it.", "2. Close it."]),
+        ("It costs 20. Then pay.", ["It costs 20.", "Then pay."]),
+        ("Added: 4. Budget (300 euros).", ["Added: 4. Budget (300 euros)."]),
+        ("van comes at 8am. new flat is in leeds. ok", ["van comes at 8am.", "new flat is in leeds.", "ok"]),
+        ("am 3. platz, ca. fünf etc. und so", ["am 3. platz, ca. fünf etc. und so"]),
+        ("  \n ", []),
+    ],
+)
+def test_sentences_end_where_a_reader_would_say(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+@given(st.text())
+def test_splitting_loses_nothing_but_white_space(text: str) -> None:
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+@given(st.text(), st.integers(2, 60))
+def test_a_cut_text_keeps_to_its_limit(text: str, limit: int) -> None:
+    for cut in (cut_at_word(text, limit), cut_at_sentence(text, limit)):
+        assert len(cut) <= limit
+        assert cut == text or cut.endswith("…")
+
+
+def test_a_long_text_ends_with_a_whole_sentence() -> None:
+    assert cut_at_sentence("One two. Three four. Five six seven.", 30) == "One two. Three four. …"
+
+
+def test_a_long_sentence_ends_with_a_whole_word() -> None:
+    assert cut_at_sentence("One two three four five", 16) == "One two three…"
+    assert cut_at_word("One two three four five", 8) == "One two…"
+
+
+def test_a_cut_leaves_no_half_number_where_words_are_written_without_spaces():
+    assert cut_at_word("用户要求取消订单号471123456789", 14) == "用户要求取消订单号…"
+    assert cut_at_word("退款 用户要求取消订单号471123456789", 16) == "退款 用户要求取消订单号…"
+
+
+def test_a_word_that_alone_is_too_long_is_cut() -> None:
+    assert cut_at_word("x" * 100, 10) == "x" * 9 + "…"

@@ -1,1 +1,0 @@
-"""Texts: languages, sentences, words, tokens, and which characters may be shown. Pure functions."""
