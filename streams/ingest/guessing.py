@@ -74,7 +74,7 @@ STANDS_FOR = re.compile(r"__[a-z_]+", re.ASCII)
 """What a placeholder of Debezium looks like, whose text can be configured."""
 
 NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
-WORDS: Mapping[str, Sequence[str]] = {group: words.split() for group, words in NAMES["words"].items()}
+WORDS: Mapping[str, frozenset[str]] = {group: frozenset(words.split()) for group, words in NAMES["words"].items()}
 ROLE_OF = {**ROLES, **{word: role for role, words in NAMES["roles"].items() for word in words.split()}}
 TALK = ("messages", "events", "conversations", "places")
 PEOPLE = ("users", "accounts", "writers", "staff", "tenants")
@@ -222,11 +222,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]
             ]
         elif not isinstance(value, dict | InvalidRecord):
             yield path, parts, value
-            if (
-                _are_objects(value)
-                and len(value) == 1
-                and (_are_messages(value) or not {*value[0]} & {*WORDS["texts"]})
-            ):
+            if _are_objects(value) and len(value) == 1 and (_are_messages(value) or not {*value[0]} & WORDS["texts"]):
                 waiting.append((f"{path}[0]", parts, value[0]))
 
 
@@ -241,7 +237,8 @@ def _name(name: str) -> str:
 
 def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
     """Return the items of a list in each record, as expressions see them."""
-    lists = [(record, Expression(foreach).find(record)) for record in records]
+    expression = Expression(foreach)
+    lists = [(record, expression.find(record)) for record in records]
     return [
         {**record, "item": item, "index": index}
         for record, items in lists
@@ -645,6 +642,8 @@ class _Guesser:
             without_content = {value for at, value in column.values.items() if at not in content.values}
             if with_content and not with_content & without_content:
                 kept = {value for value in without_content if deletions and f"'{value}'" in deletions}
+                if not kept:
+                    self.notes["skip"] = "kinds that were not seen are skipped, too: add those that edit or delete"
                 return " && ".join(f"{column.path} != '{value}'" for value in sorted(with_content | kept))
         return ""
 
@@ -781,14 +780,17 @@ def key_format_of(keys: Sequence[bytes | None], headers: Sequence[str] = ()) -> 
 def toml_of(topic: str, form: str, found: Guess) -> str:
     """Write a source as TOML."""
     source = {"topics": [topic], "format": form, **found.source}
-    lines = ["[[sources]]", *([f"# {found.notes['']}"] if "" in found.notes else [])]
-    lines += [f"{name} = {_toml(value)}" for name, value in source.items() if not isinstance(value, dict)]
-    for table in (name for name, value in source.items() if isinstance(value, dict)):
-        notes = found.notes if table == "map" else {}
-        lines.append(f"[sources.{table}]")
-        for name, value in source[table].items():
-            lines.append(f"{name} = {_toml(value)}{f'  # {notes[name]}' if name in notes else ''}")
+    tables = {name: value for name, value in source.items() if isinstance(value, dict)}
+    values = {name: value for name, value in source.items() if name not in tables}
+    lines = ["[[sources]]", *([f"# {found.notes['']}"] if "" in found.notes else []), *_lines(values, found)]
+    for name, table in tables.items():
+        lines += [f"[sources.{name}]", *_lines(table, found)]
     return "\n".join([*lines, ""])
+
+
+def _lines(table: Mapping[str, Any], found: Guess) -> list[str]:
+    notes = {name: f"  # {note}" for name, note in found.notes.items()}
+    return [f"{name} = {_toml(value)}{notes.get(name, '')}" for name, value in table.items()]
 
 
 def _toml(value: Any) -> str:

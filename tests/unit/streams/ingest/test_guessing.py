@@ -82,6 +82,7 @@ def test_names_types_and_cardinality_tell_the_fields(shape: Any) -> None:
     found = guess([shape(n) for n in range(RECORDS)])
     assert (found.fields, found.missing) == (EXPECTED[shape], [])
     assert found.source.get("skip") == ("value.kind != 'message'" if shape is nested else None)
+    assert ("skip" in found.notes) == (shape is nested)  # edits and deletions were not seen
 
 
 @pytest.mark.parametrize("shape", EXPECTED)
