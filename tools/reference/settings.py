@@ -38,7 +38,7 @@ ENDING = """\
 ## Read elsewhere
 | variable | default | meaning |
 | --- | --- | --- |
-| `AFTERWORD_CACHE_DIR` | `$XDG_CACHE_HOME/afterword`, else `~/.cache/afterword` | downloads of the embedded stack |
+| `AFTERWORD_CACHE_DIR` | `$XDG_CACHE_HOME/afterword`, else `~/.cache/afterword` | jars, and the unpacked encoder |
 """
 
 

