@@ -13,13 +13,12 @@ from opentelemetry.trace import NoOpTracer
 from rich.console import Console
 from rich.table import Table
 
-from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm, load_settings
 from afterword.streams.summarizer.llm import Asking, make_client
 from afterword.streams.summarizer.prompt import EPISODIC
 from afterword.streams.summarizer.providers import StructuredQuestions
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword_text.answer import Limits, StatedFact, read_answer
+from afterword_text.answer import AnswerUnusable, Limits, StatedFact, read_answer
 from afterword_text.facts import grounded
 from afterword_text.texts import FIELDS
 from benchmarks.quality import labelled_sentences
@@ -75,7 +74,7 @@ async def measured(llm: Llm) -> Measured:
         [question] = questions.longest(request)
         try:
             answer = await client.answer(question, read, Asking(client, llm.retry_budget_seconds))
-        except AnswerInvalid:
+        except AnswerUnusable:
             return
         found.add(answer.facts or (), request, [is_fact for is_fact, _ in some])
 

@@ -16,6 +16,8 @@ import pytest
 from tests.extras import BASE, run_with
 from tools.release import ENGINE, TEXT, build_sdist, build_wheel, projects
 
+pytestmark = pytest.mark.nightly  # building them takes half a minute
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "afterword": "afterword",
@@ -129,7 +131,6 @@ def files_below(package: Path) -> set[str]:
     return {str(path.relative_to(ROOT / package.parent)) for path in found}
 
 
-@pytest.mark.nightly
 def test_two_builds_are_equal_byte_for_byte(built: Built, tmp_path: Path) -> None:
     elsewhere = copied(tmp_path)  # another directory, other times of files
     later = time.time() - 86_400
