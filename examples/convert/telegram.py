@@ -6,8 +6,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-MEDIA = {"voice_message": "audio", "audio_file": "audio", "sticker": "sticker"}
-VIDEOS = ("video_file", "video_message", "animation")
+MEDIA = {
+    **dict.fromkeys(("voice_message", "audio_file"), "[audio]"),
+    **dict.fromkeys(("video_file", "video_message", "animation"), "[video]"),
+    "sticker": "[sticker]",
+}
 PEERS = {"personal_chat": "user", "bot_chat": "user", "saved_messages": "user", "private_group": "chat"}
 """What ids of a kind of chat begin with; those of others with "channel"."""
 
@@ -34,8 +37,8 @@ def media(said):
     if said.get("photo"):
         yield "[image]"
     if said.get("file"):
-        kind = "video" if said.get("media_type") in VIDEOS else MEDIA.get(said.get("media_type"))
-        yield f"[{kind}]" if kind else f"[file: {said['file_name']}]" if said.get("file_name") else "[file]"
+        name = f"[file: {said['file_name']}]" if said.get("file_name") else "[file]"
+        yield MEDIA.get(said.get("media_type"), name)
     if poll := said.get("poll"):
         yield "\n- ".join(map(plain, [poll["question"], *(answer["text"] for answer in poll["answers"])]))
     if said.get("place_name"):

@@ -256,6 +256,11 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def mappings(value: object) -> list[Mapping[str, Any]]:
+    """Return the items of a list, with empty objects for those that are no objects; nothing for anything else."""
+    return [*map(mapping, value)] if isinstance(value, list) else []
+
+
 def user_of(record: Mapping[str, Any]) -> str | None:
     """Return the id of the user named by a record or a message; None if it names nobody. Raises: Refused."""
     found = named_user(record)
@@ -282,8 +287,7 @@ def owner_of(record: Any) -> dict[str, Any]:
     named = {
         name: value for name, value in mapping(record).items() if _is_person(name_words(name)) and not _is_empty(value)
     }
-    listed = _listed(record)
-    users = ({"user": one["user"]} for one in map(mapping, listed or ()) if one.get("user"))
+    users = ({"user": one["user"]} for one in mappings(_listed(record)) if one.get("user"))
     return named or next(users, {})
 
 
@@ -442,12 +446,10 @@ def read_messages(
 def _is_newest_first(messages: Sequence[Any]) -> bool:
     """Return whether the times of messages only fall, as in the answers of many APIs."""
     try:
-        times = [_time(mapping(one)) or "" for one in messages]
+        times = [time for one in messages if (time := _time(mapping(one)))]
     except Refused:
         return False
-    return (
-        len(times) > 1 and all(times) and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
-    )
+    return len(times) > 1 and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
 
 
 def _listed(record: Any) -> Sequence[Any] | None:
@@ -565,8 +567,6 @@ ROOT = ""
 """Stands for the parent of first messages."""
 ROOTS = (ROOT, "00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000")
 """What exports write for it."""
-
-
 NO_CONVERSATION = "not a conversation: it has no id or no messages"
 
 
@@ -587,35 +587,26 @@ class Tree(NamedTuple):
     """Whether its owner excluded it from memory."""
 
 
-class Export(NamedTuple):
-    """How the exports of an application are read."""
-
-    tree: Callable[[Mapping[str, Any]], Tree]
-    """Finds the messages of a conversation. May raise Refused."""
-    convert: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
-    """Makes messages as `read_messages` reads them. May raise ContentUnreadable."""
-
-
 def _read_export(form: str, where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read the branch that ends with a conversation's last message, by default the newest one that has no answer."""
-    known, export = mapping(record), EXPORTS[form]
+    known, (find_tree, convert) = mapping(record), EXPORTS[form]
     try:
-        tree = export.tree(known)
+        tree = find_tree(known)
     except Refused as error:
         yield Rejected(where, str(error), max(1, len(_listed(known) or ())))
         return
-    written, parents = tree.written, tree.parents
+    written = tree.written
     if tree.is_excluded and not options.with_excluded:
         yield LeftOut("of conversations that their owner excluded from memory (--with-excluded)", len(written))
         return
-    if (branch := _branch(tree.last, written, parents)) is None:
+    if (branch := _branch(tree)) is None:
         yield Rejected(where, "its branch is circular", max(1, len(written)))
         return
-    yield from _elsewhere(where, written.keys() - branch, branch, parents)
+    yield from _elsewhere(where, written.keys() - branch, branch, tree.parents)
     branched, numbers = list[Mapping[str, Any]](), list[int]()
     for number, name in enumerate((name for name in reversed(branch) if name in written), start=1):
         try:
-            each = export.convert(written[name])
+            each = convert(written[name])
         except ContentUnreadable as error:
             yield Rejected(f"{where}: message {number}", str(error))
         else:
@@ -632,8 +623,9 @@ def _read_export(form: str, where: str, record: Any, options: ImportOptions) -> 
         yield one._replace(copied_from=copied_from) if isinstance(one, Found) else one
 
 
-def _branch(last: object, written: Mapping[str, Mapping[str, Any]], parents: Mapping[str, str]) -> list[str] | None:
+def _branch(tree: Tree) -> list[str] | None:
     """Return the ids from a conversation's last message up to the first, or None if they are circular."""
+    last, written, parents = tree.last, tree.written, tree.parents
     if not isinstance(last, str) or last not in {**written, **parents}:
         answered = {parents.get(name) for name in written}
         leaves = [name for name in reversed([*written]) if name not in answered]
@@ -669,7 +661,7 @@ def _by_id(messages: object, name: str) -> dict[str, Mapping[str, Any]]:
     if not isinstance(messages, list):
         raise Refused(NO_CONVERSATION)
     named: dict[str, Mapping[str, Any]] = {}
-    for number, message in enumerate(map(mapping, messages)):
+    for number, message in enumerate(mappings(messages)):
         key = message.get(name)
         named[key if isinstance(key, str) and key not in named else f"\0{number}"] = message
     return named
@@ -778,19 +770,20 @@ def _of_claude(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     pieces = [piece for part in parts for piece in part]
     if isinstance(text, str) and all(_is_unknown(piece) for piece in pieces):
         content = [UNSUPPORTED.sub("", text), content]
-    files = [*_pasted(message.get("attachments")), *_placeholders(message.get("files"), "file_name")]
+    attached = mappings(message.get("attachments"))
+    texts = [one.get("extracted_content") for one in attached]
+    pasted = _pasted(zip(_placeholders(attached, "file_name"), texts, strict=True))
+    files = [*pasted, *_placeholders(message.get("files"), "file_name")]
     named = {file.split("\n", 1)[0] for file in files if file.startswith("[file: ") and "\n" in file}
     shown = dict.fromkeys(file for file in files if file not in named)
     fields = {"role": message.get("sender"), "content": [content, *shown], "created_at": message.get("created_at")}
     return [{"id": message.get("uuid"), **fields}]
 
 
-def _pasted(attachments: object) -> Iterator[str]:
-    """Yield the text of each attachment below its name, within a message's size. Long pastes have no name."""
+def _pasted(files: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """Yield the text of each file below its placeholder, within a message's size. Long pastes have no name."""
     left = MOST_PASTED_BYTES
-    for one in map(mapping, attachments if isinstance(attachments, list) else []):
-        [placeholder] = _placeholders([one], "file_name")
-        text = one.get("extracted_content")
+    for placeholder, text in files:
         size = len(orjson.dumps(text)) if isinstance(text, str) and text.strip() else left + 1
         if size > left:
             yield placeholder
@@ -799,8 +792,8 @@ def _pasted(attachments: object) -> Iterator[str]:
         yield str(text) if placeholder == "[file]" else f"{placeholder}\n{text}"
 
 
-PASTED = "Pasted_Text_"
-"""What Open WebUI calls the file that it makes of a long paste."""
+PASTED = "[file: Pasted_Text_"
+"""Placeholder of the file that Open WebUI makes of a long paste."""
 
 
 def _openwebui(known: Mapping[str, Any]) -> Tree:
@@ -814,17 +807,16 @@ def _openwebui(known: Mapping[str, Any]) -> Tree:
 
 def _of_openwebui(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Prefer the parts of an answer to its text, which has thoughts and calls inside as HTML."""
-    output, files = message.get("output"), message.get("files")
     items = [
         {**item, "type": "code_interpreter_call"} if item.get("type") == "open_webui:code_interpreter" else item
-        for item in map(mapping, output if isinstance(output, list) else [])
+        for item in mappings(message.get("output"))
     ]
-    attached = [
-        {"extracted_content": mapping(mapping(one.get("file")).get("data")).get("content")}
-        if str(one.get("name")).startswith(PASTED)
-        else {**one, "file_name": one.get("name"), "extracted_content": None}
-        for one in map(mapping, files if isinstance(files, list) else [])
-    ]
+    files = mappings(message.get("files"))
+    texts = (mapping(mapping(one.get("file")).get("data")).get("content") for one in files)
+    attached = (
+        ("[file]", text) if name.startswith(PASTED) else (name, None)
+        for name, text in zip(_placeholders(files, "name"), texts, strict=True)
+    )
     merged = mapping(message.get("merged")).get("content")  # of the answers of several models
     content = [items or message.get("content"), merged, *_pasted(attached)]
     fields = {"role": message.get("role"), "content": content, "created_at": message.get("timestamp")}
@@ -837,11 +829,10 @@ OF_LIBRECHAT = ("error", "summary")
 
 def _librechat(known: Mapping[str, Any]) -> Tree:
     listed = _listed(known)
-    messages = [*(listed or ())]
+    messages = mappings(listed)
     for message in messages:  # it grows meanwhile, because recursive exports have answers inside their questions
-        answers = message.get("children") if isinstance(message, dict) else None
-        messages += answers if isinstance(answers, list) else []
-    written = _by_id(messages if listed is not None else None, "messageId")
+        messages += mappings(message.get("children"))
+    written = _by_id(listed and messages, "messageId")
     users = {user for one in written.values() if (user := identifier(one.get("user")))}
     if len(users) > 1:
         raise Refused("its messages name more than one user")
@@ -851,10 +842,8 @@ def _librechat(known: Mapping[str, Any]) -> Tree:
 
 def _of_librechat(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The words of an agent are in `content`, others in `text`. Errors were not said by anybody."""
-    listed, is_users = message.get("content"), message.get("isCreatedByUser")
-    parts = [
-        one for one in (listed if isinstance(listed, list) else []) if mapping(one).get("type") not in OF_LIBRECHAT
-    ]
+    is_users = message.get("isCreatedByUser")
+    parts = [one for one in mappings(message.get("content")) if one.get("type") not in OF_LIBRECHAT]
     return [
         {
             "id": message.get("messageId"),
@@ -873,10 +862,14 @@ def _is_unknown(piece: Piece) -> bool:
 
 def _placeholders(files: object, name: str) -> list[str]:
     """Return a placeholder for each file in a list. `name` is the field with a file's name."""
-    listed = [*map(mapping, files)] if isinstance(files, list) else []
-    images = [any(str(one.get(kind)).startswith("image") for kind in KINDS_OF_FILES) for one in listed]
-    names = [f"[file: {one[name]}]" if str(one.get(name) or "").strip() else "[file]" for one in listed]
-    return ["[image]" if is_image else placeholder for is_image, placeholder in zip(images, names, strict=True)]
+    return [
+        "[image]"
+        if any(str(one.get(kind)).startswith("image") for kind in KINDS_OF_FILES)
+        else f"[file: {one[name]}]"
+        if str(one.get(name) or "").strip()
+        else "[file]"
+        for one in mappings(files)
+    ]
 
 
 CONVERSATIONS_IN_ARCHIVES = {
@@ -975,13 +968,14 @@ def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[Impo
         yield found(where, options, {**record, **user}, is_shared=True)
 
 
-EXPORTS = {
-    "chatgpt": Export(_chatgpt, _of_chatgpt),
-    "claude": Export(_claude, _of_claude),
-    "openwebui": Export(_openwebui, _of_openwebui),
-    "librechat": Export(_librechat, _of_librechat),
+EXPORTS: dict[str, tuple[Callable[[Mapping[str, Any]], Tree], Callable[[Mapping[str, Any]], list[dict[str, Any]]]]] = {
+    "chatgpt": (_chatgpt, _of_chatgpt),
+    "claude": (_claude, _of_claude),
+    "openwebui": (_openwebui, _of_openwebui),
+    "librechat": (_librechat, _of_librechat),
 }
-"""Formats of exports that belong to one user."""
+"""Formats of exports that belong to one user. The first function finds a conversation's messages and may raise Refused;
+the second makes of one what `read_messages` reads, and may raise ContentUnreadable."""
 FORMATS: dict[str, Callable[[str, Any, ImportOptions], Iterator[ImportOutcome]]] = {
     **{form: partial(_read_export, form) for form in EXPORTS},
     "messages": read_messages,
