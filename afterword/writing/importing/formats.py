@@ -35,7 +35,6 @@ from afterword.writing.produce import bounded_lines
 from afterword_text.content import (
     ROLES,
     ContentUnreadable,
-    Kind,
     Piece,
     flatten,
     flatten_message,
@@ -399,18 +398,8 @@ def conversations(numbered: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, An
         yield first, {"messages": joined}
 
 
-def read_messages(
-    where: str,
-    record: Any,
-    options: ImportOptions,
-    source: str = "messages",
-    numbers: Sequence[int] | None = None,
-) -> Iterator[ImportOutcome]:
-    """Read a record with a list of messages.
-
-    `source` is the format for the messages' metadata. `numbers` are the numbers that rejections give the messages, by
-    default 1, 2, 3 and so on.
-    """
+def read_messages(where: str, record: Any, options: ImportOptions, source: str = "messages") -> Iterator[ImportOutcome]:
+    """Read a record with a list of messages. `source` is the format for the messages' metadata."""
     messages = _listed(record)
     if messages is None:
         yield Rejected(where, "not a conversation: it has no messages")
@@ -421,12 +410,11 @@ def read_messages(
     except Refused as error:
         yield Rejected(where, str(error), len(messages))
         return
+    numbers = range(1, len(messages) + 1)
     if source == "messages" and _is_newest_first(messages):
-        messages, users = messages[::-1], users[::-1]
-        numbers = range(len(messages), 0, -1)
+        messages, users, numbers = messages[::-1], users[::-1], numbers[::-1]
     repeats: Counter[str] = Counter()
     metadata, is_shared = {"imported_from": source}, len(set(users)) > 1
-    numbers = range(1, len(messages) + 1) if numbers is None else numbers
     for number, message, user in zip(numbers, messages, users, strict=True):
         place = f"{where}: message {number}"
         try:
@@ -603,23 +591,14 @@ def _read_export(form: str, where: str, record: Any, options: ImportOptions) -> 
         yield Rejected(where, "its branch is circular", max(1, len(written)))
         return
     yield from _elsewhere(where, written.keys() - branch, branch, tree.parents)
-    branched, numbers = list[Mapping[str, Any]](), list[int]()
-    for number, name in enumerate((name for name in reversed(branch) if name in written), start=1):
-        try:
-            each = convert(written[name])
-        except ContentUnreadable as error:
-            yield Rejected(f"{where}: message {number}", str(error))
-        else:
-            branched += each
-            numbers += [number] * len(each)
     conversation = {
         "id": tree.conversation_id,
         "user_id": options.user_id or tree.user_id,
         "created_at": known.get("create_time") or known.get("created_at"),
-        "messages": branched,
+        "messages": [convert(written[name]) for name in reversed(branch) if name in written],
     }
     copied_from = tuple(f"{options.prefix}{one}" for one in tree.originals)
-    for one in read_messages(where, conversation, options, form, numbers):
+    for one in read_messages(where, conversation, options, form):
         yield one._replace(copied_from=copied_from) if isinstance(one, Found) else one
 
 
@@ -713,29 +692,30 @@ def _chatgpt(known: Mapping[str, Any]) -> Tree:
     return Tree(own_id, written, parents, None, known.get("current_node"), originals - {own_id}, is_excluded)
 
 
-def _of_chatgpt(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    role = str(mapping(message.get("author")).get("role"))
-    content, about = message.get("content"), message.get("metadata")
-    kind, recipient = mapping(content).get("content_type"), message.get("recipient")
-    parts = [*parts] if isinstance(parts := mapping(content).get("parts"), list) else []
+def _of_chatgpt(message: Mapping[str, Any]) -> dict[str, Any]:
+    role, recipient = mapping(message.get("author")).get("role"), message.get("recipient")
+    content, about = mapping(message.get("content")), mapping(message.get("metadata"))
+    parts = [_without_marks(part) for part in parts] if isinstance(parts := content.get("parts"), list) else []
     if any(mapping(part).get("content_type") == "audio_transcription" for part in parts):
-        content = [part for part in parts if mapping(part).get("content_type") not in RECORDINGS]
-    is_hidden = mapping(about).get("is_visually_hidden_from_conversation") is True
+        parts = [part for part in parts if mapping(part).get("content_type") not in RECORDINGS]
+    text = _without_marks(content.get("text"))
+    whole = text if role == "tool" and isinstance(text, str) else {**content, "parts": parts, "text": text}
+    is_hidden = about.get("is_visually_hidden_from_conversation") is True
     is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
     # images are also among the parts of the content
-    files = [one for one in _placeholders(mapping(about).get("attachments"), "name") if one != "[image]"]
-    pieces = [] if is_call else flatten([content, *files])
-    return [
-        {
-            "id": one["id"],
-            "role": "system" if is_hidden and role == "user" else one["role"],
-            "content": OTHER_MARKS.sub("", MARK.sub(_shown, one["content"])),
-            "tool_calls": [{"name": tool} for tool in (*one["tools"], *([recipient] if is_call else []))],
-            "created_at": message.get("create_time"),
-            "skip_summarization": one["skip_summarization"] or is_hidden or kind in (*NOT_SAID, *PAGES),
-        }
-        for one in said(role, pieces or [Piece(Kind.SAID, "")], identifier(message.get("id")) or message["node"])
-    ]
+    files = [one for one in _placeholders(about.get("attachments"), "name") if one != "[image]"]
+    return {
+        "id": identifier(message.get("id")) or message["node"],
+        "role": "system" if is_hidden and role == "user" else role,
+        "content": [] if is_call else [whole, *files],
+        "tool_calls": [{"name": recipient}] if is_call else [],
+        "created_at": message.get("create_time"),
+        "skip_summarization": is_hidden or content.get("content_type") in (*NOT_SAID, *PAGES),
+    }
+
+
+def _without_marks(text: Any) -> Any:
+    return OTHER_MARKS.sub("", MARK.sub(_shown, text)) if isinstance(text, str) else text
 
 
 def _shown(mark: re.Match[str]) -> str:
@@ -764,12 +744,12 @@ def _claude(known: Mapping[str, Any]) -> Tree:
     return Tree(_required_id(known.get("uuid")), written, _parents(written, "parent_message_uuid"), account)
 
 
-def _of_claude(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _of_claude(message: Mapping[str, Any]) -> dict[str, Any]:
     content, text = message.get("content"), message.get("text")
-    parts = [flatten(part) for part in (content if isinstance(content, list) else [content])]
-    pieces = [piece for part in parts for piece in part]
-    if isinstance(text, str) and all(_is_unknown(piece) for piece in pieces):
-        content = [UNSUPPORTED.sub("", text), content]
+    parts = content if isinstance(content, list) else [content]
+    with suppress(ContentUnreadable):  # raised again when the message is read
+        if isinstance(text, str) and all(_is_unknown(piece) for part in parts for piece in flatten(part)):
+            content = [UNSUPPORTED.sub("", text), content]
     attached = mappings(message.get("attachments"))
     texts = [one.get("extracted_content") for one in attached]
     pasted = _pasted(zip(_placeholders(attached, "file_name"), texts, strict=True))
@@ -777,7 +757,7 @@ def _of_claude(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     named = {file.split("\n", 1)[0] for file in files if file.startswith("[file: ") and "\n" in file}
     shown = dict.fromkeys(file for file in files if file not in named)
     fields = {"role": message.get("sender"), "content": [content, *shown], "created_at": message.get("created_at")}
-    return [{"id": message.get("uuid"), **fields}]
+    return {"id": message.get("uuid"), **fields}
 
 
 def _pasted(files: Iterable[tuple[str, object]]) -> Iterator[str]:
@@ -805,7 +785,7 @@ def _openwebui(known: Mapping[str, Any]) -> Tree:
     return Tree(_required_id(known.get("id")), written, parents, user_id, history.get("currentId"))
 
 
-def _of_openwebui(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _of_openwebui(message: Mapping[str, Any]) -> dict[str, Any]:
     """Prefer the parts of an answer to its text, which has thoughts and calls inside as HTML."""
     items = [
         {**item, "type": "code_interpreter_call"} if item.get("type") == "open_webui:code_interpreter" else item
@@ -820,7 +800,7 @@ def _of_openwebui(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     merged = mapping(message.get("merged")).get("content")  # of the answers of several models
     content = [items or message.get("content"), merged, *_pasted(attached)]
     fields = {"role": message.get("role"), "content": content, "created_at": message.get("timestamp")}
-    return [{"id": message.get("id"), **fields}]
+    return {"id": message.get("id"), **fields}
 
 
 OF_LIBRECHAT = ("error", "summary")
@@ -840,19 +820,17 @@ def _librechat(known: Mapping[str, Any]) -> Tree:
     return Tree(own_id, written, parents, next(iter(users), None))
 
 
-def _of_librechat(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _of_librechat(message: Mapping[str, Any]) -> dict[str, Any]:
     """The words of an agent are in `content`, others in `text`. Errors were not said by anybody."""
     is_users = message.get("isCreatedByUser")
     parts = [one for one in mappings(message.get("content")) if one.get("type") not in OF_LIBRECHAT]
-    return [
-        {
-            "id": message.get("messageId"),
-            "role": ("user" if is_users else "assistant") if isinstance(is_users, bool) else None,
-            "content": [parts or message.get("text"), *_placeholders(message.get("files"), "filename")],
-            "created_at": message.get("createdAt"),
-            "skip_summarization": message.get("error") is True,
-        }
-    ]
+    return {
+        "id": message.get("messageId"),
+        "role": ("user" if is_users else "assistant") if isinstance(is_users, bool) else None,
+        "content": [parts or message.get("text"), *_placeholders(message.get("files"), "filename")],
+        "created_at": message.get("createdAt"),
+        "skip_summarization": message.get("error") is True,
+    }
 
 
 def _is_unknown(piece: Piece) -> bool:
@@ -968,14 +946,14 @@ def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[Impo
         yield found(where, options, {**record, **user}, is_shared=True)
 
 
-EXPORTS: dict[str, tuple[Callable[[Mapping[str, Any]], Tree], Callable[[Mapping[str, Any]], list[dict[str, Any]]]]] = {
+EXPORTS: dict[str, tuple[Callable[[Mapping[str, Any]], Tree], Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "chatgpt": (_chatgpt, _of_chatgpt),
     "claude": (_claude, _of_claude),
     "openwebui": (_openwebui, _of_openwebui),
     "librechat": (_librechat, _of_librechat),
 }
 """Formats of exports that belong to one user. The first function finds a conversation's messages and may raise Refused;
-the second makes of one what `read_messages` reads, and may raise ContentUnreadable."""
+the second makes of one what `read_messages` reads."""
 FORMATS: dict[str, Callable[[str, Any, ImportOptions], Iterator[ImportOutcome]]] = {
     **{form: partial(_read_export, form) for form in EXPORTS},
     "messages": read_messages,
