@@ -319,8 +319,11 @@ SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 YEARS = range(1990, 2100)
 """A time outside these years must be in a different unit."""
 PARTIES = ("agent_id", "author")
-_IN_THEIR_OWN_WAY = {*PARTIES, *("id", "conversation_id", "tenant_id", "user_id", "role", "content", "sent_at")}
-AS_THEY_ARE = [*Fields.model_fields.keys() - _IN_THEIR_OWN_WAY - {"tools", "skip_summarization"}]
+_READ_OTHERWISE = {
+    *(*PARTIES, "id", "conversation_id", "tenant_id", "user_id", "role"),
+    *("content", "sent_at", "tools", "skip_summarization"),
+}
+AS_THEY_ARE = [name for name in Fields.model_fields if name not in _READ_OTHERWISE]
 """Fields whose values only the schema checks, which a new one is by default."""
 UNENCODABLE = "a field is bytes, is nested too deeply, or has an integer of more than 64 bits"
 """Why fields cannot be encoded."""
