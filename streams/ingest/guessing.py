@@ -401,7 +401,8 @@ class _Guesser:
         identifier = self._identifier(conversation, role, tenant)
         sent_at = self._sent_at()
         edits, deletions = self._changes(identifier, conversation, tenant)
-        place = f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
+        in_history = self._in_history(conversation) if identifier is None else ""
+        place = in_history or f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
         fields: dict[str, Any] = {
             "id": self._also_deleted(identifier) if identifier else place,
             "conversation_id": self._also_deleted(conversation) if conversation else NOTHING,
@@ -412,7 +413,7 @@ class _Guesser:
             **({"sent_at": sent_at} if sent_at else {}),
         }
         missing = [name for name, expression in fields.items() if expression == NOTHING]
-        if identifier is None:
+        if identifier is None and not in_history:
             self.notes["id"] = "not found: the record's place, so no message can be edited or repeated"
             missing.append("id")
         if "role" in self.notes:
@@ -524,6 +525,16 @@ class _Guesser:
             return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2
 
         return self.take(score)
+
+    def _in_history(self, conversation: Column | None) -> str:
+        """Return an id for the items of a list if each record repeats all that was said: the place in it."""
+        if not self.foreach or conversation is None or self.content is None:
+            return ""
+        index = Column("index", (), {at: self.sample.records[at]["index"] for at in self.messages})
+        told = _groups(self.messages, [self.content], [conversation, index])
+        if len(told) > NEARLY_ALL * len(self.messages) or any(len(texts) > 1 for texts in told.values()):
+            return ""
+        return f"join(':', [to_string({conversation.path}), to_string(index)])"
 
     def _sent_at(self) -> Any:
         """Return what stands in the file for the time."""
