@@ -8,6 +8,8 @@ import structlog
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.telemetry import Metrics
+from faust_eos.errors import place_of
+from faust_eos.options import Options
 from faust_eos.output import Output
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
@@ -41,3 +43,10 @@ class DeadLetters:
         letter = dead_letter(record, **failure, attempts=attempts, now_ms=now_ms)
         key, value, headers = self.redaction.dead_letter(*letter) if self.redaction else letter
         return Output(self.topic, key, value, headers=headers)
+
+    def of_failure(self, record: KafkaRecord, error: Exception, engine: Options) -> Output:
+        """Make the dead letter of a record on which the agent failed even when it was alone in its batch.
+
+        It has the error's type and place but not its text, which may quote the record.
+        """
+        return self.of(record, UNFORESEEN, place_of(error), engine.clock(), engine.agent_retries + 1)

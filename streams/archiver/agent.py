@@ -15,7 +15,7 @@ import structlog
 from opentelemetry.trace import Tracer, get_current_span
 
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN
+from afterword.schemas.dead_letters import ARCHIVE
 from afterword.schemas.headers import EventOwner, KafkaRecord, owner_in
 from afterword.streams.app import Worker, faust_app
 from afterword.streams.dead_letters import DeadLetters
@@ -30,7 +30,6 @@ from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword_text.tokens import packed
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batches, failing_batch
-from faust_eos.errors import place_of
 from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
@@ -75,13 +74,8 @@ def archiver_app(
     dead_letters = DeadLetters(STAGE, kafka.dead_letters(kafka.messages_topic), redaction, metrics)
 
     def reject(record: Any, error: Exception) -> Output:
-        """Build the dead letter of a record that failed even in a batch of its own.
-
-        The error may quote the record, so only its type and place are used.
-        """
         archiver.count(FAILED)
-        engine = app.engine
-        return dead_letters.of(record, UNFORESEEN, place_of(error), engine.clock(), engine.agent_retries + 1)
+        return dead_letters.of_failure(record, error, app.engine)
 
     @app.agent(  # type: ignore[untyped-decorator]
         app.topic(kafka.messages_topic, schema=Batches(reject=reject, stops=(AfterwordError,))), name="archiver"

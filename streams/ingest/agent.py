@@ -17,7 +17,6 @@ from aiokafka.errors import KafkaError
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import INGEST as STAGE
-from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.schemas.decoding import check_original
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import Worker, faust_app
@@ -41,7 +40,6 @@ from afterword.streams.tasks import apart
 from afterword.streams.telemetry import Metrics
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, failing_batch
-from faust_eos.errors import place_of
 from faust_eos.health import Readiness
 from faust_eos.output import Output, size_of
 
@@ -257,20 +255,17 @@ class Ingester:
         self._bad += invalid.error_type != INCOMPLETE_DELETION
         if not self._good and self._bad >= ALL_FAIL:
             raise MappingFails(number=self.number, count=self._bad, problem=invalid.detail) from None
-        return [*outputs, self._dead_letter(record, invalid.error_type, invalid.detail)]
+        now_ms = self.app.engine.clock()
+        return [*outputs, self._dead_letters(record).of(record, invalid.error_type, invalid.detail, now_ms)]
 
     def reject(self, record: Any, error: Exception) -> Output:
-        """Make the dead letter of a record that failed alone.
+        return self._dead_letters(record).of_failure(record, error, self.app.engine)
 
-        It has the error's type and place but not its text, which may quote the record.
-        """
-        return self._dead_letter(record, UNFORESEEN, place_of(error), self.app.engine.agent_retries + 1)
-
-    def _dead_letter(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> Output:
+    def _dead_letters(self, record: KafkaRecord) -> DeadLetters:
+        """Count a rejected record, and return the maker of dead letters of its topic."""
         self._counters[REJECTED].inc()
         topic = self.settings.kafka.dead_letters(record.topic)
-        dead_letters = DeadLetters(STAGE, topic, self._redaction, self.metrics)
-        return dead_letters.of(record, error_type, problem, self.app.engine.clock(), attempts)
+        return DeadLetters(STAGE, topic, self._redaction, self.metrics)
 
 
 async def crash_on_new_topics(

@@ -25,7 +25,6 @@ from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword_text.tokens import message_tokens
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, Tick, failing_batch
-from faust_eos.errors import place_of
 from faust_eos.options import wall_clock_ms
 from faust_eos.output import Output
 
@@ -118,13 +117,8 @@ class EventHandler:
         return process_span(self._segmenter.tracer, work[0], self._app.conf.id, further, links=traces)
 
     def reject(self, record: Any, error: Exception) -> Output:
-        """Make the dead letter of a record that failed alone.
-
-        It has the error's type and place but not its text, which may quote the record.
-        """
         count(Outcome(dead_letters=Counter({UNFORESEEN: 1})), self._metrics)
-        engine, problem = self._app.engine, place_of(error)
-        return self._segmenter.dead_letters.of(record, UNFORESEEN, problem, engine.clock(), engine.agent_retries + 1)
+        return self._segmenter.dead_letters.of_failure(record, error, self._app.engine)
 
     def _warn_of_partitioner(self, outcome: Outcome, record: KafkaRecord) -> None:
         """Warn, once per partition, that a conversation began outside its standard partition."""
