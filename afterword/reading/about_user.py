@@ -6,6 +6,7 @@ from itertools import chain
 
 from afterword.reading.profile import KnownFact
 from afterword_text.language import VOCABULARY, normalized
+from afterword_text.word_model import probabilities
 
 MOST_CHARACTERS = 160
 """A longer question has a subject of its own."""
@@ -19,14 +20,31 @@ _ASKED: dict[str, frozenset[str]] = {
 }
 """The attributes and kinds of facts that answer a question about one thing."""
 GENERAL = "general"
+QUESTIONS = GENERAL, "name", "home", "work", "age", "health", "-"
+"""What the model tells apart. The last is every other question."""
+CERTAIN = 0.6
+"""Least probability of what a question asks, chosen on questions that the model had not seen."""
 
 
 def asked_of_user(question: str) -> str | None:
     """Return what a question asks about the user: GENERAL, or the name of one thing; None if it asks about others."""
-    text = " ".join(normalized("NFKC", question[: MOST_CHARACTERS + 1]).lower().replace("’", "'").split())
+    text = _folded(question)
     if len(text) > MOST_CHARACTERS:
         return None
+    if thing := asked_in_known_words(text):
+        return thing
+    asked = probabilities("questions", text)
+    return QUESTIONS[int(asked.argmax())] if asked[:-1].max() >= CERTAIN else None
+
+
+def asked_in_known_words(question: str) -> str | None:
+    """Return the same if a phrase of the vocabulary tells it."""
+    text = _folded(question)
     return next((thing for thing, pattern in _PATTERNS.items() if pattern.search(text)), None)
+
+
+def _folded(question: str) -> str:
+    return " ".join(normalized("NFKC", question[: MOST_CHARACTERS + 1]).lower().replace("’", "'").split())
 
 
 def answering(thing: str, known: Sequence[KnownFact], *, by_name: bool = False) -> dict[str, list[str]]:

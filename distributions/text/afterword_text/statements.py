@@ -6,15 +6,11 @@ model, which `tools/statements.py` makes of labelled sentences, tells which clau
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import cache, cached_property, lru_cache
-from io import BytesIO
+from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple, cast, get_args
-from zlib import crc32
 
 import numpy as np
 import regex
@@ -25,6 +21,7 @@ from afterword_text.language import VOCABULARY, word_set
 from afterword_text.messages import FactKind, FactStatus, Message, PersonalFact
 from afterword_text.sentences import ELLIPSIS, sentences_of
 from afterword_text.subjects import subject_of
+from afterword_text.word_model import is_place, probabilities
 from afterword_text.words_of_others import own_words
 
 MOST_FACTS = 40
@@ -40,25 +37,16 @@ ENDED = 0.4
 """Least probability that a clause ends an earlier statement."""
 VERY_CERTAIN = 0.8
 """The same for a clause that denies something, or has no word of the first person."""
-BUCKET_BITS = 16
-MULTIPLIERS = 2654435769, 2246822519, 3266489917
-"""Odd numbers that spread others over 32 bits."""
 KINDS = get_args(FactKind)
 CLASSES = *KINDS, "ended", "-"
 """What the model tells apart. The last two are what ends an earlier statement, and everything else."""
-MODEL = Path(__file__).with_name("language_model") / "statements.npz"
 VALUES = "home_city", "job", "age", "marital_status", "-"
 """Attributes with one value at a time that the model finds, and everything else."""
 LIKELY, LIKELY_NEW = 0.7, 0.5
 """Least probability of an attribute, and of one in a clause that says that something is new."""
 MOST_PARTS = 3
-KEPT_CLAUSES, KEPT_WORDS = 256, 4096
-"""A clause is judged more than once, and most words are frequent."""
 SIMILAR = 0.6
 """A name is corrected by one that is spelled much alike."""
-
-
-Numbers = NDArray[np.uint32]
 
 
 class Statement(NamedTuple):
@@ -140,6 +128,7 @@ _LINK_BEHIND = _compiled("link_behind")
 _ONLY_SUBJECT = _compiled("only_subject")
 _SUBJECT = re.compile(_with_pieces(r"\W*(?:{subject}|{question})(?!\w)"), re.IGNORECASE)
 _SOMEBODY = _compiled("somebody")
+_LINKED = re.compile(_with_pieces(r"[^,;:–—]\s(?:{links})\s+$"), re.IGNORECASE)
 _LABEL = re.compile(_compiled("label").pattern, re.IGNORECASE | re.MULTILINE)
 _OWN_LABEL = _compiled("own_label")
 _TAG = _compiled("tag")
@@ -175,7 +164,6 @@ _CORRECTED_NAME = _compiled("corrected_name")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
 _NOT_PLACES = word_set("first_person", "not_places")
 _NOT_NAMES = word_set("first_person", "not_names")
-_WHOLE: dict[str, str] = VOCABULARY["first_person"]["whole"]
 _ELLIPTICAL = [
     (re.compile(rf"\b(?:{word})\b", re.IGNORECASE), subject)
     for word, subject in VOCABULARY["first_person"]["elliptical"].items()
@@ -356,14 +344,15 @@ def _clauses(sentence: str) -> Iterator[str]:
     for at in range(len(pieces) - 1, 0, -1):
         if _ONLY_SUBJECT.fullmatch(pieces[at - 1]):  # "my wife and I"
             pieces[at - 1 : at + 1] = ["".join(pieces[at - 1 : at + 1])]
-    who = None
+    who, is_linked = None, False
     for piece in pieces:
         clause = _LINK_BEHIND.sub("", _LEAD_IN.sub("", piece.strip(), count=1))
-        if who and clause and not _SUBJECT.match(clause):  # "my sister lives in Rome and has two children"
+        if who and is_linked and clause and not _SUBJECT.match(clause):  # "my sister is ill and has two children"
             clause = f"{who[0]} {clause}"
         else:
             who = _SOMEBODY.match(clause)
             who = who if who and subject_of(who[0]).others else None
+        is_linked = _LINKED.search(piece) is not None
         yield clause
 
 
@@ -413,23 +402,6 @@ def _is_corrected(name: str, other: str) -> bool:
     return alike and _is_name(name) and not is_place(name)
 
 
-def is_place(text: str) -> bool:
-    """Return whether a text begins with the name of a country, or of a town of at least 15,000 people."""
-    words = text.split()
-    names = [" ".join(words[:size]).strip(" ,.!").casefold() for size in (4, 3, 2, 1)]
-    return bool(_is_in(_model().places, _hashes(names))[1].any())
-
-
-def _hashes(words: Iterable[str]) -> Numbers:
-    return np.array([crc32(word.encode()) for word in words], np.uint32)
-
-
-def _is_in(known: Numbers, wanted: Numbers) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the place of each number among ascending ones, and whether it is there."""
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return at, known[at] == wanted
-
-
 def kind_of(clause: str, *, or_ended: bool = False) -> FactKind | None:
     """Return the kind of what a clause says about its speaker; None if it says nothing that lasts.
 
@@ -454,24 +426,16 @@ def _beginnings(clause: str) -> list[str]:
     return [clause[:end] for end in (*ends[:MOST_PARTS], len(clause)) if clause[:end].count(" ") > 1] or [clause]
 
 
-@lru_cache(maxsize=KEPT_CLAUSES)
 def probabilities_of(clause: str) -> NDArray[np.float64]:
-    """Return the probability of each class."""
-    return _probabilities(_model().weights, clause)
-
-
-def _probabilities(weights: NDArray[np.float64], clause: str) -> NDArray[np.float64]:
-    features = features_of(clause)
-    logits = weights.take(features, axis=0).sum(axis=0) / len(features) ** 0.5
-    odds = np.exp(logits - logits.max())
-    return cast("NDArray[np.float64]", odds / odds.sum())
+    """Return the probability of each of `CLASSES`."""
+    return probabilities("statements", clause)
 
 
 def value_of(clause: str, least: float) -> str | None:
     """Return the attribute whose value for its speaker a clause gives or takes, in any words; None if there is none."""
     if subject_of(clause).others:
         return None
-    found = [_probabilities(_model().values, with_one_place(part)) for part in _beginnings(clause)]
+    found = [probabilities("values", with_one_place(part)) for part in _beginnings(clause)]
     best = max(found, key=lambda one: float(one[:-1].max()))
     return VALUES[int(best.argmax())] if best[:-1].max() >= least else None
 
@@ -479,68 +443,3 @@ def value_of(clause: str, least: float) -> str | None:
 def with_one_place(clause: str) -> str:
     """Return the clause with the same name for each known place, so that one teaches what another means."""
     return _PROPER.sub(lambda name: "Paris" if is_place(name[0]) else name[0], clause)
-
-
-@lru_cache(maxsize=KEPT_CLAUSES)
-def features_of(clause: str) -> NDArray[np.intp]:
-    """Return the buckets of a clause's words, and of its pairs and triples of words.
-
-    Words are also replaced by groups of words of like meaning in any language, of four sizes: "nurse" teaches what
-    "Hebamme" means.
-    """
-    keys = np.array([_keys_of(word) for word in words_of(clause)], np.uint32).T
-    first, second, third = (keys * np.uint32(one) for one in MULTIPLIERS)
-    found = (
-        keys,
-        first[:, :-1] + second[:, 1:],
-        first[:, :-2] + second[:, 1:-1] + third[:, 2:],
-        second[:, :-2] + third[:, 2:],
-    )
-    mixed = np.concatenate([each.ravel() for each in found])
-    mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(MULTIPLIERS[1])
-    buckets = np.sort(mixed >> np.uint32(32 - BUCKET_BITS))
-    is_new = np.ones(len(buckets), np.bool_)
-    np.not_equal(buckets[1:], buckets[:-1], out=is_new[1:])  # a tenth of what `np.unique` takes for so few
-    return buckets[is_new].astype(np.intp)
-
-
-@lru_cache(maxsize=KEPT_WORDS)
-def _keys_of(word: str) -> tuple[int, ...]:
-    """Return the hash of a word, and the keys of its groups."""
-    model, hashes = _model(), _hashes([word])
-    at, is_known = _is_in(model.words, hashes)
-    return hashes.item(), *model.levels[:, model.groups[at.item()] if is_known.item() else -1].tolist()
-
-
-def words_of(clause: str) -> list[str]:
-    """Return a clause's words in small letters between marks of its ends; figures are all the same."""
-    folded = unicodedata.normalize("NFC", clause[:STATEMENT_CHARACTERS]).casefold()
-    said = ("0" if word.isdigit() else _WHOLE.get(word, word) for word in re.findall(r"[^\W\d_]+|\d+", folded))
-    return ["^", *" ".join(said).split(), "$"]
-
-
-class _Model(NamedTuple):
-    """What `tools/statements.py` writes."""
-
-    weights: NDArray[np.float64]
-    """Of each bucket and class."""
-    values: NDArray[np.float64]
-    """The same for the attributes."""
-    places: Numbers
-    """The hashed names of places, ascending."""
-    words: Numbers
-    """The hashed words whose groups are known, ascending."""
-    groups: NDArray[np.int16]
-    """The smallest group of each word."""
-    levels: Numbers
-    """For each size of groups, the key of the group that has a smallest one; the last is that of unknown words."""
-
-
-@cache
-def _model() -> _Model:
-    with np.load(BytesIO(MODEL.read_bytes())) as arrays:
-        weights, values = (
-            arrays[name].astype(np.float64) * arrays[scale]
-            for name, scale in (("weights", "scale"), ("values", "values_scale"))
-        )
-        return _Model(weights, values, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from afterword.reading.about_user import answering, asked_of_user
+from afterword.reading.about_user import answering, asked_in_known_words, asked_of_user
 from afterword.reading.profile import profile
 from tests.samples import a_fact, of_user
 
@@ -48,6 +48,27 @@ QUESTIONS = {
 @pytest.mark.parametrize(("thing", "question"), [(thing, one) for thing, all_ in QUESTIONS.items() for one in all_])
 def test_questions_about_the_user_are_recognized(thing: str, question: str) -> None:
     assert asked_of_user(question) == thing
+
+
+@pytest.mark.parametrize(
+    ("thing", "question"),
+    [
+        ("general", "Have you got any information stored on me?"),
+        ("general", "Fais un petit portrait de moi."),
+        ("general", "Faz um resumo da minha pessoa."),
+        ("name", "tu te rappelles mon prénom ?"),
+        ("work", "what line of work am I in"),
+        ("health", "que doença tenho eu, lembras-te?"),
+    ],
+)
+def test_question_in_other_words_is_recognized_by_the_model(thing: str, question: str) -> None:
+    assert asked_in_known_words(question) is None
+    assert asked_of_user(question) == thing
+
+
+@pytest.mark.parametrize("text", ["I'm Mirjana", "Soy Xavi.", "I'm allergic to penicillin", "Je travaille à la mairie."])
+def test_statement_about_oneself_is_no_question(text: str) -> None:
+    assert asked_of_user(text) is None
 
 
 @pytest.mark.parametrize(
