@@ -798,9 +798,13 @@ def _of_openwebui(message: Mapping[str, Any]) -> dict[str, Any]:
         for name, text in zip(_placeholders(files, "name"), texts, strict=True)
     )
     merged = mapping(message.get("merged")).get("content")  # of the answers of several models
-    content = [items or message.get("content"), merged, *_pasted(attached)]
-    fields = {"role": message.get("role"), "content": content, "created_at": message.get("timestamp")}
-    return {"id": message.get("id"), **fields}
+    return {
+        "id": message.get("id"),
+        "role": message.get("role"),
+        "content": [items if any(items) else message.get("content"), merged, *_pasted(attached)],
+        "created_at": message.get("timestamp"),
+        "skip_summarization": message.get("error") is True,
+    }
 
 
 OF_LIBRECHAT = ("error", "summary")

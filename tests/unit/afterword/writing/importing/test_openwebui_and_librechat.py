@@ -93,6 +93,8 @@ def turn(id_: str, after: str | None, **changes: Any) -> dict[str, Any]:
         ("openwebui", of_openwebui(said("q1", None, "a"), said("q2", None, "b", timestamp=1_772_442_009)), ["b"]),
         ("openwebui", {"id": "c", "title": "", "history": {"messages": {"q1": said("q1", None, "bare")}}}, ["bare"]),
         ("openwebui", {"id": "c", "chat": {"messages": [said("q1", None, "a"), said("a1", "q1", "b")]}}, ["a", "b"]),
+        ("openwebui", of_openwebui(said("a1", None, "Words", output=["odd"])), ["Words"]),
+        ("openwebui", of_openwebui(said("a1", None, "Half", error={"content": "500"})), ["Half"]),
         ("openwebui", of_openwebui(said("q1", None, "ms", timestamp=1_772_442_000_123)), ["ms"]),
         ("openwebui", of_openwebui(said("a1", None, output=[{"type": "web_search_call", "action": {"query": "x y"}}])),
          [""]),
@@ -116,12 +118,15 @@ def test_messages_of_the_branch_are_read(form: str, record: Any, contents: list[
     assert not any(isinstance(o, Rejected) for o in outcomes)
 
 
-def test_error_of_librechat_is_archived_and_not_summarized() -> None:
-    error = turn("a1", "q1", text="Something went wrong", error=True)
-    assert [m.skip_summarization for m in messages_of(read("librechat", of_librechat(turn("q1", None), error)))] == [
-        False,
-        True,
-    ]
+@pytest.mark.parametrize(
+    ("form", "record"),
+    [
+        ("librechat", of_librechat(turn("q1", None), turn("a1", "q1", text="Something went wrong", error=True))),
+        ("openwebui", of_openwebui(said("q1", None), said("a1", "q1", "Uh-oh! There was an issue.", error=True))),
+    ],
+)
+def test_error_is_archived_and_not_summarized(form: str, record: Any) -> None:
+    assert [m.skip_summarization for m in messages_of(read(form, record))] == [False, True]
 
 
 @pytest.mark.parametrize(
