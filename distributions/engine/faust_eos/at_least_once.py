@@ -110,7 +110,8 @@ class AtLeastOncePartition:
         self._source = source
         self._where = f"{source.topic}-{source.partition}"
         most: int = self._options.max_in_flight
-        self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
+        width, bytes_in_flight = reach(self._options.offset_metadata_bytes), self._options.max_in_flight_bytes
+        self._window: Window[Any] = Window(most, width, bytes_in_flight, size_of)
         most_bytes = self._options.max_written_bytes
         self._most_finished = 2 * most
         self._slices = Slices(self._most_finished, most_bytes, most_bytes)
@@ -238,7 +239,7 @@ class AtLeastOncePartition:
         for records in got.values():
             check_order(self._source, records[0].offset, first)
             for record in records:
-                if record.offset < window.next or not window.fits(record.offset):
+                if record.offset < window.next or not window.fits(record.offset) or window.room <= 0:
                     kafka.seek(self._source, window.next)
                     return
                 self._last_ms = record.timestamp

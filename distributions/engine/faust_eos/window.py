@@ -10,9 +10,10 @@ finished beyond it as a bitmap, as in Confluent's parallel consumer.
 """
 
 import base64
+import sys
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -72,15 +73,19 @@ R = TypeVar("R")
 
 
 class Window(Generic[R]):
-    """The unfinished records of one partition, at most `most` of them in memory.
+    """The unfinished records of one partition, of which at most `most` are in memory, with `most_bytes` or one record.
 
     A record is only handed over if its offset is at most `width` beyond the first unfinished one (see `reach`). So all
     finished offsets always fit into a commit, and no finished record has to wait for its commit.
     """
 
-    def __init__(self, most: int, width: int) -> None:
+    def __init__(
+        self, most: int, width: int, most_bytes: int = sys.maxsize, size_of: Callable[[R], int] = lambda _: 0
+    ) -> None:
         self._most = most
         self._width = width
+        self._most_bytes = most_bytes
+        self._size_of = size_of
         self.next = -1
         """Offset of the next record to read; −1 if it is not known yet."""
         self._unfinished: OrderedDict[int, int] = OrderedDict()
@@ -91,6 +96,8 @@ class Window(Generic[R]):
         """For each key, the offsets that wait behind the record being handled."""
         self._kept: dict[int, R] = {}
         """The waiting records that are in memory, by offset."""
+        self._sizes: dict[int, int] = {}
+        """Bytes of the records that are in memory, by offset."""
         self._missed: dict[int, Hashable] = {}
         """The keys of records whose turn has come but that must be read again, by offset."""
         self._beyond: set[int] = set()
@@ -115,7 +122,11 @@ class Window(Generic[R]):
     @property
     def room(self) -> int:
         """Number of further records that may be handed over."""
-        return self._most - len(self._running)
+        return 0 if self._is_heavy else self._most - len(self._running)
+
+    @property
+    def _is_heavy(self) -> bool:
+        return sum(self._sizes.values()) >= self._most_bytes
 
     @property
     def is_full(self) -> bool:
@@ -168,7 +179,8 @@ class Window(Generic[R]):
         self._beyond |= progress.beyond
         for offset in [offset for offset in self._unfinished if progress.covers(offset)]:
             del self._unfinished[offset]
-            self._kept.pop(offset, None)
+            if self._kept.pop(offset, None) is not None:
+                del self._sizes[offset]
 
     def advance(self, offset: int) -> None:
         """Continue reading at this offset unless `next` is already beyond it; no record before it is left to read."""
@@ -207,6 +219,7 @@ class Window(Generic[R]):
     def finish(self, offset: int) -> list[tuple[int, R]]:
         """Mark the record as done."""
         key = self._running.pop(offset)
+        del self._sizes[offset]
         if self._unfinished.pop(offset, None) is not None:
             self._beyond.add(offset)
         return self._turn(key)
@@ -233,10 +246,12 @@ class Window(Generic[R]):
 
     def _run(self, offset: int, key: Hashable, record: R) -> list[tuple[int, R]]:
         self._running[offset] = key
-        if self._kept and len(self._running) + len(self._kept) > self._most:
-            self._kept.popitem()  # the record is read again when its turn comes
+        self._sizes[offset] = self._size_of(record)
+        if self._kept and (self._is_heavy or len(self._running) + len(self._kept) > self._most):
+            del self._sizes[self._kept.popitem()[0]]  # the record is read again when its turn comes
         return [(offset, record)]
 
     def _keep(self, offset: int, record: R) -> None:
-        if len(self._running) + len(self._kept) < self._most:
+        if len(self._running) + len(self._kept) < self._most and not self._is_heavy:
             self._kept[offset] = record
+            self._sizes[offset] = self._size_of(record)

@@ -309,6 +309,28 @@ def test_backlog_is_committed_in_few_transactions_and_its_end_at_once() -> None:
     assert late < 0.05
 
 
+def test_large_records_in_hand_are_limited_by_their_bytes() -> None:
+    async def story() -> tuple[Broker, int]:
+        async def agent(message: ConcurrentMessage) -> None:
+            in_hand.add(message.offset)
+            most.append(len(in_hand))
+            await asyncio.sleep(1.0)
+            in_hand.remove(message.offset)
+            await worker.answer(message)
+
+        in_hand, most = set[int](), list[int]()
+        broker = Broker(100)
+        broker.headers = {offset: [("size", bytes(1000))] for offset in range(100)}
+        worker = Worker(broker, agent, max_in_flight_bytes=3500)
+        await asyncio.sleep(120.0)
+        await worker.partition.stop(0)
+        return broker, max(most)
+
+    broker, most = run_in_virtual_time(story())
+    assert sorted(broker.outputs) == list(range(100))
+    assert most == 4
+
+
 def test_finished_records_wait_a_second_for_slow_ones() -> None:
     async def story() -> tuple[list[int], list[int]]:
         async def agent(message: ConcurrentMessage) -> None:

@@ -1,5 +1,6 @@
 """The order in which a partition's records are handed over."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -15,9 +16,11 @@ MOST, WIDTH = 4, 40
 class Partition:
     """A log, a window over it, and an agent that finishes what it was given in any order."""
 
-    def __init__(self, keys: list[int | None], most: int = MOST, width: int = WIDTH) -> None:
-        self.log = keys
-        self.window: Window[int] = Window(most, width)
+    def __init__(
+        self, keys: list[int | None], most: int = MOST, width: int = WIDTH, most_bytes: int = sys.maxsize
+    ) -> None:
+        self.log, self.most_bytes = keys, most_bytes
+        self.window: Window[int] = Window(most, width, most_bytes, lambda offset: offset % 5)
         self.window.learn(Progress(0))
         self.begun: list[int] = []
         self.running: set[int] = set()
@@ -53,6 +56,7 @@ class Partition:
             assert all(map(self.window.progress().covers, finished))
             assert len(self.running) <= MOST
             assert len(self.window._kept) + len(self.running) <= MOST
+            assert sum(offset % 5 for offset in (*self.window._kept, *self.running)) < self.most_bytes + 4
             if self.running and chooser(2):
                 self.finish(sorted(self.running)[chooser(len(self.running))])
 
@@ -60,9 +64,11 @@ class Partition:
 keys = st.lists(st.sampled_from([1, 2, 3, None]), max_size=60)
 
 
-@given(keys, st.randoms(use_true_random=False))
-def test_every_record_is_handed_over_once_and_those_of_a_key_in_order(log: list[int | None], chance: Any) -> None:
-    partition = Partition(log)
+@given(keys, st.integers(1, 16), st.randoms(use_true_random=False))
+def test_every_record_is_handed_over_once_and_those_of_a_key_in_order(
+    log: list[int | None], most_bytes: int, chance: Any
+) -> None:
+    partition = Partition(log, most_bytes=most_bytes)
     partition.work_off(chance.randrange)
     assert sorted(partition.begun) == list(range(len(log)))
     of_key = defaultdict(list)
