@@ -21,7 +21,7 @@ import Stemmer
 from opentelemetry.trace import NoOpTracer
 
 from afterword.reading.memory import Memory
-from afterword.schemas import Quality, Usage
+from afterword.schemas import Quality
 from afterword.streams.errors import ProviderError
 from afterword.streams.redactor import Redactor
 from afterword.streams.settings import Llm, Redaction, Settings, load_settings
@@ -192,9 +192,7 @@ Write = Callable[[SummaryRequest], Awaitable[Summary]]
 async def beginning(request: SummaryRequest) -> Summary:
     """Return the first 250 characters of an episode, about as many as a short summary has."""
     text = cut_at_word("\n".join(message.content for message in request.episode.messages), 250)
-    return Summary(
-        "-", "-", text, quality=Quality(source="fallback", reason="beginning"), model="beginning", usage=Usage()
-    )
+    return Summary("-", "-", text, quality=Quality(source="fallback", reason="beginning"), model="beginning")
 
 
 def show_golden() -> None:

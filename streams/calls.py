@@ -26,3 +26,7 @@ def add_up(calls: Iterable[Calls]) -> tuple[Calls, ...]:
         key = one.model, one.outcome
         used[key] = used.get(key, Usage()) + one.usage
     return tuple(Calls(*key, usage) for key, usage in used.items())
+
+
+def total(calls: Iterable[Calls]) -> Usage:
+    return sum((one.usage for one in calls), Usage())

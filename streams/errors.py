@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the command line imports errors, and has to start without pydantic
-    from afterword.schemas import Usage
     from afterword.streams.calls import Calls
 
 
@@ -87,10 +86,8 @@ class ProviderError(AfterwordError):
     """the LLM gave no usable answer: {problem}"""
 
     problem: str = ""
-    usage: "Usage | None" = None
-    """Tokens of the failed calls; None if there were none."""
     calls: "tuple[Calls, ...]" = ()
-    """The same by model and outcome."""
+    """What the failed calls used."""
     named: frozenset[str] = frozenset()
     """Fields of the request that the server's error mentions."""
 

@@ -133,6 +133,10 @@ def a_cause(offset: int = 0) -> Cause:
     return Cause("episode.closed", 0, offset)
 
 
+def some_calls(usage: Usage, outcome: str = "ok", model: str = "scripted") -> tuple[Calls, ...]:
+    return (Calls(model, outcome, usage),)
+
+
 def of_user(fact: Fact, ordinal: int = 1, ended_at: datetime = NOON, conversation_id: str = "c1") -> FactOfUser:
     """Make a fact of an episode as a profile reads it."""
     own = fact.model_dump(exclude={"user_id"}) | {"message_ids": list(fact.message_ids)}
@@ -146,7 +150,6 @@ def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any
     summary = a_summary(ordinal, **fields)
     given: dict[str, Any] = {
         "summary": summary,
-        "spent": summary.usage,
         "calls": (Calls(summary.model, "ok", summary.usage),),
         "core_ids": summary.message_ids,
         "overlap_ids": ("m0", "m1"),
@@ -234,7 +237,6 @@ def a_stored_episode_of(closed: EpisodeClosed, texts: Summary, revision: int = 1
     )
     given: dict[str, Any] = {
         "summary": summary,
-        "spent": summary.usage,
         "calls": (Calls(summary.model, "ok", summary.usage),),
         "core_ids": summary.message_ids,
         "overlap_ids": tuple(message.id for message in closed.overlap),

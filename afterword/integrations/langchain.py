@@ -7,7 +7,6 @@ from typing import Annotated, Any, NoReturn
 from afterword.installed import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.memory import Memory, hit_lines
-from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
 from afterword.schemas.messages import Role
 from afterword.streams.stores.index import MIN_COVERAGE, Recalled
@@ -18,7 +17,7 @@ with extra_required("langchain", __name__):
     from langchain.agents.middleware.types import PrivateStateAttr
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
-    from langchain_core.messages import AnyMessage, BaseMessage, SystemMessage
+    from langchain_core.messages import AnyMessage, SystemMessage
     from langchain_core.retrievers import BaseRetriever
     from langgraph.config import get_config
     from langgraph.runtime import Runtime
@@ -72,18 +71,6 @@ class AfterwordRetriever(BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002 – the framework passes it by name
     ) -> NoReturn:
         raise AsyncOnly(called="AfterwordRetriever.invoke", instead="ainvoke")
-
-
-async def profile_messages(
-    memory: Memory, *, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS
-) -> list[BaseMessage]:
-    """Return what is known about the user as a system message to start a prompt with; no message if nothing is known.
-
-    It changes less often than what a retriever finds, so a model's server can cache it. Calls raise the errors of
-    `Memory.profile`.
-    """
-    known = await memory.profile(user_id, tenant_id, max_tokens)
-    return [SystemMessage(known.as_text())] if known.facts else []
 
 
 class MemoryState(AgentState):  # type: ignore[misc]  # see the override in pyproject.toml

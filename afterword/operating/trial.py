@@ -17,6 +17,7 @@ from afterword.installed import running_version
 from afterword.operating.redo import today_of
 from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
+from afterword.streams.calls import OK, Calls, total
 from afterword.streams.errors import (
     AfterwordError,
     BudgetExhausted,
@@ -37,7 +38,6 @@ from afterword.streams.summarizer.summarizer import (
     instructions,
     make_summarizer,
     source_of,
-    usage_of,
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tasks import gather_or_cancel
@@ -155,7 +155,7 @@ async def summarize_again(
         except (ProviderUnavailable, BudgetExhausted):
             raise
         except ProviderError as error:
-            return TrialSummary(maker_of(settings).model, usage_of(error), refused=error.error_type)
+            return TrialSummary(maker_of(settings).model, total(error.calls), refused=error.error_type)
 
     async def add(stored: StoredEpisode) -> None:
         async with slots:
@@ -167,9 +167,9 @@ async def summarize_again(
                 return
             history = await conversations.history(Scope.of(about), stored.ordinal)
             request = history.request(of_stored(stored, read), wants_rolling=False)
-            names = ("title", "short_summary", "long_summary", "quality", "model", "usage", "prompt_version")
+            names = ("title", "short_summary", "long_summary", "quality", "model", "prompt_version")
             same = {name: getattr(about, name) for name in names}
-            before = await judged(request, Summary(**same))
+            before = await judged(request, Summary(**same, calls=(Calls(about.model, OK, about.usage),)))
             trials.append(Trial(about.episode_id, before, await candidate(request)))
             progress(len(trials))
 

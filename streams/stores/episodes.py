@@ -11,7 +11,7 @@ from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, 
 from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.schemas.messages import Role
-from afterword.schemas.summaries import RevisionReason, Usage
+from afterword.schemas.summaries import RevisionReason
 from afterword.streams.calls import Calls
 
 SCAN_SIZE = 200
@@ -79,10 +79,8 @@ class StoredEpisode:
     """Log offset of its last core message."""
     cause: Cause
     """Record that made this revision, and announces it."""
-    spent: Usage
-    """What all calls for this episode used, those for earlier revisions and failed attempts too."""
     calls: tuple[Calls, ...] = ()
-    """The same by model and outcome."""
+    """All calls for this episode, those for earlier revisions and failed attempts too."""
     inputs: Inputs = ()
     """The messages of core and overlap from which the texts were made."""
     participants: tuple[str, ...] = ()

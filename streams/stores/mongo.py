@@ -315,23 +315,15 @@ class MongoEpisodes(EpisodeQueries):
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
         model = {"$ifNull": ["$calls.model", "$summary.model"]}
-        keys = {
-            "tenant": "$tenant_id",
-            "user": "$summary.user_id",
-            "model": model,
-            "outcome": "$calls.outcome",
-            "day": day,
-        }
-        names = UsageTotals._fields[2:]
+        of_calls = {"model": model, "outcome": "$calls.outcome"}
+        key = {"tenant": "$tenant_id", "user": "$summary.user_id", "day": day, **of_calls}[by]
+        used = {name: f"$calls.usage.{name}" for name in UsageTotals._fields[2:]}
         stages: list[dict[str, Any]] = [
             {"$match": {"deleted": False}},
             {"$unwind": {"path": "$calls", "preserveNullAndEmptyArrays": True}},
             # grouped twice, because an episode may have several calls of a group, and counts once
-            {
-                "$group": {"_id": {"group": keys[by], "episode": "$_id"}}
-                | _sums({name: f"$calls.usage.{name}" for name in names})
-            },
-            {"$group": {"_id": "$_id.group"} | _sums({"episodes": 1, **{name: f"${name}" for name in names}})},
+            {"$group": {"_id": {"group": key, "episode": "$_id"}} | _sums(used)},
+            {"$group": {"_id": "$_id.group"} | _sums({"episodes": 1, **{name: f"${name}" for name in used}})},
         ]
         with mongo_errors(), pymongo.timeout(SCAN_SECONDS):
             found = await self._episodes.aggregate(stages).to_list(None)
@@ -351,7 +343,7 @@ class MongoEpisodes(EpisodeQueries):
         sums: dict[str, Any] = {
             "episodes": 1,
             "tokens": "$summary.compression.tokens_before",
-            **{name: f"$spent.{name}" for name in spent},
+            **{name: {"$sum": f"$calls.usage.{name}"} for name in spent},
         }
         # grouped twice, because a set of all conversations of a user has no bound
         in_conversation = {"user": "$participants", "conversation": "$conversation_id"}

@@ -425,9 +425,10 @@ class SqliteEpisodes(EpisodeQueries):
     async def users(
         self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
     ) -> list[UserTotals]:
-        spent = (f"spent.{name}_tokens" for name in ("prompt", "cached", "completion"))
-        sums = ", ".join(f"sum(document ->> '$.{name}')" for name in ("summary.compression.tokens_before", *spent))
-        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at) AS last, {sums}
+        of_calls = "(SELECT sum(value ->> '$.usage.{}_tokens') FROM json_each(document, '$.calls'))"
+        sums = ", ".join(f"coalesce(sum({of_calls.format(name)}), 0)" for name in ("prompt", "cached", "completion"))
+        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at) AS last,
+            sum(document ->> '$.summary.compression.tokens_before'), {sums}
             FROM participants AS p JOIN episodes ON id = episode_id
             WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ''
             GROUP BY user_id HAVING ?3 IS NULL OR (last, user_id) < (?3, ?4)

@@ -518,11 +518,6 @@ class Asking:
     calls: list[Calls] = field(default_factory=list)
     """All calls so far."""
 
-    @property
-    def used(self) -> Usage:
-        """The tokens of all calls so far."""
-        return sum((one.usage for one in self.calls), Usage())
-
     async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
         """Return what `read` makes of the answer. While it may help, ask again, saying what was wrong with the answer.
 
@@ -547,11 +542,11 @@ class Asking:
                 STAGE, once, llm.attempts, self.retry_seconds, self.deadline, self.client.metrics, ANSWERS
             )
         except ProviderError as error:
-            error.usage, error.calls = self.used, add_up(self.calls)
+            error.calls = add_up(self.calls)
             if last and isinstance(error, AnswerInvalid):
                 self.client.gave_up(last[0], error.problem)
             if last and await self._is_of_one_request(error, *last):
-                raise PromptFailed(problem=error.problem, usage=error.usage, calls=error.calls) from None
+                raise PromptFailed(problem=error.problem, calls=error.calls) from None
             raise
 
     async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:

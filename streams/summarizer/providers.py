@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import structlog
 from opentelemetry.trace import Tracer
 
-from afterword.schemas import EpisodeClosed, EpisodeMessage, Quality, Usage
+from afterword.schemas import EpisodeClosed, EpisodeMessage, Quality
 from afterword.schemas.messages import Role
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
@@ -202,7 +202,6 @@ class LlmProvider(Provider):
             facts,
             quality=Quality(source="llm"),
             model=self._llm.model or self.name,
-            usage=asking.used,
             calls=tuple(asking.calls),
             prompt_version=self._questions.version,
         )
@@ -256,7 +255,6 @@ def extracted(request: SummaryRequest) -> Summary:
         first_person(messages, request.episode.overlap),
         quality=Quality(source="fallback", reason=EXTRACTIVE, grounding=round(paired, DECIMALS), truncated=truncated),
         model=ExtractiveProvider.name,
-        usage=Usage(),
     )
 
 

@@ -39,7 +39,7 @@ from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import ASSIGNED, Change
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
-from afterword.streams.calls import add_up
+from afterword.streams.calls import Calls, add_up
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.steps import PUBLISH, MemoryOperation, StepRunner
@@ -70,8 +70,8 @@ from afterword.streams.summarizer.current import (
     without_expired,
 )
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
-from afterword.streams.summarizer.summarizer import Summarizer, usage_of
-from afterword.streams.summarizer.summary import Summary, SummaryRules, is_replaceable
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules, is_replaceable
 from afterword.streams.summarizer.timers import TRANSIENT, Clock, made_by, next_attempt, now
 from afterword.streams.tasks import gather_or_cancel
 from afterword_text.tokens import count_tokens
@@ -310,12 +310,26 @@ class Reconciler:
                 if answer.quality.source != "llm":
                     raise ProviderError(problem="no LLM is configured")
             else:
-                answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+                answer = await self._summarized(request)
         except ProviderError as error:  # any other request is repeated until it succeeds
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
             return self._postponed(existing(stored), error), None
         made = self._stored(stored, episode, answer, read.inputs, task)
         return made, answer.rolling_summary or None
+
+    async def _summarized(self, request: SummaryRequest) -> Summary:
+        """Return the summary, with the calls of all attempts while the episode waited for the LLM."""
+        in_vain: list[Calls] = []
+
+        async def attempt() -> Summary:
+            try:
+                return await self._summarizer.summarize(request)
+            except ProviderError as error:
+                in_vain.extend(error.calls)
+                raise
+
+        summary = await self._retry_until_success("summarize", attempt)
+        return replace(summary, calls=add_up((*in_vain, *summary.calls)))
 
     # -- revisions
 
@@ -354,7 +368,6 @@ class Reconciler:
             participants=tuple(dict.fromkeys(one.user_id for one in (*episode.messages, *episode.overlap))),
             writers=tuple(dict.fromkeys(one.user_id for one in episode.messages)),
             earlier=revisions_until(before) if before else (),
-            spent=before.spent + answer.usage if before else answer.usage,
             calls=add_up((*(before.calls if before else ()), *answer.calls)),
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
@@ -362,7 +375,7 @@ class Reconciler:
     def _emptied(self, stored: StoredEpisode, read: Current, task: Task) -> Episode:
         """Return the next revision, without texts."""
         quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
-        nothing = Summary("", "", "", quality=quality, usage=Usage(), **made_by(stored.summary)._asdict())
+        nothing = Summary("", "", "", quality=quality, **made_by(stored.summary)._asdict())
         return self._stored(stored, of_stored(stored, read), nothing, (), task)
 
     def _renewed(self, stored: Episode, read: Current, task: Task) -> Episode:
@@ -403,8 +416,8 @@ class Reconciler:
         attempt, unusable = stored.attempt + 1, stored.unusable + (not isinstance(error, TRANSIENT))
         is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
         due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
-        spent, calls = stored.spent + usage_of(error), add_up((*stored.calls, *error.calls))
-        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, spent=spent, calls=calls)
+        calls = add_up((*stored.calls, *error.calls))
+        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, calls=calls)
 
     # -- rows, index and archive
 

@@ -11,7 +11,7 @@ import structlog
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import EpisodeMessage, Usage
-from afterword.streams.calls import OK, Calls, add_up
+from afterword.streams.calls import OK, Calls, add_up, total
 from afterword.streams.errors import (
     BudgetExhausted,
     ContextExceeded,
@@ -184,28 +184,24 @@ def _not_counted(error: StoreUnavailable) -> None:
 
 
 class Questions:
-    """The questions of one summary, whose tokens add up."""
+    """The questions of one summary, whose calls add up."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
-        self.used = Usage()
         self.calls: tuple[Calls, ...] = ()
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         try:
             summary = await self._provider.summarize(request)
         except ProviderError as error:
-            self._count(usage_of(error), error.calls)
+            self.calls = add_up((*self.calls, *error.calls))
             raise
-        self._count(summary.usage, summary.calls)
+        self.calls = add_up((*self.calls, *summary.calls))
         return summary
 
     def refuse(self, reason: str) -> None:
         """Note that the summary which the last good answers gave was refused."""
         self.calls = tuple(replace(one, outcome=reason) if one.outcome == OK else one for one in self.calls)
-
-    def _count(self, used: Usage, calls: tuple[Calls, ...]) -> None:
-        self.used, self.calls = self.used + used, add_up((*self.calls, *calls))
 
 
 class Summarizer:
@@ -260,7 +256,7 @@ class Summarizer:
             )
             summary = await self._fallback.summarize(request)
             quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
-            return replace(summary, quality=quality, usage=usage_of(error), calls=error.calls)
+            return replace(summary, quality=quality, calls=error.calls)
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
@@ -270,11 +266,11 @@ class Summarizer:
         try:
             summary = await self._ask_until_good(request, questions)
         except ProviderError as error:
-            error.usage, error.calls = questions.used, questions.calls
-            await self._settle(taken, questions.used)
+            error.calls = questions.calls
+            await self._settle(taken, total(questions.calls))
             raise
-        await self._settle(taken, questions.used)
-        return replace(summary, usage=questions.used, calls=questions.calls)
+        await self._settle(taken, total(questions.calls))
+        return replace(summary, calls=questions.calls)
 
     async def check(self) -> None:
         """Check that the LLM answers. Raises: ProviderError."""
@@ -399,7 +395,3 @@ def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
     request is not among them, because waiting would not help.
     """
     return (ProviderUnavailable, BudgetExhausted) if settings.summarizer.on_llm_outage == "wait" else ()
-
-
-def usage_of(error: ProviderError) -> Usage:
-    return error.usage or Usage()

@@ -7,7 +7,7 @@ from datetime import UTC, tzinfo
 from typing import Any, Self, TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
-from afterword.streams.calls import Calls
+from afterword.streams.calls import Calls, total
 from afterword.streams.summarizer.retrying import Deadline
 from afterword_text.messages import PersonalFact
 from afterword_text.texts import FIELDS, MAX_SUMMARY_LENGTH, Texts
@@ -77,14 +77,16 @@ class Summary(Texts):
 
     quality: Quality
     model: str
-    usage: Usage
-    """Tokens of every call that was made for it, including unusable answers."""
     prompt_version: str | None = None
     """Version of the prompt; None if no LLM was asked."""
     calls: tuple[Calls, ...] = ()
-    """The same by model and outcome."""
+    """Every call that was made for it, including unusable answers."""
     facts: tuple[Fact, ...] = ()
     """What the messages say about people."""
+
+    @property
+    def usage(self) -> Usage:
+        return total(self.calls)
 
     @classmethod
     def of(cls, texts: Texts, stated: Iterable[PersonalFact] = (), **made: Any) -> Self:

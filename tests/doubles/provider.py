@@ -8,6 +8,7 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword_text.extractive import condense
+from tests.samples import some_calls
 
 
 class ScriptedProvider:
@@ -62,5 +63,5 @@ class ScriptedProvider:
             rolling_summary=condense(f"{request.previous_rolling}\n{told}", request.rolling_tokens),
             quality=Quality(source="llm"),
             model=self.name,
-            usage=Usage(prompt_tokens=len(episode.messages), completion_tokens=1),
+            calls=some_calls(Usage(prompt_tokens=len(episode.messages), completion_tokens=1)),
         )

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from afterword.streams.calls import total
 from afterword.streams.errors import AnswerInvalid, ContextExceeded, ProviderUnavailable
 from afterword.streams.settings import Llm, SummarizerSettings
 from afterword.streams.summarizer.llm import ANSWERS
@@ -79,8 +80,7 @@ async def test_an_answer_that_ends_at_the_token_limit_is_no_answer(llama: Llama)
     llm = llama.settings(max_output_tokens=FEW_TOKENS)
     with pytest.raises(AnswerInvalid, match="token limit") as raised:
         await asked(llm, a_request())
-    assert raised.value.usage is not None
-    assert raised.value.usage.completion_tokens == ANSWERS * FEW_TOKENS
+    assert total(raised.value.calls).completion_tokens == ANSWERS * FEW_TOKENS
 
 
 async def test_a_prompt_that_the_context_does_not_hold_falls_back_with_that_reason(llama: Llama) -> None:

@@ -54,7 +54,7 @@ from faust_eos.output import Output
 from faust_eos.window import Progress
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages, at_once
-from tests.samples import NOON, Changed, a_closed_episode, an_amendment, an_episode_message
+from tests.samples import NOON, Changed, a_closed_episode, an_amendment, an_episode_message, some_calls
 from tests.summarizer_world import a_handler, a_step_runner
 
 SOURCE = TopicPartition("episode.closed", 0)
@@ -186,7 +186,7 @@ class Shared:
             quality=FALLBACK if self.llm_is_away else Quality(source="llm"),
             model=TODAY.model,
             prompt_version=TODAY.prompt_version,
-            usage=Usage(prompt_tokens=1, completion_tokens=1),
+            calls=some_calls(Usage(prompt_tokens=1, completion_tokens=1)),
         )
 
 

@@ -167,7 +167,6 @@ def stored_as(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpisode:
         first_offset=episode.source.first_offset,
         last_offset=episode.source.last_offset,
         cause=a_cause(),
-        spent=summary.usage,
         inputs=tuple((m.id, -1 if m.changed is None else m.changed) for m in (*episode.messages, *episode.overlap)),
     )
 

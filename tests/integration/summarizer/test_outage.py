@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from afterword import SummarySubscriber
 from afterword.schemas import SummaryCreated
@@ -19,6 +20,7 @@ from afterword.streams.stores.opening import open_stores
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
 from tests.openai_server import LlmServer
+from tests.waiting import until
 
 SECONDS = 180
 CONVERSATIONS = ("one", "two", "three")
@@ -109,6 +111,31 @@ async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_
     assert await dead_letters_of_episodes(settings, 2) == 2
     assert await deployment.stop("summarizer") == 0
     assert await points(settings) == dict.fromkeys(CONVERSATIONS, 2)
+
+
+async def test_refused_prompts_are_tried_again_by_a_worker_with_another_model(settings, deployment, llm_server, events):
+    async def filters(request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        passes = asked["model"] == "another" or "Answer with yes." in str(asked["messages"])
+        refuses = llm.fails(400, {"code": "content_filter", "message": "filtered"})
+        return await (llm.success() if passes else refuses)(request)
+
+    async def given_up() -> bool:
+        async with open_stores(settings) as stores:
+            found = [await find_episode(stores.episodes, f"{name}:1") for name in CONVERSATIONS]
+        return all(one is not None and one.due_at is None for one in found)
+
+    llm_server.usual = filters
+    await deployment.produce(lines())
+    first = await next_of_each(events)
+    assert {event.quality.reason for event in first.values()} == {"prompt_refused"}
+    await until(given_up, seconds=SECONDS)
+    await deployment.stop("summarizer")
+    another = settings.llm.model_copy(update={"model": "another"})
+    deployment.settings = settings.model_copy(update={"llm": another})
+    deployment.start("summarizer")
+    second = await next_of_each(events)
+    assert {(event.revision, event.quality.source, event.model) for event in second.values()} == {(2, "llm", "another")}
 
 
 async def send_what_is_no_episode(settings: Settings) -> None:

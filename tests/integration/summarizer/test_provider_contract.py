@@ -63,7 +63,7 @@ async def test_every_summary_can_be_stored_as_it_is(provider: Provider, content:
 async def test_the_same_request_gives_the_same_summary(provider: Provider) -> None:
     request = SummaryRequest(a_closed_episode(), "Before.", ROLLING_TOKENS)
     first, again = [await provider.summarize(request) for _ in range(2)]
-    assert again == replace(first, usage=again.usage, calls=again.calls)
+    assert again == replace(first, calls=again.calls)
     assert again.usage == first.usage.model_copy(update={"seconds": again.usage.seconds})
 
 

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from afterword.schemas import Usage
+from afterword.streams.calls import total
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm import ChatRequest, Reply
@@ -148,7 +149,7 @@ async def test_answers_that_cannot_be_used_are_bounded() -> None:
     with pytest.raises(AnswerInvalid) as raised:
         await provider(model).summarize(REQUEST)
     assert model.asked == ["LONG", "SHORT", "SHORT", "SHORT"]
-    assert tokens(raised.value.usage) == Usage(prompt_tokens=40, completion_tokens=4)
+    assert tokens(total(raised.value.calls)) == Usage(prompt_tokens=40, completion_tokens=4)
 
 
 @pytest.mark.parametrize("error", [ProviderUnavailable, ProviderError])
@@ -159,14 +160,14 @@ async def test_an_error_carries_what_earlier_questions_used(
     model = Model(**{failing: lambda _: error(problem="x")})
     with pytest.raises(error) as raised:
         await provider(model).summarize(REQUEST)
-    assert tokens(raised.value.usage) == Usage(prompt_tokens=10 * calls, completion_tokens=calls)
+    assert tokens(total(raised.value.calls)) == Usage(prompt_tokens=10 * calls, completion_tokens=calls)
 
 
 async def test_an_error_carries_what_unusable_answers_to_the_same_question_used() -> None:
     answers = iter(["", ProviderUnavailable(problem="x")])
     with pytest.raises(ProviderUnavailable) as raised:
         await provider(Model(LONG=lambda _: next(answers))).summarize(REQUEST)
-    assert tokens(raised.value.usage) == Usage(prompt_tokens=10, completion_tokens=1)
+    assert tokens(total(raised.value.calls)) == Usage(prompt_tokens=10, completion_tokens=1)
 
 
 @pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])

@@ -17,7 +17,7 @@ from afterword.streams.summarizer.summarizer import Summarizer, TokenBudget, est
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryBudgets
-from tests.samples import NOON, a_closed_episode
+from tests.samples import NOON, a_closed_episode, some_calls
 
 HOUR = budget_key(NOON)
 AMOUNT = estimate(SummaryRequest(a_closed_episode(), "", 800))
@@ -29,7 +29,7 @@ def a_request(ordinal: int = 1, tenant_id: str | None = "t1") -> SummaryRequest:
 
 def costing(tokens: int) -> Summary:
     usage = Usage(prompt_tokens=tokens - 1, completion_tokens=1)
-    return Summary("T", "S.", "L.", "R.", quality=Quality(source="llm"), model="m", usage=usage)
+    return Summary("T", "S.", "L.", "R.", quality=Quality(source="llm"), model="m", calls=some_calls(usage))
 
 
 class Clock:
@@ -117,7 +117,7 @@ async def test_calls_under_way_count_by_their_estimate() -> None:
 async def test_a_failed_call_costs_what_it_used() -> None:
     budgets = MemoryBudgets()
     used = Usage(prompt_tokens=300, completion_tokens=30)
-    llm = ScriptedProvider([ProviderUnavailable(problem="x"), AnswerInvalid(problem="x", usage=used)])
+    llm = ScriptedProvider([ProviderUnavailable(problem="x"), AnswerInvalid(problem="x", calls=some_calls(used))])
     budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
     for error, spent in ((ProviderUnavailable, 0), (AnswerInvalid, 330)):
         with pytest.raises(error):

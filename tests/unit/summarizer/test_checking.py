@@ -9,12 +9,14 @@ from structlog.testing import capture_logs
 
 from afterword.schemas import Quality as Measured
 from afterword.schemas import Usage
+from afterword.streams.calls import total
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.summarizer import Summarizer, SummaryCheck
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, in_zone
 from tests.doubles.llm import unread
 from tests.doubles.provider import ScriptedProvider
+from tests.samples import some_calls
 from tests.unit.summarizer.conversations import an_episode_of
 
 EPISODE = an_episode_of(
@@ -32,7 +34,7 @@ GOOD = Summary(
     rolling_summary="Maria Lopez booked a table at Bella Napoli.",
     quality=Measured(source="llm"),
     model="m",
-    usage=Usage(prompt_tokens=100, completion_tokens=10),
+    calls=some_calls(Usage(prompt_tokens=100, completion_tokens=10)),
 )
 INVENTED = replace(GOOD, long_summary="Karen Whitfield booked a hotel in Boston with Northwind Bank for the table.")
 LOOPING = replace(GOOD, long_summary="Maria Lopez booked a table. " * 9)
@@ -80,7 +82,7 @@ async def test_a_summary_that_fails_twice_is_refused_with_its_reason_and_all_its
     with capture_logs() as logs, pytest.raises(SummaryRefused) as refused:
         await provider.summarize(REQUEST)
     assert refused.value.error_type == "repetition"
-    assert refused.value.usage == Usage(prompt_tokens=200, completion_tokens=20)
+    assert total(refused.value.calls) == Usage(prompt_tokens=200, completion_tokens=20)
     for reason in ("ungrounded", "repetition"):
         labels = {"reason": reason}
         assert provider.metrics.registry.get_sample_value("afterword_quality_rejections_total", labels) == 1
@@ -129,7 +131,7 @@ async def test_too_many_sentences_are_cut_rather_than_refused() -> None:
 async def test_a_failure_of_the_second_attempt_carries_the_tokens_of_the_first(error: ProviderUnavailable) -> None:
     with capture_logs(), pytest.raises(type(error)) as failed:
         await checked(INVENTED, error)[0].summarize(REQUEST)
-    assert failed.value.usage == GOOD.usage
+    assert total(failed.value.calls) == GOOD.usage
 
 
 async def test_the_rolling_summary_may_say_what_the_conversation_said_before() -> None:

@@ -23,7 +23,7 @@ from afterword.streams.summarizer.summarizer import Summarizer, waited_for
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword_text.gate import share_of_pairs
 from tests.doubles.provider import ScriptedProvider
-from tests.samples import a_closed_episode, an_episode_message
+from tests.samples import a_closed_episode, an_episode_message, some_calls
 from tests.unit.summarizer.conversations import an_episode_of
 
 REQUEST = SummaryRequest(a_closed_episode(), "Before.", 800)
@@ -66,7 +66,7 @@ async def test_a_summary_without_an_llm_is_measured_by_its_pairs_of_question_and
 async def test_tokens_that_were_spent_in_vain_are_counted() -> None:
     spent = Usage(prompt_tokens=30, completion_tokens=3)
     with capture_logs():
-        summary = await with_fallback(AnswerInvalid(problem="x", usage=spent)).summarize(REQUEST)
+        summary = await with_fallback(AnswerInvalid(problem="x", calls=some_calls(spent))).summarize(REQUEST)
     assert summary.usage == spent
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.summaries import Usage
-from afterword.streams.calls import Calls
+from afterword.streams.calls import Calls, total
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -28,7 +28,7 @@ from afterword.streams.summarizer.timers import (
     request_for,
     retry_refused,
 )
-from tests.samples import NOON, a_cause, a_closed_episode
+from tests.samples import NOON, a_cause, a_closed_episode, some_calls
 from tests.summarizer_world import World
 from tests.unit.summarizer.test_amending import CLOSED, amend, announced, check, contents, delete, edit
 
@@ -143,12 +143,23 @@ async def test_prompt_at_which_a_gateway_fails_stays_due_for_days() -> None:
 
 async def test_calls_for_earlier_revisions_and_failed_attempts_are_counted() -> None:
     world = Deployment()
-    world.provider.script.extend([AnswerInvalid(problem="no JSON", usage=Usage(prompt_tokens=5))] * 2)
+    world.provider.script.extend(
+        [AnswerInvalid(problem="no JSON", calls=some_calls(Usage(prompt_tokens=5), "answer_invalid"))] * 2
+    )
     await world.close(CLOSED[0])
     assert [await world.after(41) for _ in range(2)] == [1, 1]
     stored = world.episodes.episodes["c1:1"]
     assert (stored.summary.quality.source, stored.summary.revision) == ("llm", 2)
-    assert stored.spent == Usage(prompt_tokens=10) + stored.summary.usage
+    assert total(stored.calls) == Usage(prompt_tokens=10) + stored.summary.usage
+
+
+async def test_calls_while_an_episode_waits_for_the_llm_are_counted() -> None:
+    world = Deployment()
+    in_vain = some_calls(Usage(prompt_tokens=5), "cut_off")
+    world.provider.script.extend([ProviderUnavailable(problem="away", calls=in_vain)] * 2)
+    await world.run(CLOSED[:1], summarizer=Summarizer(world.provider, waits=(ProviderUnavailable,)))
+    calls = world.episodes.episodes["c1:1"].calls
+    assert {one.outcome: one.usage.prompt_tokens for one in calls} == {"cut_off": 10, "ok": 3}
 
 
 async def test_calls_in_vain_are_booked_under_the_model_that_was_asked() -> None:
@@ -156,12 +167,12 @@ async def test_calls_in_vain_are_booked_under_the_model_that_was_asked() -> None
     for model in ("before", "m", "m", "m"):
         used = Usage(prompt_tokens=5)
         calls = (Calls(model, "answer_invalid", used),)
-        world.provider.script.append(AnswerInvalid(problem="no JSON", usage=used, calls=calls))
+        world.provider.script.append(AnswerInvalid(problem="no JSON", calls=calls))
     await world.close(CLOSED[0])
     for _ in range(4):
         await world.after(41)
     stored = world.episodes.episodes["c1:1"]
-    assert (stored.summary.model, stored.spent.prompt_tokens) == ("extractive", 20)
+    assert (stored.summary.model, total(stored.calls).prompt_tokens) == ("extractive", 20)
     assert [(one.model, one.usage.prompt_tokens) for one in stored.calls] == [("before", 5), ("m", 15)]
 
 

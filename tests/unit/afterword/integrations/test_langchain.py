@@ -9,8 +9,7 @@ from langchain_core.runnables import RunnablePassthrough
 
 from afterword import OwnerMissing
 from afterword.integrations import AsyncOnly
-from afterword.integrations.langchain import AfterwordRetriever, profile_messages
-from tests.samples import a_fact, a_stored_episode
+from afterword.integrations.langchain import AfterwordRetriever
 from tests.unit.afterword.reading.remembered import Remembered
 
 
@@ -35,16 +34,6 @@ async def test_documents_are_the_episodes_of_its_user_and_tenant_only() -> None:
     assert document.metadata["conversation_id"] == "c1"
     assert document.metadata["message_ids"] == ["m0", "m1"]
     assert await retriever(world, tenant_id=None).ainvoke("peanuts") == []
-
-
-async def test_a_prompt_can_begin_with_what_is_known_of_the_user() -> None:
-    world = await remembered()
-    assert await profile_messages(world.memory, user_id="ada", tenant_id="t1") == []
-    episode = a_stored_episode(1, conversation_id="c9", user_id="ada", facts=(a_fact("likes tea", user_id="ada"),))
-    assert await world.episodes.put(episode, None)
-    [known] = await profile_messages(world.memory, user_id="ada", tenant_id="t1")
-    assert (known.type, "    likes tea (2026-01-05)\n" in known.text) == ("system", True)
-    assert await profile_messages(world.memory, user_id="bob", tenant_id="t1") == []
 
 
 async def test_it_is_a_step_of_a_chain() -> None:

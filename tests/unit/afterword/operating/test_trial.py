@@ -18,7 +18,7 @@ from afterword.streams.summarizer.summarizer import Summarizer, SummaryCheck
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.samples import NOON, a_stored_episode
+from tests.samples import NOON, a_stored_episode, some_calls
 from tests.summarizer_world import METRICS
 
 CANDIDATE = Maker("new-model", "episodic-2")
@@ -45,7 +45,7 @@ class Candidate(ScriptedProvider):
 
     def _answer(self, request: SummaryRequest) -> Summary:
         made = {"model": CANDIDATE.model, "prompt_version": CANDIDATE.prompt_version, "quality": Quality(source="llm")}
-        return Summary(**self._texts, **made, usage=Usage(prompt_tokens=200, completion_tokens=50))
+        return Summary(**self._texts, **made, calls=some_calls(Usage(prompt_tokens=200, completion_tokens=50)))
 
 
 class InPairs(Candidate):

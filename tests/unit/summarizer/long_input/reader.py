@@ -8,6 +8,7 @@ from afterword.streams.summarizer.prompt import json_prompt
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword_text.extractive import condense
 from afterword_text.tokens import count_tokens
+from tests.samples import some_calls
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=1)
 
@@ -59,9 +60,9 @@ class Reader:
 
     def _summary(self, request: SummaryRequest, number: int) -> Summary:
         if self.room(request) < 0:
-            raise ProviderError(problem="context_length_exceeded", usage=USAGE)
+            raise ProviderError(problem="context_length_exceeded", calls=some_calls(USAGE))
         if number in self._failing:
-            raise ProviderError(problem="it failed", usage=USAGE)
+            raise ProviderError(problem="it failed", calls=some_calls(USAGE))
         told = f"Told by call {number}: {' '.join(m.content[:250] for m in request.episode.messages)}"[:1000]
         rolling = condense(f"{request.previous_rolling}\n{told}", request.rolling_tokens)
         return Summary(
@@ -71,7 +72,7 @@ class Reader:
             rolling_summary=rolling if request.wants_rolling else request.previous_rolling,
             quality=Quality(source="llm"),
             model=self.name,
-            usage=USAGE,
+            calls=some_calls(USAGE),
         )
 
 

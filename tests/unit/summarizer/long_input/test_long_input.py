@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterword.streams.calls import total
 from afterword.streams.errors import ContextExceeded, ProviderError
 from afterword.streams.summarizer.long_input import MOST_PARTS, TOOL_OUTPUT_CHARACTERS
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -141,8 +142,7 @@ async def test_a_failed_part_fails_the_summary_and_tells_what_was_spent(failing:
     reader = Reader(CONTEXT, failing=(min(failing, last),))
     with pytest.raises(ProviderError, match="it failed") as raised:
         await summarize(reader, request_of(*long_talk(12)))
-    spent = raised.value.usage
-    assert spent is not None
+    spent = total(raised.value.calls)
     assert USAGE.prompt_tokens <= spent.prompt_tokens <= USAGE.prompt_tokens * len(reader.requests)
     if failing == 99:
         assert spent.prompt_tokens == USAGE.prompt_tokens * last
@@ -152,8 +152,7 @@ async def test_parts_that_fail_at_the_same_time_all_count() -> None:
     reader = Reader(CONTEXT, failing=(1, 2))
     with pytest.raises(ProviderError, match="it failed") as raised:
         await summarize(reader, request_of(*long_talk(12)))
-    assert raised.value.usage is not None
-    assert raised.value.usage.prompt_tokens >= 2 * USAGE.prompt_tokens
+    assert total(raised.value.calls).prompt_tokens >= 2 * USAGE.prompt_tokens
 
 
 async def test_when_a_part_fails_the_others_are_given_up() -> None:
