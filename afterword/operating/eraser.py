@@ -172,7 +172,6 @@ class Eraser:
                 pass
             for name in run.found:
                 await run.until_none("episodes in the index", partial(deleted_but_indexed, self._stores, name))
-            await self._stores.index.push_out_removed()
             # the archiver writes dead letters too
             await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
             theirs = await self._dead_letters(person, run.found)
@@ -181,6 +180,9 @@ class Eraser:
             for topic in topics:
                 if (await self._queue.count(topic, theirs, "discarded")).resolved:  # opening a producer takes long
                     discarded += (await self._queue.resolve(topic, theirs, "discarded")).resolved
+            for name in run.found:
+                await self._stores.messages.forget_user(name, tenant_id, user_id)
+            await self._stores.index.push_out_removed()
             now = utc_milliseconds(datetime.now(UTC))
             receipt = Receipt(
                 receipt_id=erasure.erasure_id,
@@ -276,7 +278,12 @@ class Eraser:
         An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
         """
         alone = frozenset(name for name, one in found.items() if one.alone)
-        theirs = TheirDeadLetters(person, alone, frozenset(found) - alone, sources=self._queue.sources)
+        earlier: set[tuple[str, str]] = set()
+        for name in found:
+            present = await self._stores.messages.present_users(name, person.tenant_id)
+            earlier |= {(name, digest) for digest, user in present.users.items() if user == person.user_id}
+        shared = frozenset(found) - alone
+        theirs = TheirDeadLetters(person, alone, shared, earlier=frozenset(earlier), sources=self._queue.sources)
         edits: dict[str, str] = {}
         if theirs.shared:
             topic = self._settings.kafka.dead_letters(self._settings.kafka.messages_topic)

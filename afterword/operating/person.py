@@ -15,7 +15,7 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.ingest.sources import KEYS, Expression, Source, context, id_of, items_of
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes
-from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.messages import MessageArchive, user_digest
 from afterword.streams.stores.opening import Stores
 
 PAGE = 20
@@ -153,12 +153,18 @@ class TheirDeadLetters:
     shared: frozenset[str] = frozenset()
     others: frozenset[str] = frozenset()
     """Addresses of edits in shared conversations that change somebody else's message."""
+    earlier: frozenset[tuple[str, str]] = frozenset()
+    """Conversations with the digests of users whose messages there were assigned to the person."""
     sources: Sequence[Source] = ()
 
     def edited(self, dead_letter: DeadLetter) -> str | None:
         """Return the id of the message that a record of a shared conversation edits, as `edited_id` does."""
         is_shared = dead_letter.conversation_id in self.shared
         return edited_id(dead_letter.value, dead_letter.headers, self.person) if is_shared else None
+
+    def _is_of_earlier_user(self, dead_letter: DeadLetter) -> bool:
+        users = {*dead_letter.users, *users_in(dead_letter.value or b"")}
+        return any((dead_letter.conversation_id, user_digest(user)) in self.earlier for user in users)
 
     def __call__(self, dead_letter: DeadLetter) -> bool:
         if dead_letter.stage == INGEST:
@@ -171,6 +177,7 @@ class TheirDeadLetters:
             or (is_shared and may_have_their_words)
             or (dead_letter.address not in self.others and self.edited(dead_letter) is not None)
             or self.person.user_id in dead_letter.users
+            or (bool(self.earlier) and self._is_of_earlier_user(dead_letter))
             or holds(dead_letter.value, self.person)
         )
 

@@ -33,7 +33,9 @@ PRODUCER_CALLS = {"open", "committed", "register", "produce", "offsets", "commit
 conversations = st.sampled_from(CONVERSATIONS)
 changing = st.sampled_from(CHANGING)
 rubbish = st.sampled_from([False, False, False, True])
-kinds = st.sampled_from(["edit", "edit", "confirm", "repeat", "repeat", "send_again", "delete", "delete", "delete_all"])
+kinds = st.sampled_from(
+    ["edit", "edit", "confirm", "repeat", "repeat", "send_again", "delete", "delete", "delete_all", "assign", "assign"]
+)
 """`repeat` sends a message again with another text, and `send_again` its last record, which may have been edited."""
 pending_kinds = st.sampled_from(["edit", "edit", "confirm", "repeat", "repeat", "send_again", "delete"])
 pending_changes = st.tuples(pending_kinds, st.integers(0, SIZE - 1))
@@ -61,6 +63,7 @@ class SummarizerMachine(FaultMachine):
         "change",
         "holding",
         "states",
+        "present_users",
         "remove",
         "totals",
     )
@@ -192,12 +195,20 @@ class SummarizerMachine(FaultMachine):
             assert episode.summary.quality.source == "llm", "a fallback has stayed"
             assert shared.index.points[episode.summary.episode_id].summary == episode.summary
             assert marks(shared.index.points[episode.summary.episode_id].raw_text) == core
+            users = {episode.summary.user_id, *episode.participants, *episode.writers}
+            users.update(shared.index.points[episode.summary.episode_id].episode.writers)
+            assert users == {talk.user}, "a part of an episode is another user's"
         self._check_rows(talk.name)
         living = {message.content for message in talk.left.values()}
         counted = stores.known.get(talk.name)
         for held in (*stored, *stores.all_rows.get(talk.name, []), counted, *shared.messages.messages.values()):
             old = {mark for mark in marks(repr(held)) if mark[0] == talk.name} - living
             assert not old, f"{old} should be gone: {held}"
+        kept = [one.message for one in shared.messages.messages.values()]
+        assert {one.user_id for one in kept if one.conversation_id == talk.name} <= {talk.user}, (
+            "a message is another's"
+        )
+        assert not counted or counted.user_id in ("", talk.user), "the conversation is another user's"
         numbers = (counted.episode_count, counted.message_count) if counted else (0, 0)
         assert numbers == (len(stored), len(talk.left)), "counted wrongly"
         assert shared.index.points.keys() <= stores.episodes.keys(), "a point is left"

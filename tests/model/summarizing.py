@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from structlog.contextvars import get_contextvars
 
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationUpdated,
     EpisodeClosed,
@@ -104,6 +105,8 @@ class Talk:
     said: int = 0
     versions: int = 0
     begun_anew: bool = False
+    user: str = "u1"
+    """To whom the messages belong now, all of which u1 has sent."""
 
     def say(self, offset: int) -> MessageCreated:
         message = an_episode_message(f"m{self.said}", self.said, content=f"{self.name}-m{self.said}-v0", offset=offset)
@@ -154,9 +157,14 @@ class Talk:
         self.left.pop(message_id, None)
         return MessageDeleted(id=message_id, conversation_id=self.name, tenant_id="t1")
 
+    def assign(self, _: str, __: int) -> ConversationAssigned:
+        """Hand the messages on to the next user; the third one hands them back to the first."""
+        before, self.user = self.user, {"u1": "u2", "u2": "u3", "u3": "u1"}[self.user]
+        return ConversationAssigned(conversation_id=self.name, tenant_id="t1", from_user_id=before, user_id=self.user)
+
     def delete_all(self) -> ConversationDeleted:
         self.left.clear()
-        self.begun_anew = True
+        self.begun_anew, self.user = True, "u1"
         return ConversationDeleted(conversation_id=self.name, tenant_id="t1")
 
 
@@ -328,7 +336,7 @@ class World:
             self._segment(conversation, closed[ordinal - 1].to_json())
 
     def change(self, conversation: str, kind: str, number: int) -> None:
-        """Change a message of a closed episode, or delete the whole conversation."""
+        """Change a message of a closed episode, or assign or delete the whole conversation."""
         talk = self.talks[conversation]
         if not talk.closed:
             return

@@ -12,6 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     ConversationFlush,
     InvalidRecord,
@@ -151,6 +152,8 @@ class Oracle:
             self.flush(event.conversation_id, event.agent_id)
         elif isinstance(event, ConversationDeleted):
             self.clear(event.conversation_id)
+        elif isinstance(event, ConversationAssigned):
+            self.amended.append((event.conversation_id, None))
         else:
             self.amend(event)
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from afterword.streams.settings import Episodes
-from tests.unit.segmenter.chat import Sent, delete, delete_conversation, edit, flush, say
+from tests.unit.segmenter.chat import Sent, assign, delete, delete_conversation, edit, flush, say
 
 IDLE = 60
 FORGET = 300
@@ -106,6 +106,7 @@ AMENDMENTS = st.one_of(
     st.builds(lambda i, c, t, fields: edit(i, conversation_id=c, tenant_id=t, **fields), IDS, TALKS, TENANTS, EDITS),
     st.builds(lambda i, c, t: delete(i, conversation_id=c, tenant_id=t), IDS, TALKS, TENANTS),
     st.builds(lambda c, t: delete_conversation(c, tenant_id=t), TALKS, TENANTS),
+    st.builds(lambda c, t: assign(conversation_id=c, tenant_id=t), TALKS, TENANTS),
 )
 
 

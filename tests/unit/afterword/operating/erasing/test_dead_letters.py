@@ -23,6 +23,7 @@ from afterword.schemas.dead_letters import (
 )
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
+from afterword.streams.stores.messages import user_digest
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
 from tests.unit.afterword.operating.erasing.world import TENANT, ErasesWithoutBroker, World
@@ -291,3 +292,11 @@ def test_an_erasure_discards_what_ingest_rejected_of_the_person() -> None:
         return eraser.discarded, receipt.counts["dead_letters"]
 
     assert run_in_virtual_time(story()) == ({"chat.dlq/0/0"}, 1)
+
+
+def test_letters_under_an_earlier_id_are_the_persons_in_that_conversation() -> None:
+    earlier = frozenset({("c1", user_digest("guest"))})
+    theirs = TheirDeadLetters(ANN, frozenset(), frozenset({"c1"}), earlier=earlier)
+    for conversation_id, user_id, is_theirs in (("c1", "guest", True), ("c2", "guest", False), ("c1", "bob", False)):
+        value = message(conversation_id=conversation_id, user_id=user_id)
+        assert theirs(dead(conversation_id, value)) is is_theirs

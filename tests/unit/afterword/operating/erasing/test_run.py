@@ -10,8 +10,9 @@ import pytest
 
 from afterword.operating.eraser import NotErased, UserNotArchived
 from afterword.operating.receipt import Receipt
-from afterword.schemas import ConversationDeleted, MessageDeleted
+from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageDeleted
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.messages import ArchiveChange
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.samples import a_stored_episode
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, crash, outage
@@ -130,3 +131,18 @@ async def test_again_to_no_effect() -> None:
     assert set(again.counts.values()) == {0}
     assert len(world.sent) == sent
     assert set((await ErasesWithoutBroker(world).plan("ann", TENANT)).values()) == {0}
+
+
+@pytest.mark.parametrize("other", ["bob", None])
+async def test_erasure_reaches_what_was_assigned_to_the_user(other: str | None) -> None:
+    world = World()
+    for user in ("guest", "ann", *([other] if other else [])):
+        await world.say("c1", user)
+    given = ConversationAssigned(conversation_id="c1", tenant_id=TENANT, from_user_id="guest", user_id="ann")
+    await world.messages.change(ArchiveChange(given, 0, next(world.offsets)))
+    receipt = await world.erase()
+    assert receipt.counts["messages"] == 2
+    assert [one.message.user_id for one in world.messages.messages.values()] == ([other] if other else [])
+    await world.say("c1", "guest")
+    assert await world.messages.conversations_of("ann", TENANT, None, 1) == []
+    assert "ann" not in str(await world.messages.records.read_all("assignments"))
