@@ -1,5 +1,6 @@
 """Deterministic ids: repeating an operation yields the same id."""
 
+from hashlib import blake2b
 from uuid import UUID, uuid5
 
 POINT_NAMESPACE = UUID("8b0f4b0e-6e1f-5d7b-9a5c-3f1b6c1d2e4f")
@@ -20,6 +21,11 @@ def message_key(conversation_id: str, message_id: str, tenant_id: str | None = N
     """Return a message's `_id` in MongoDB. Message ids are only unique per conversation and tenant."""
     key = f"{escape(conversation_id)}:{escape(message_id)}"
     return key if tenant_id is None else f"{key}:{escape(tenant_id)}"
+
+
+def user_digest(user_id: str) -> str:
+    """Return what is kept of a user's id where the id itself must not be, because erasures do not look there."""
+    return blake2b(user_id.encode(), digest_size=16).hexdigest()
 
 
 def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) -> str:

@@ -90,7 +90,7 @@ class MessageCreated(MessageFields):
         return self.model_copy(update=edit.changes)
 
     @property
-    def writer(self) -> tuple[str, ...]:
+    def writer(self) -> tuple[str, str, str]:
         """Role and ids of who wrote it, and for whom. A message with the id of somebody else's is no edit of it."""
         return self.role, self.user_id, "" if self.role == "user" else self.agent_id or ""
 

@@ -42,5 +42,6 @@ def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a document or row, of its JSON, and of a summary or its deletion in it."""
-    document = row | orjson.loads(row.get("document", "{}"))
+    text = row.get("document", "")
+    document = row | (orjson.loads(text) if text.startswith("{") else {})
     return {**document, **document.get("summary", {}), **document.get("deletion", {})}

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -26,7 +26,7 @@ from afterword.schemas import (
 from afterword.schemas.base import moment_at
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import KafkaRecord, cloud_event, owner_header, owner_in
-from afterword.schemas.ids import escape, event_id
+from afterword.schemas.ids import escape, event_id, user_digest
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.conversation import Amend, Amended, PerAgent, PerConversation, ScopeLog
@@ -360,7 +360,7 @@ class _Batch:
             event = self._segmenter.redaction.event(event)
         root = self._log(Scope(event.conversation_id))
         claim = owner_in(record.headers)
-        if claim and root.stored and root.stored.user_id not in ("", claim.user_id):
+        if claim and root.stored and root.stored.user not in ("", user_digest(claim.user_id or "")):
             raise InvalidRecord("user_mismatch", "the conversation's first message is of another user")
         if isinstance(event, MessageCreated) and event.skip_summarization:
             self._outcome.skipped += 1
@@ -394,12 +394,13 @@ class _Batch:
         if isinstance(event, ConversationDeleted):
             self._conversation(root).clear()
             if root.stored:
-                root.state = root.state._replace(overrides="", since_ms=None, user_id="", assigned=None)
+                root.state = root.state._replace(overrides="", since_ms=None, user="", assigned=None)
             amended = Amended([], is_elsewhere=True)
         elif isinstance(event, ConversationAssigned):
             if state := root.stored:
-                users = event.applied(state.assigned or {})
-                root.state = state._replace(assigned=users, user_id=users.get(state.user_id, state.user_id))
+                users = {name: user_digest(getattr(event, name)) for name in ("from_user_id", "user_id")}
+                assigned = event.model_copy(update=users).applied(state.assigned or {})
+                root.state = state._replace(assigned=assigned, user=assigned.get(state.user, state.user))
             amended = Amended([], is_elsewhere=True)
         else:
             change: Amend = deleted
@@ -420,7 +421,8 @@ class _Batch:
     def _add(self, message: MessageCreated, root: ScopeLog, record: KafkaRecord) -> None:
         digest, text = id_digest(message.id), text_digest(message)
         known = root.known_text(digest)
-        texts = {text} if known in (None, text) else {text_digest(one) for one in namesakes(message, root.state)}
+        users = namesakes(user_digest(message.user_id), root.state.assigned or {}) if known not in (None, text) else []
+        texts = {text, *(text_digest(message, user) for user in users)}
         if known in texts:
             self._outcome.duplicates += 1
             return
@@ -431,7 +433,7 @@ class _Batch:
             return
         segmenter, before = self._segmenter, root.stored
         state = before or State(message.tenant_id, agents=[] if segmenter.per_agent else None)
-        state = state._replace(user_id=state.user_id or message.user_id)
+        state = state._replace(user=state.user or user_digest(message.user_id))
         overrides = segmenter.rulebook.read(message.metadata, state.overrides)
         trace = trace_in(record.headers) if segmenter.traced else b""
         arrival = from_record(message, record, segmenter.count_tokens(message.content), trace)
@@ -477,11 +479,7 @@ class _Batch:
         if not episodes:  # most messages close no episode
             return
         segmenter, closed_at = self._segmenter, moment_at(self._now_ms)
-        users: dict[str, str] = {}
-        with suppress(RowUnreadable):  # agents close what they have even then, and the summarizer knows the users too
-            users = self._log(Scope(episodes[0].scope.conversation_id)).state.assigned or {}
         events = [event_of(closed, topic, partition, self._now_ms) for closed in episodes]
-        events = [event.of_users(lambda user: users.get(user, user)) for event in events]
         values = [fitting_json(event) for event in events]
         for closed, event, value in zip(episodes, events, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
@@ -502,9 +500,7 @@ class _Batch:
         self._outcome.dead_letters[error.error_type] += 1
 
 
-def namesakes(message: MessageCreated, state: State) -> list[MessageCreated]:
-    """Return the message as each user could have sent it whose messages belong to the same user now."""
-    assigned = state.assigned or {}
-    present = assigned.get(message.user_id, message.user_id)
-    names = [present, *(name for name, user in assigned.items() if user == present)]
-    return [message.model_copy(update={"user_id": name}) for name in names]
+def namesakes(user: str, assigned: Mapping[str, str]) -> list[str]:
+    """Return the digests of all users whose messages belong to the same user now as this one's."""
+    present = assigned.get(user, user)
+    return [present, *(name for name, other in assigned.items() if other == present)]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from afterword.schemas import CloseReason, MessageCreated
+from afterword.schemas.ids import user_digest
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from faust_eos.database import IdleSince
 
@@ -95,10 +96,10 @@ class State(NamedTuple):
     """JSON of the conversation's own settings; empty if it has none."""
     since_ms: int | None = None
     """Event time from which `seconds` count, in milliseconds since 1970; None means from the next message."""
-    user_id: str = ""
-    """User of the conversation's first message, to whom it belongs; empty if unknown."""
+    user: str = ""
+    """Digest of the user of the conversation's first message, to whom it belongs; empty if unknown."""
     assigned: dict[str, str] | None = None
-    """Users whose messages were assigned to others, each with the present user; None if there are none."""
+    """Digests of users whose messages were assigned to others, each with the present user's; None if there are none."""
     next_seq: int = 0
     window_first: int = 0
     """Rows of messages before this one are deleted."""
@@ -180,12 +181,12 @@ def _have_types(
     agents: object,
     overrides: object,
     since_ms: object,
-    user_id: object,
+    user: object,
     assigned: object,
     *numbers: object,
 ) -> bool:
     """Compare the exact types of numbers, because `isinstance` accepts a boolean as an integer."""
-    texts = isinstance(tenant_id, str | None) and isinstance(overrides, str) and isinstance(user_id, str)
+    texts = isinstance(tenant_id, str | None) and isinstance(overrides, str) and isinstance(user, str)
     times = since_ms is None or type(since_ms) is int
     lists = isinstance(agents, list | None) and isinstance(assigned, dict | None)
     return texts and times and lists and {type(last_ordinal), *map(type, numbers)} == {int}
@@ -352,12 +353,15 @@ def id_digest(message_id: str) -> bytes:
     return blake2b(message_id.encode(), digest_size=DIGEST_BYTES).digest()
 
 
-def text_digest(message: MessageCreated) -> bytes:
+def text_digest(message: MessageCreated, user: str | None = None) -> bytes:
     """Return digests of the writer and of the content, which tell a repeated message from a changed one.
 
-    The id goes into them too, so that the state does not show which messages have the same text.
+    `user` is the `user_digest` of its user, if it is another than the message's. The id goes into them too, so that the
+    state does not show which messages have the same text.
     """
-    writer = blake2b("\0".join((message.id, *message.writer)).encode(), digest_size=WRITER_BYTES).digest()
+    role, user_id, agent_id = message.writer
+    named = "\0".join((message.id, role, user or user_digest(user_id), agent_id))
+    writer = blake2b(named.encode(), digest_size=WRITER_BYTES).digest()
     text = sha256(f"{message.id}\0".encode())  # processors have instructions for it, which halve the time
     text.update(message.content.encode())
     return writer + text.digest()[:TEXT_BYTES]

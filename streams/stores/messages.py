@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from pydantic import TypeAdapter
 
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
-from afterword.schemas.ids import message_key
+from afterword.schemas.ids import message_key, user_digest
 from afterword.schemas.messages import Role
 from afterword.streams.stores.bookkeeping import Records
 
@@ -155,10 +155,6 @@ def key_of(archived: ArchivedMessage) -> str:
     """Return the message's `message_key`."""
     message = archived.message
     return message_key(message.conversation_id, message.id, message.tenant_id)
-
-
-def user_digest(user_id: str) -> str:
-    return blake2b(user_id.encode(), digest_size=16).hexdigest()
 
 
 def assignments_key(conversation_id: str, tenant_id: str | None) -> str:

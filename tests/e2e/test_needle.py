@@ -1,7 +1,8 @@
 """After an erasure, no byte of any file of brokers, stores and workers holds the person's data.
 
-One needle is the content of messages, the other one the id of their user. The stand-in LLM repeats what it is shown. It
-fails at first, so there are fallbacks and retries, and its last answer about the person comes after the erasure.
+One needle is the content of messages, the other one the id of their user, who sent some as a guest before they were
+assigned. The stand-in LLM repeats what it is shown. It fails at first, so there are fallbacks and retries, and its last
+answer about the person comes after the erasure.
 
 Brokers remove records in their own time: here that time is a second, and the state is compacted before the last look.
 The SQLite file is looked at right after the erasure.
@@ -38,7 +39,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.nightly
 
-CONTENT, USER = "needle-7f3a9c51e2", "user-needle-b84d06"
+CONTENT, USER, GUEST = "needle-7f3a9c51e2", "user-needle-b84d06", "guest-11"
 NEEDLES = (CONTENT.encode(), USER.encode())
 SOON = {
     "retention.ms": "1000",
@@ -181,15 +182,18 @@ async def send_everything(settings: Settings, llm: LlmServer) -> HeldBack:
     async with Producer.from_settings(settings) as producer, running_producer(settings.kafka) as raw:
         about_the_needle(llm, fails(503))
         for number in range(4):
-            await producer.send(said("alone", number, USER, f"My secret is {CONTENT}, number {number}."))
+            user = GUEST if number < 2 else USER
+            await producer.send(said("alone", number, user, f"My secret is {CONTENT}, number {number}."))
         await producer.flush("alone", tenant_id="acme")
         await until(lambda: is_summarized(settings))
         about_the_needle(llm, fails(503), held_back.answer)
-        talk = (("bob", "The meeting is on Monday."), (USER, f"I cannot come: {CONTENT}."), ("bob", "Get well soon."))
+        talk = (("bob", "The meeting is on Monday."), (GUEST, f"I cannot come: {CONTENT}."), ("bob", "Get well soon."))
         for number, (user, content) in enumerate(talk):
             await producer.send(said("shared", number, user, content))
         await producer.flush("shared", tenant_id="acme")
-        await producer.send(said("shared", 3, USER, f"Still pending: {CONTENT}."))
+        for conversation in ("alone", "shared"):
+            await producer.assign(conversation, GUEST, USER, tenant_id="acme")
+        await producer.send(said("shared", 3, GUEST, f"Still pending: {CONTENT}."))
         await producer.send(said("alone", 4, USER, f"Pending too: {CONTENT}."))
         rejected = f'{{"user_id": "{USER}", "tenant_id": "acme", "content": "{CONTENT}"}}'
         await raw.send_and_wait(settings.kafka.messages_topic, rejected.encode(), key=b"odd")

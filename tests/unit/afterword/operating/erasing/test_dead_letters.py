@@ -22,8 +22,8 @@ from afterword.schemas.dead_letters import (
     read_dead_letter,
 )
 from afterword.schemas.headers import CE_TYPE
+from afterword.schemas.ids import user_digest
 from afterword.schemas.messages import MESSAGE_EDITED
-from afterword.streams.stores.messages import user_digest
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
 from tests.unit.afterword.operating.erasing.world import TENANT, ErasesWithoutBroker, World
