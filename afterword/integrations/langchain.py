@@ -104,14 +104,15 @@ class AfterwordMiddleware(AgentMiddleware):  # type: ignore[misc]  # as above
     async def awrap_model_call(self, request: ModelRequest, handler: Callable[[ModelRequest], Awaitable[Any]]) -> Any:
         said = {message.text for message in request.messages}
         found = [message for message in request.state["remembered"] if message.text not in said]
-        # one system message, because some models accept no other
-        rules = [one for one in (request.system_message, *found) if isinstance(one, SystemMessage)]
-        return await handler(
-            request.override(
-                system_message=SystemMessage("\n\n".join(one.text for one in rules)) if rules else None,
-                messages=[*(one for one in found if not isinstance(one, SystemMessage)), *request.messages],
-            )
-        )
+        known = [message.text for message in found if isinstance(message, SystemMessage)]
+        others = [message for message in found if not isinstance(message, SystemMessage)]
+        request = request.override(messages=[*others, *request.messages])
+        if known:  # in one system message, because some models accept no other
+            own = request.system_message.content if request.system_message else ""
+            blocks = [*own, *({"type": "text", "text": text} for text in known)]
+            content = "\n\n".join(filter(None, (own, *known))) if isinstance(own, str) else blocks
+            request = request.override(system_message=SystemMessage(content))
+        return await handler(request)
 
     async def aafter_agent(self, state: MemoryState, runtime: Runtime[Any]) -> None:
         _, end = question_in(state["messages"])

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
 
 import structlog
@@ -425,8 +426,9 @@ class LlmClient:
         if not (seconds and self._turns):
             yield
             return
+        server = f"{self.llm.base_url} {model or self.llm.model}"  # hashed, because an address may hold a password
         interval = f"{seconds:.0f} seconds, {self._wall_clock() // seconds:.0f}"
-        key = f"turn/{self.llm.base_url}/{model or self.llm.model}/{interval}"
+        key = f"turn/{sha256(server.encode()).hexdigest()}/{interval}"
         with suppress(StoreUnavailable):
             if not await self._turns.take(key, 1, 1, datetime.now(UTC) + COUNTER_RETENTION):
                 state.require_open(takes_interval=True)  # raises, because its own interval has begun

@@ -131,3 +131,17 @@ async def test_run_without_thread_or_on_no_loop_raises() -> None:
     with pytest.raises((TypeError, NotImplementedError)):
         agent.invoke({"messages": [("user", "x")]}, {"configurable": {"thread_id": "new", **OWNER}})
     assert sent.messages == []
+
+
+async def test_blocks_of_the_system_message_stay_as_they_are() -> None:
+    world, sent = await remembered(), Sent()
+    asked, cached = (
+        model(AIMessage("Yes.")),
+        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+    )
+    memory = AfterwordMiddleware(world.memory, sent)  # type: ignore[arg-type]
+    agent = create_agent(asked, system_prompt=SystemMessage([cached]), middleware=[memory])
+    await agent.ainvoke({"messages": [("user", "Tea?")]}, {"configurable": {"thread_id": "new", **OWNER}})
+    content = asked.given[0][0].content
+    assert content[0] == cached
+    assert "likes tea" in content[1]["text"]
