@@ -6,9 +6,9 @@ model, which `tools/statements.py` makes of labelled sentences, tells which clau
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple, cast, get_args
 
@@ -178,16 +178,13 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
     """
     found: dict[tuple[str, str, str | None, str], PersonalFact] = {}
     texts = own_texts((*before, *messages))
-    said_before: dict[str, Sequence[Statement]] = {}
+    said_before: dict[str, Callable[[], Sequence[Statement]]] = {}
     for place, message in enumerate((*before, *messages)):
         if message.role != "user":
             continue
-        user, text = message.user_id, texts[message.id]
-        said = statements(text)
-        if forgetting := _FORGET_THAT.search(text):
-            said = [*_forgotten(forgetting[0].strip(), said_before.get(user, ())), *said]
-        said_before[user] = said
-        for one in said if place >= len(before) else ():
+        user = message.user_id
+        said = said_before[user] = partial(_said, texts[message.id], said_before.get(user, tuple))
+        for one in said() if place >= len(before) else ():
             fact = PersonalFact(
                 statement=one.text,
                 kind=one.kind,
@@ -200,6 +197,14 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
             )
             found.setdefault((user, one.text.casefold(), one.attribute, one.status), fact)
     return tuple(found.values())[-MOST_FACTS:]
+
+
+def _said(text: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
+    """Return what a text says. Only if it says "forget that", this asks what its author said `before`."""
+    said = statements(text)
+    if forgetting := _FORGET_THAT.search(text):
+        return [*_forgotten(forgetting[0].strip(), before()), *said]
+    return said
 
 
 def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
