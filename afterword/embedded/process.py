@@ -75,6 +75,13 @@ class Process:
     def pid(self) -> int:
         return self._child.pid
 
+    def tell(self, line: bytes) -> None:
+        """Write a line to its standard input, unless it has exited."""
+        if self._child.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._child.stdin.write(line + b"\n")
+                self._child.stdin.flush()
+
     @property
     def returncode(self) -> int | None:
         """The exit code; None while it is running, −n if signal n ended it."""

@@ -22,6 +22,7 @@ from afterword.streams.private import write_private
 from afterword.streams.roles import ALL
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings
 from afterword.terminal import Screen
+from faust_eos.options import allocate_sparingly, return_freed_memory
 
 CONFIG_FILE = "afterword.toml"
 INGEST = "ingest"
@@ -37,6 +38,16 @@ DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
 DRAIN_SECONDS = 3.0
 """Short, because somebody is waiting. The next worker does what this one does not finish."""
 MILLION = 1_000_000
+LOADING = """
+import json, os, sys
+import afterword.cli, afterword.serving.server
+from afterword.streams.roles import ALWAYS_RUN
+for role in ALWAYS_RUN:
+    __import__(f"afterword.streams.{role}.agent")
+os.environ.update(json.loads(sys.stdin.readline()))
+afterword.cli.main(sys.argv[1:])
+"""
+"""What `afterword worker all --serve` imports, and then that command, with the environment that it is told."""
 
 Ended = Callable[[str, str], None]
 """Called with the name of a process that exited by itself or failed to start, and with what happened."""
@@ -54,17 +65,37 @@ def start_worker(
     return Process(name or role, command, directory / "logs" / f"{name or role}.log", environment=environment)
 
 
+@asynccontextmanager
+async def loading_worker(directory: Path) -> AsyncIterator[Process]:
+    """Start the worker of all roles, which imports its modules while Kafka starts, and waits for its environment."""
+    command = [sys.executable, "-c", LOADING, "worker", ALL, "--serve"]
+    process = Process(ALL, command, directory / "logs" / f"{ALL}.log")
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
 async def supervise(
-    directory: Path, environment: Mapping[str, str], ended: Ended, kafka: Broker, roles: Sequence[str]
+    directory: Path,
+    environment: Mapping[str, str],
+    ended: Ended,
+    kafka: Broker,
+    roles: Sequence[str],
+    loading: Process,
 ) -> None:
-    """Keep Kafka and a worker of each role running; restart any that exits.
+    """Keep Kafka and a worker of each role running; restart any that exits. The first of all roles is `loading`.
 
     Once cancelled, it waits until every worker has drained and exited. It does not stop Kafka.
     """
     workers: dict[str, Process] = {}
 
     def worker(role: str) -> Process:
-        workers[role] = start_worker(role, directory, environment)
+        if role == ALL and role not in workers:
+            loading.tell(json.dumps(environment).encode())
+            workers[role] = loading
+        else:
+            workers[role] = start_worker(role, directory, environment)
         return workers[role]
 
     def restarted_kafka() -> Process:
@@ -121,8 +152,12 @@ async def deployment(directory: Path, screen: Screen, ended: Ended, *, once: boo
         if done < total:
             screen.doing(f"fetching {name}, {done / MILLION:.0f} of {total / MILLION:.0f} MB", live=True)
 
+    allocate_sparingly()
     screen.doing("starting Kafka")
-    async with EmbeddedStack(directory, progress=downloading, record=not once) as stack:
+    async with (
+        loading_worker(directory) as loading,
+        EmbeddedStack(directory, progress=downloading, record=not once) as stack,
+    ):
         # the same as last time, because people may have the server's address open
         [port] = remembered_ports(directory / "server-port.json", 1, [load_settings().serve.port])
         environment = {
@@ -144,7 +179,8 @@ async def deployment(directory: Path, screen: Screen, ended: Ended, *, once: boo
         screen.doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
         environment, roles = {**environment, DRAIN_VARIABLE: drain}, (ALL, INGEST) if sources else (ALL,)
-        workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka, roles))
+        workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka, roles, loading))
+        return_freed_memory()
         try:
             yield settings
         finally:
