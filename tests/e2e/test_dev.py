@@ -44,6 +44,19 @@ async def test_a_server_that_was_killed_is_told_and_started_again(tmp_path: Path
         await shell(tmp_path, "until afterword smoke; do sleep 1; done")
 
 
+def worker_of(dev: int) -> int:
+    children = Path(f"/proc/{dev}/task/{dev}/children").read_text().split()
+    [worker] = [pid for pid in children if b"worker\0all" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return int(worker)
+
+
+async def test_workers_that_were_killed_are_started_again(tmp_path: Path) -> None:
+    async with development(tmp_path) as process:
+        os.kill(worker_of(process.pid), signal.SIGKILL)
+        await until(lambda: "all exited with code -9; see" in process.log.read_text())
+        await shell(tmp_path, "until afterword smoke; do sleep 1; done")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_demo_that_is_told_to_end_by_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """SIGHUP: its terminal was closed."""
