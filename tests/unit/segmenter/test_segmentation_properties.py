@@ -1,7 +1,7 @@
 """Properties of any talk, checked against an oracle and on the episodes themselves."""
 
 from collections import defaultdict
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import orjson
 import pytest
@@ -191,7 +191,8 @@ def test_rows_are_bounded_and_none_is_orphaned(limits, pending, happening):
     assert seen <= bodies
     for key, row in chat.conversations.items():
         state = decode_state(row)
-        assert len(row) <= MAX_STATE_BYTES + len(state.overrides)
+        digests = sum(map(len, (state.user, *chain(*(state.assigned or {}).items()))))
+        assert len(row) <= MAX_STATE_BYTES + len(state.overrides) + 2 * digests
         assert (state.deadline_ms == 0) == (state.pending_messages == 0)
         window = limits.dedupe_window if parse_scope(key).agent_id is None else 0
         assert state.window_first >= min(state.next_seq - window, state.overlap_first)
