@@ -61,46 +61,56 @@ class Source(Model):
     """Offset of the last core message."""
 
 
-class EpisodeClosed(Model):
-    """A closed episode. It is self-contained: summarizing it needs nothing else."""
+class EpisodeKey(Model):
+    """What names an episode, in every event about one."""
 
     episode_id: str
     """`{conversation_id}:{ordinal}`; with `scope = agent`, `{conversation_id}/{agent_id}:{ordinal}`."""
     revision: int = Field(ge=1)
-    """Revision of the episode, starting with 1."""
+    """Revision of the episode, starting with 1. Keep the highest of each episode."""
     conversation_id: Id
     """Equal to the record's key."""
-    user_id: PartyId
-    """User of the first `user` message, or of the first message if there is no `user` message."""
     agent_id: PartyId | None = None
-    """Agent of the episode if episodes are kept per agent, else null."""
+    """Agent of the episode, if episodes are kept per agent."""
     tenant_id: PartyId | None = None
     """Tenant of the conversation."""
     ordinal: int = Field(ge=1)
     """Position of the episode in its conversation, starting with 1."""
-    close_reason: CloseReason
-    """Why the episode was closed."""
-    fingerprint: str
-    """Hexadecimal SHA-256 of the ids and contents of the core messages."""
+
+
+class EpisodeFields(EpisodeKey):
+    """What an episode's summary takes over from it."""
+
+    user_id: PartyId
+    """User of the first `user` message, or of the first message if there is no `user` message."""
+    message_count: int
+    """Number of core messages."""
+    metrics: EpisodeMetrics
+    """Metrics of the core messages."""
     started_at: Time
     """Earliest `sent_at` of the core messages. It need not be the first message's, because clocks differ."""
     ended_at: Time
     """Latest `sent_at` of the core messages."""
     closed_at: Time
     """When the episode was closed."""
+
+
+class EpisodeClosed(EpisodeFields):
+    """A closed episode. It is self-contained: summarizing it needs nothing else."""
+
+    close_reason: CloseReason
+    """Why the episode was closed."""
+    fingerprint: str
+    """Hexadecimal SHA-256 of the ids and contents of the core messages."""
     messages: tuple[EpisodeMessage, ...] = Field(min_length=1)
     """The core messages. They belong to no other episode."""
     overlap: tuple[EpisodeMessage, ...] = ()
     """The last core messages of the previous episode, included for context and not counted."""
-    message_count: int
-    """Number of core messages."""
     turn_count: int
     """Number of turns. A turn is a user message and everything up to the next one; messages before the first user
     message count as one."""
     token_count: int
     """Number of tokens in the contents of the core messages, counted with `o200k_base`."""
-    metrics: EpisodeMetrics
-    """Metrics of the core messages."""
     source: Source
     """Log position of the core messages."""
     truncated: bool = False

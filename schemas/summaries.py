@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.episodes import Change, EpisodeMetrics
+from afterword.schemas.episodes import Change, EpisodeFields, EpisodeKey
 from afterword.schemas.messages import Role
 from afterword_text.messages import FactKind, FactStatus
 
@@ -91,28 +91,14 @@ class Fact(Model):
     """Ids of the core messages that state it, in order."""
 
 
-class SummaryCreated(Model):
+class SummaryCreated(EpisodeFields):
     """A summary of an episode. Consumers that read committed records see each `event_id` once."""
 
     event_id: str
     """`{episode_id}:{revision}`, also in the header `ce_id`; a repeated event has the same id."""
-    episode_id: str
-    """Id of the episode."""
-    revision: int = Field(ge=1)
-    """Revision of the summary, starting with 1. Keep the highest of each episode."""
     reason: RevisionReason | None = None
     """Why the summary was revised: a message was edited, assigned to another user (`edited`) or deleted, or it was
     `redone` on request or to replace a fallback. Null for an episode's first summary."""
-    conversation_id: Id
-    """Equal to the record's key."""
-    user_id: PartyId
-    """User of the episode."""
-    agent_id: PartyId | None = None
-    """Agent of the episode, if episodes are kept per agent."""
-    tenant_id: PartyId | None = None
-    """Tenant of the conversation."""
-    ordinal: int = Field(ge=1)
-    """Position of the episode in its conversation, starting with 1."""
     title: str
     """Subject of the episode. The first episode's title is the conversation's title."""
     short_summary: str
@@ -123,8 +109,6 @@ class SummaryCreated(Model):
     """What the core messages say about people, in the order of these messages."""
     message_ids: tuple[str, ...]
     """Ids of the core messages, in order."""
-    message_count: int
-    """Number of core messages."""
     quality: Quality
     """How trustworthy the summary is."""
     model: str
@@ -135,19 +119,11 @@ class SummaryCreated(Model):
     """Tokens used by the LLM in all requests."""
     compression: Compression
     """Size of the summary compared with its source."""
-    metrics: EpisodeMetrics
-    """Metrics of the core messages."""
-    started_at: Time
-    """Earliest `sent_at` of the core messages. It need not be the first message's, because clocks differ."""
-    ended_at: Time
-    """Latest `sent_at` of the core messages."""
-    closed_at: Time
-    """When the episode was closed."""
     created_at: Time
     """When the summary was made."""
 
 
-class SummaryDeleted(Model):
+class SummaryDeleted(EpisodeKey):
     """The end of an episode that has no messages left. Consumers that read committed records see it once.
 
     It counts as a revision and replaces every `summary.created` of the episode, whichever is read first.
@@ -155,21 +131,11 @@ class SummaryDeleted(Model):
 
     event_id: str
     """`{episode_id}:{revision}`, also in the header `ce_id`; a repeated event has the same id."""
-    episode_id: str
-    """Id of the episode. It is not reused."""
     revision: int = Field(ge=1)
     """Higher than the revision of every summary of the episode."""
     reason: Change | Literal["expired"]
     """What ended the episode. `edited`: its last remaining message is no longer to be summarized. `expired`: the
     episode is past its retention."""
-    conversation_id: Id
-    """Equal to the record's key."""
-    agent_id: PartyId | None = None
-    """Agent of the episode, if episodes are kept per agent."""
-    tenant_id: PartyId | None = None
-    """Tenant of the conversation."""
-    ordinal: int = Field(ge=1)
-    """Position of the episode in its conversation, starting with 1."""
     deleted_at: Time
     """When the summary was deleted."""
 

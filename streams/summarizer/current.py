@@ -16,9 +16,8 @@ from afterword.schemas import (
     InvalidRecord,
     MessageCreated,
     Source,
-    SummaryCreated,
 )
-from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
+from afterword.schemas.episodes import CARRIED, EpisodeFields, metrics, turns, user_of
 from afterword.streams.stores.episodes import Inputs, StoredEpisode
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, PresentUsers
 from afterword_text.tokens import message_tokens
@@ -120,9 +119,8 @@ def of_event(episode: EpisodeClosed, now: Current) -> EpisodeClosed:
 def of_stored(stored: StoredEpisode, now: Current) -> EpisodeClosed:
     """Return a stored episode with the messages that are left."""
     summary = stored.summary
-    copied = EpisodeClosed.model_fields.keys() & SummaryCreated.model_fields.keys()
     event = EpisodeClosed(
-        **{name: getattr(summary, name) for name in copied},
+        **{name: getattr(summary, name) for name in EpisodeFields.model_fields},
         close_reason=stored.close_reason,
         fingerprint=stored.fingerprint,
         messages=now.core,

@@ -36,7 +36,7 @@ from afterword.schemas import (
     Usage,
 )
 from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.episodes import ASSIGNED, Change
+from afterword.schemas.episodes import ASSIGNED, Change, EpisodeFields
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
 from afterword.streams.calls import Calls, add_up
@@ -591,7 +591,7 @@ def revision_after(before: Episode | None, episode_id: str) -> dict[str, Any]:
     return {"event_id": event_id(episode_id, revision), "episode_id": episode_id, "revision": revision}
 
 
-COPIED = tuple((SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.keys()) - {"revision", "episode_id"})
+COPIED = tuple(EpisodeFields.model_fields.keys() - {"revision", "episode_id"})
 
 
 def compression(episode: EpisodeClosed, after: int) -> Compression:
