@@ -39,7 +39,7 @@ from afterword.schemas.dead_letters import ARCHIVE, is_offset, read_dead_letter
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import CE_ID, header
-from afterword.schemas.ids import conversation_of_scope, episode_id, message_key
+from afterword.schemas.ids import conversation_of_scope, episode_id, message_key, user_digest
 from afterword.streams.errors import AfterwordError, RowUnreadable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import Log, ReadProgress, Take
@@ -340,7 +340,9 @@ class TopicReader:
             self._add("flush", *where, event.agent_id or None)
         elif isinstance(event, ConversationDeleted):
             self._add("change", *where, event.tenant_id, None, None, True, True)
-        elif not isinstance(event, ConversationAssigned):
+        elif isinstance(event, ConversationAssigned):
+            self._add("assigned", *where, event.tenant_id, *map(user_digest, (event.from_user_id, event.user_id)))
+        else:
             message = digest_of_message(conversation, event.id, event.tenant_id)
             content, deletes, excludes = None, True, True
             if isinstance(event, MessageEdited):
@@ -404,6 +406,10 @@ async def read_stores(stores: Stores, evidence: Evidence) -> None:
         messages = b"".join(keys[one] for one in summary.message_ids)
         facts = bool(named), not named.issubset(summary.message_ids)
         evidence.add("stored_episode", summary.episode_id, summary.revision, stored.fingerprint, messages, *facts)
+        for user in stored.participants:
+            evidence.add(
+                *("stored_user", summary.episode_id, summary.conversation_id, summary.tenant_id, user_digest(user))
+            )
         for one, offset in changes:
             evidence.add("stored_change", summary.episode_id, keys[one], offset)
     async for key, episode, content, *where in stores.messages.all_messages():

@@ -177,3 +177,22 @@ SELECT * FROM (
         WHERE c.episode_id = a.episode_id AND c.message = a.message AND c.offset >= a.change_offset
     )
 )
+
+-- not_handed_over: an episode still has a user whose messages in the conversation were assigned to another
+SELECT DISTINCT s.episode_id || ', assigned at partition ' || a.partition || ', offset ' || a.offset
+FROM assigned AS a CROSS JOIN stored_user AS s
+ON s.conversation = a.conversation AND s.user = a.earlier_user AND s.tenant IS a.tenant
+WHERE EXISTS (
+    SELECT 1 FROM amended AS m WHERE m.change_partition = a.partition AND m.change_offset = a.offset
+    AND m.offset < (SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = m.partition)
+    AND (m.partition, m.offset) NOT IN dead_episode
+)
+-- Handed back, or begun anew.
+AND NOT EXISTS (
+    SELECT 1 FROM assigned AS b WHERE b.conversation = a.conversation AND b.tenant IS a.tenant
+    AND b.user = a.earlier_user AND (b.partition, b.offset) > (a.partition, a.offset)
+)
+AND NOT EXISTS (
+    SELECT 1 FROM change AS c WHERE c.conversation = a.conversation AND c.message IS NULL
+    AND (c.partition, c.offset) > (a.partition, a.offset)
+)

@@ -9,3 +9,6 @@ CREATE INDEX announced_event ON announced (event_id);
 CREATE INDEX announced_deletion_episode ON announced_deletion (episode_id);
 CREATE INDEX stored_change_message ON stored_change (episode_id, message);
 CREATE INDEX document_message ON document (message);
+CREATE INDEX assigned_conversation ON assigned (conversation);
+CREATE INDEX stored_user_conversation ON stored_user (conversation, user);
+CREATE INDEX change_conversation ON change (conversation);

@@ -10,7 +10,9 @@ CREATE TABLE flush (partition, offset, conversation, agent);
 -- Edits and deletions. message: null for the whole conversation; content: the new one, if it is an edit that changed
 -- it; excludes: the message must not be in an episode any longer
 CREATE TABLE change (partition, offset, conversation, tenant, message, content, deletes, excludes);
--- Those among them that are messages with the id of an earlier one and another text (see audit.py)
+-- conversation.assigned; users are digests
+CREATE TABLE assigned (partition, offset, conversation, tenant, earlier_user, user);
+-- Those changes that are messages with the id of an earlier one and another text (see audit.py)
 CREATE VIEW repeat AS
 SELECT c.partition, c.offset FROM change AS c JOIN message AS m
 ON m.message = c.message AND m.partition = c.partition AND m.offset = c.offset;
@@ -60,6 +62,8 @@ CREATE TABLE invalid (kind, partition, offset);
 CREATE TABLE stored_episode (
     episode_id PRIMARY KEY, revision, fingerprint, messages, has_facts, sourceless
 ) WITHOUT ROWID;
+-- The users in its messages, as digests
+CREATE TABLE stored_user (episode_id, conversation, tenant, user);
 -- Messages that a summary was made from after they had changed, with the offset of the change
 CREATE TABLE stored_change (episode_id, message, offset);
 -- Tombstones, of which some may be newer than stored_episode. expired: deleted because it was past its retention

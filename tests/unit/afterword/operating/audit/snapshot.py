@@ -169,6 +169,9 @@ class Snapshot(Circumstances):
     dead: set[Position] = field(default_factory=set)
     quarantined_records: set[Position] = field(default_factory=set)
     dead_episodes: set[Position] = field(default_factory=set)
+    assigned: list[tuple[Any, ...]] = field(default_factory=list)
+    users: list[tuple[Any, ...]] = field(default_factory=list)
+    """Episode, conversation, tenant and user."""
     pending: set[Pending] = field(default_factory=set)
     handed_over: set[Pending] = field(default_factory=set)
     damaged: list[tuple[Any, ...]] = field(default_factory=list)
@@ -193,6 +196,8 @@ class Snapshot(Circumstances):
             yield "message", *one.position, one.conversation_id, scope_name(one.conversation_id), *one[2:]
         yield from (("flush", *flush.position, *flush[1:]) for flush in self.flushed_agents)
         yield from (("change", *change.position, *change[1:]) for change in self.changes)
+        yield from (("assigned", *one) for one in self.assigned)
+        yield from (("stored_user", *one) for one in self.users)
         yield from (("invalid", "message", *where) for where in self.refused)
         yield from (("dead_letter", "message", *where, where in self.quarantined_records) for where in self.dead)
         yield from (("dead_letter", "episode", *where, False) for where in self.dead_episodes)

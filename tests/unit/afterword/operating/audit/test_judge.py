@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -364,6 +365,26 @@ def keep_a_fact_of_a_deleted_message(snapshot: Snapshot) -> None:
     amend(snapshot, change(1, 30))
 
 
+def assign(snapshot: Snapshot, *users: str) -> None:
+    """Assign the conversation's messages from each of these users to the next, at the offsets 30, 31, …"""
+    for offset, (earlier, user) in enumerate(pairwise(users), 30):
+        snapshot.assigned.append((0, offset, CONVERSATION, None, earlier, user))
+        snapshot.amended.append(AmendmentRecord(Position(0, offset), CONVERSATION, None, Position(0, offset)))
+    snapshot.summarized_to = {0: 1000}
+
+
+def keep_an_assigned_episode(snapshot: Snapshot) -> None:
+    assign(snapshot, "guest", "ann")
+    snapshot.users = [(f"{CONVERSATION}:1", CONVERSATION, None, "guest")]
+
+
+@pytest.mark.parametrize("user", ["guest", "ann"])
+def test_users_that_are_handed_back_or_on_are_no_finding(snapshot: Snapshot, user: str) -> None:
+    assign(snapshot, *(("guest", "ann", "guest") if user == "guest" else ("guest", "bob", "ann")))
+    snapshot.users = [(f"{CONVERSATION}:1", CONVERSATION, None, user)]
+    assert judged(snapshot).findings == {}
+
+
 def test_episodes_with_facts_are_counted(snapshot: Snapshot) -> None:
     known = snapshot.stored[f"{CONVERSATION}:1"]
     snapshot.stored[f"{CONVERSATION}:1"] = known._replace(sources=frozenset({message(1), message(2)}))
@@ -377,6 +398,7 @@ BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (keep_a_deleted_message_in_its_episode, "resurrected"),
     (keep_a_deleted_episode_in_the_index, "resurrected"),
     (keep_a_fact_of_a_deleted_message, "fact_without_source"),
+    (keep_an_assigned_episode, "not_handed_over"),
     (archive_an_old_content, "stale"),
     (summarise_an_old_content, "stale"),
     (place_twice, "duplicated"),
