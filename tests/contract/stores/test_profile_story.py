@@ -13,6 +13,7 @@ from afterword.operating.copying import export_lines
 from afterword.reading.memory import Memory
 from afterword.reading.profile import Profile
 from afterword.schemas import (
+    ConversationAssigned,
     ConversationDeleted,
     EpisodeClosed,
     EpisodeRedo,
@@ -286,6 +287,25 @@ async def test_everyone_finds_what_they_took_part_in_with_their_own_messages(sto
     assert await story.found("Who works for a circus in Oslo?", BOB) == {"c5:1": [oslo]}
     await story.change(ConversationDeleted(conversation_id="c5", tenant_id="t1"))
     assert await story.found("Oslo", BOB) == {}
+
+
+async def test_guest_who_signs_in_has_what_the_guest_said(story: Story) -> None:
+    guest, nora = "guest-11", "nora"
+    await story.tell("c7", 1, (guest, "I am looking for a cello for my daughter."), (guest, "I'm allergic to rosin."))
+    assert await story.memory.context("c7", user_id=nora, tenant_id="t1") is None
+    users = {"from_user_id": guest, "user_id": nora}
+    await story.change(ConversationAssigned(conversation_id="c7", tenant_id="t1", **users))
+    assert await story.known(nora) == ["I'm allergic to rosin."]
+    found = await story.found("cello for my daughter", nora)
+    assert found["c7:1"][0] == "I am looking for a cello for my daughter."
+    context = await story.memory.context("c7", user_id=nora, tenant_id="t1")
+    assert context
+    assert [one.user_id for one in context.messages] == [nora, nora]
+    assert await story.memory.conversation_ids(user_id=nora, tenant_id="t1") == ["c7"]
+    assert await story.known(guest) == []
+    assert await story.found("cello for my daughter", guest) == {}
+    assert not await story.memory.knows_user(guest, "t1")
+    assert await story.memory.context("c7", user_id=guest, tenant_id="t1") is None
 
 
 async def test_an_export_has_the_facts(story: Story) -> None:
