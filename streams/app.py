@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import Tracer
 
@@ -21,6 +21,9 @@ from faust_eos.errors import AgentFailed
 from faust_eos.health import STARTING, HealthServer, Readiness
 from faust_eos.metrics import EngineMetrics
 from faust_eos.options import Options, allocate_sparingly
+
+if TYPE_CHECKING:
+    from afterword.streams.stores.opening import Stores
 
 LEAST_IN_FLIGHT = 16
 """Minimum of `max_in_flight`, in episodes per partition."""
@@ -85,6 +88,17 @@ class Worker:
     tracer: Tracer
     closing: AsyncExitStack
     """Closes what the role opens, once its apps have stopped."""
+
+    @cached_property
+    def stores(self) -> "Stores":
+        """The stores, which roles of one process share: writes of all wait for the disk together. Raises:
+        ConfigurationError.
+        """
+        from afterword.streams.stores.opening import open_stores  # imported here because the segmenter has none
+
+        stores = open_stores(self.settings)
+        self.closing.push_async_exit(stores)
+        return stores
 
 
 Start = Callable[[Worker], Awaitable[dict[str, App]]]

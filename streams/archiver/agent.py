@@ -24,7 +24,6 @@ from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
-from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, process_span, trace_in
 from afterword_text.tokens import packed
@@ -56,7 +55,7 @@ async def start(worker: Worker) -> dict[str, App]:
     """Make the archiver's app, once the archive is there. Raises: BrokerUnavailable, TopicMissing."""
     settings, kafka = worker.settings, worker.settings.kafka
     await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic))
-    stores = await worker.closing.enter_async_context(open_stores(settings))
+    stores = worker.stores
     steps = StepRunner(worker.readiness, worker.metrics, worker.tracer)
     await steps.retry_until_success("indexes", stores.prepare_database)
     return {PARTITIONS: archiver_app(settings, stores.messages, steps, worker.metrics, worker.tracer)}

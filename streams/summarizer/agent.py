@@ -32,7 +32,6 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.steps import StepRunner
 from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.episodes import Cause
-from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
@@ -81,7 +80,7 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
         *kafka.current_topics,
         dead_letters_topic,
     )
-    stores = await closing.enter_async_context(open_stores(settings))
+    stores = worker.stores
     if embedder := make_embedder(settings.embedder, settings.redaction):
         closing.push_async_callback(embedder.close)
     summaries = make(settings, stores.budgets, metrics, tracer)

@@ -21,7 +21,6 @@ from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import attach_agents, send
 from afterword.streams.settings import Settings, variable
 from afterword.streams.stores.episodes import EpisodeStore, Lookup, is_outdated
-from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.endpoint import GONE, DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
 from faust_eos.app import PARTITIONS, App
@@ -153,7 +152,7 @@ async def start(worker: Worker) -> dict[str, App]:
     if not settings.webhooks.endpoints:
         raise ConfigurationError(setting=variable(("webhooks", "endpoints")), problem="there is no endpoint")
     await require_topics(kafka, kafka.summaries_topic, kafka.deletions_topic, kafka.undelivered_topic)
-    stores = await worker.closing.enter_async_context(open_stores(settings))
+    stores = worker.stores
     return {
         f"{PARTITIONS}:{name}": await endpoint_app(name, settings, stores.episodes, worker.metrics, worker.closing)
         for name in settings.webhooks.endpoints
