@@ -389,7 +389,9 @@ class Memory:
         archived = await self._messages.get_many(keys)
         unedited = {key: found.message for key, found in archived.items() if found.changed == NEVER}
         known = {key: (message.writer, message.content) for key, message in unedited.items()}
-        said = [(key, (one.writer, one.content)) for key, one in zip(keys, messages, strict=True)]
+        given = await self._messages.of_present_users([ArchivedMessage(one, 0, 0) for one in messages])
+        texts = [(one.message.writer, one.message.content) for one in given]
+        said = list(zip(keys, texts, strict=True))
         return [at for at, (key, text) in enumerate(said) if known.setdefault(key, text) != text]
 
     async def _following(self, selection: Selection, offset: int, count: int) -> list[ArchivedMessage]:

@@ -189,7 +189,7 @@ class MessageArchive(Protocol):
         stays deleted.
         """
         given = defaultdict[str, list[ArchivedMessage]](list)
-        for archived in await self._of_present_users(messages):
+        for archived in await self.of_present_users(messages):
             given[key_of(archived)].append(archived)
         when = partial(when_archived, repeats_edit=repeats_edit)
         await self._revise(list(given), lambda key, known: reduce(when, given[key], known))
@@ -199,7 +199,7 @@ class MessageArchive(Protocol):
 
         A message that the archive has may be given by its key alone.
         """
-        given = {key_of(archived): archived for archived in await self._of_present_users(messages)}
+        given = {key_of(archived): archived for archived in await self.of_present_users(messages)}
         if given:
             await self._revise(list(given), lambda key, known: when_assigned(known, given[key]))
         await self._label(episode_id, list({*given, *keys}))
@@ -246,7 +246,8 @@ class MessageArchive(Protocol):
         whose = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id)
         await self._reassign(whose, lambda users: {name: user for name, user in users.items() if user != user_id})
 
-    async def _of_present_users(self, messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
+    async def of_present_users(self, messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
+        """Return the messages, each with the user to whom it was assigned."""
         keys = [assignments_key(one.message.conversation_id, one.message.tenant_id) for one in messages]
         stored = await self.records.read_some("assignments", list(dict.fromkeys(keys))) if messages else {}
         present = {key: PRESENT_USERS.validate_json(text) for key, text in stored.items()}

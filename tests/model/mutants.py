@@ -380,7 +380,7 @@ MUTANTS = (
         "a message that is archived after an assignment stays the earlier user's",
         SUMMARIZER,
         "streams/stores/messages.py",
-        "        for archived in await self._of_present_users(messages):\n            given[",
+        "        for archived in await self.of_present_users(messages):\n            given[",
         "        for archived in messages:\n            given[",
     ),
     Mutant(

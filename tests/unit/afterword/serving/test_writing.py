@@ -331,3 +331,15 @@ async def test_only_who_may_act_for_both_users_assigns(fields: dict[str, Any], s
         answer = await served.client.post("/v1/users/u1/merge-into/nora", json={})
         assert answer.status_code == 403 or answer.json()["records"] == []
         assert served.broker.records == []
+
+
+async def test_either_user_may_send_an_assigned_message_again() -> None:
+    async with serving(episodes=Episodes(on_changed_repeat="reject")) as served:
+        [said] = await served.remembered.say("Hello.", user_id="guest")
+        users = {"from_user_id": "guest", "user_id": "nora"}
+        given = ConversationAssigned(conversation_id="c1", tenant_id=said.tenant_id, **users)
+        await served.remembered.messages.change(ArchiveChange(given, 0, 99))
+        again = {**MESSAGE, "id": said.id, "tenant_id": said.tenant_id}
+        for user_id, content, status in (("guest", "Hello.", 202), ("nora", "Hello.", 202), ("eve", "Hello.", 409)):
+            message = {**again, "user_id": user_id, "content": content}
+            assert (await served.client.post(MESSAGES, json={"messages": [message]})).status_code == status
