@@ -30,8 +30,8 @@ from tests.openai_server import MODEL, success
 from tests.stored import stored
 
 MARK = re.compile(r"\b(c\d+)-(m\d+)-v(\d+)\b")
-EDITED, DELETED, ENDED = 0.08, 0.05, 0.01
-"""Shares of messages after which an earlier one is edited or deleted, or the conversation is deleted."""
+EDITED, DELETED, ENDED, ASSIGNED = 0.08, 0.05, 0.01, 0.02
+"""Shares of messages after which an earlier one is edited or deleted, or the conversation deleted or assigned."""
 SKIPPED_LATER = 0.1
 """Share of edits that take the message out of summaries."""
 SENT_AGAIN = 0.3
@@ -102,6 +102,16 @@ def marks(text: str) -> list[str]:
     return list(dict.fromkeys(found[0] for found in MARK.finditer(text)))
 
 
+def guest(conversation: str) -> str:
+    """Return the user who sends all of a conversation's messages."""
+    return f"user of {conversation}"
+
+
+def owner(conversation: str) -> str:
+    """Return the user to whom they may be assigned."""
+    return f"owner of {conversation}"
+
+
 class Changes:
     """Random changes of one conversation."""
 
@@ -118,7 +128,10 @@ class Changes:
         draw = self._chance.random()
         if draw < ENDED:
             return {"type": "conversation.deleted"}
-        return self.any() if draw < ENDED + DELETED + EDITED else None
+        if draw < ENDED + ASSIGNED:
+            users = {"from_user_id": guest(self._conversation), "user_id": owner(self._conversation)}
+            return {"type": "conversation.assigned", **users}
+        return self.any() if draw < ENDED + ASSIGNED + DELETED + EDITED else None
 
     def any(self) -> dict[str, Any]:
         message_id = self._chance.choice(list(self._said))
@@ -150,6 +163,8 @@ class Truth:
 
     left: dict[tuple[str, str], Said] = field(default_factory=dict)
     gone: set[tuple[str, str]] = field(default_factory=set)
+    assigned: set[str] = field(default_factory=set)
+    """Conversations whose messages belong to the owner."""
 
     @classmethod
     def of(cls, values: Iterable[bytes | None]) -> "Truth":
@@ -169,6 +184,9 @@ class Truth:
         kind = event.get("type", "message.created")
         if kind == "conversation.deleted":
             self.gone |= {known for known in self.left if known[0] == name[0]}
+            self.assigned.discard(name[0])
+        elif kind == "conversation.assigned":
+            self.assigned.add(name[0])
         elif kind == "message.deleted" and name in self.left:
             self.gone.add(name)
         elif kind == "message.edited" and name in self.left:
@@ -182,6 +200,9 @@ class Truth:
                 said.mark, said.sent = marks(content)[0], content
         for known in self.gone & self.left.keys():
             del self.left[known]
+
+    def user_of(self, conversation: str) -> str:
+        return owner(conversation) if conversation in self.assigned else guest(conversation)
 
     @property
     def in_messages(self) -> set[str]:
@@ -284,6 +305,11 @@ async def judged(settings: Settings, values: Iterable[bytes | None]) -> Outcome:
             found = [one for one in marks(repr(document)) if one not in allowed]
             if found:
                 outcome.problems.append(f"{name} has {found}, of before a change: {document!r:.200}")
+            users = {document.get("user_id"), *(fact["user_id"] for fact in document.get("facts", ()))} - {None, ""}
+            conversation = document.get("conversation_id") or ""
+            if re.fullmatch(r"c\d+", conversation) and users - {truth.user_of(conversation)}:
+                outcome.problems.append(f"{name} has {users} in {conversation}, not the user it is assigned to")
+    outcome.notes.append(f"assigned: {len(truth.assigned)} conversations")
     episodes = {document["episode_id"]: document for document in everything["episodes"]}
     _judge_texts(episodes, truth, outcome)
     _judge_facts(episodes, truth, outcome)

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 
 from afterword.streams.settings import Settings
 from tests.dialogues import expand
-from tests.e2e.faults.changes import AFTER_THE_END, Changes, mark, statement
+from tests.e2e.faults.changes import AFTER_THE_END, Changes, guest, mark, statement
 
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
 AT_A_TIME = 12
@@ -83,7 +83,7 @@ class Conversations:
                 yield chance.choice(sent)
             if self._changes and (change := changes.next()):
                 yield orjson.dumps({"conversation_id": name, **change})
-                if "id" not in change:
+                if change.get("type") == "conversation.deleted":
                     sent.clear()  # a deleted message would come back as another one
         yield orjson.dumps({"type": "conversation.flush", "conversation_id": name})
         if self._changes:
@@ -97,7 +97,7 @@ class Conversations:
         message = {
             "id": f"m{number}",
             "conversation_id": name,
-            "user_id": f"user of {name}",
+            "user_id": guest(name),
             "role": "user" if number % 2 == 0 else "assistant",
             "content": " ".join([*statement(chance, said), *words, said]),
             "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(FIRST_SENT_AT + 20 * number)),
