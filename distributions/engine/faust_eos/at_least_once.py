@@ -258,7 +258,8 @@ class AtLeastOncePartition:
             if records[0].offset > missed:
                 self._lose([missed], records[0].offset)
             for record in records:
-                self._put(window.add_again(record.offset, record))
+                if window.room > 0:  # others that are missed are read next time
+                    self._put(window.add_again(record.offset, record))
         kafka.seek(self._source, window.next)
 
     @property

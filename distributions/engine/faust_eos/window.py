@@ -121,8 +121,8 @@ class Window(Generic[R]):
 
     @property
     def room(self) -> int:
-        """Number of further records that may be handed over."""
-        return 0 if self._is_heavy else self._most - len(self._running)
+        """Number of further records that may be handed over. If none is, even large ones that wait hold up no other."""
+        return 0 if self._is_heavy and self._running else self._most - len(self._running)
 
     @property
     def _is_heavy(self) -> bool:
@@ -247,7 +247,7 @@ class Window(Generic[R]):
     def _run(self, offset: int, key: Hashable, record: R) -> list[tuple[int, R]]:
         self._running[offset] = key
         self._sizes[offset] = self._size_of(record)
-        if self._kept and (self._is_heavy or len(self._running) + len(self._kept) > self._most):
+        while self._kept and (self._is_heavy or len(self._running) + len(self._kept) > self._most):
             del self._sizes[self._kept.popitem()[0]]  # the record is read again when its turn comes
         return [(offset, record)]
 

@@ -38,7 +38,8 @@ class Partition:
         window = self.window
         if window.room > 0 and (missed := window.to_read_again()) is not None:
             for offset in range(missed, min(missed + window.room, window.next)):
-                self.take(window.add_again(offset, offset))
+                if window.room > 0:
+                    self.take(window.add_again(offset, offset))
             return True
         if window.room > 0 and not window.is_full and window.next < len(self.log):
             offset = window.next
@@ -208,3 +209,16 @@ def test_a_record_that_expired_before_its_turn_lets_the_next_one_go_on() -> None
         partition.take(partition.window.lose(offset))
     assert partition.window.to_read_again() == 4
     assert partition.window.lowest == 4
+
+
+def test_large_records_that_wait_do_not_hold_up_a_missed_one() -> None:
+    """Records 4 and 5 wait for room in memory; 8 and 9, which come later, fill it while 4 has to be read again."""
+    partition = Partition([0] * 12, most_bytes=7)
+    window = partition.window
+    for offset in range(8):
+        partition.take(window.add(offset, 0, offset))
+    for finished, following in ((0, 8), (1, 9)):
+        partition.finish(finished)
+        partition.take(window.add(following, 0, following))
+    partition.work_off(lambda number: number - 1)
+    assert partition.begun == list(range(12))
