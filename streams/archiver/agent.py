@@ -7,14 +7,21 @@ for records that it fails on itself, with the stage `archive`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from opentelemetry.trace import Tracer, get_current_span
 
-from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
+from afterword.schemas import (
+    ConversationAssigned,
+    ConversationDeleted,
+    ConversationFlush,
+    InvalidRecord,
+    MessageCreated,
+    decode_input,
+)
 from afterword.schemas.dead_letters import ARCHIVE
 from afterword.schemas.headers import EventOwner, KafkaRecord, owner_in
 from afterword.streams.app import Worker, faust_app
@@ -118,10 +125,10 @@ class Archiver:
             sizes = [max(size_of(record), MAX_WRITE_BYTES // MAX_WRITE_RECORDS) for record in records]
             for part in packed(sizes, MAX_WRITE_BYTES):
                 entries = [self._entry(records[at]) for at in part]
-                claims = {at: claim for at in part if (claim := owner_in(records[at].headers))}
-                if claims:
-                    entries = await self._without_foreign(entries, [claims.get(at) for at in part])
-                await self._write([entry for entry in entries if entry is not None])
+                claims = [owner_in(records[at].headers) for at in part]
+                for some in owned_alike(entries) if any(claims) else [slice(None)]:
+                    own = await self._without_foreign(entries[some], claims[some])
+                    await self._write([entry for entry in own if entry is not None])
                 done = part.stop
                 await asyncio.sleep(0)
                 if self.clock() >= until:
@@ -145,6 +152,8 @@ class Archiver:
         self, entries: Sequence[Entry | None], claims: Sequence[EventOwner | None]
     ) -> list[Entry | None]:
         """Leave out messages that claim a conversation of another user, of which the segmenter makes dead letters."""
+        if not any(claims):
+            return list(entries)
         messages = [(entry.message if isinstance(entry, ArchivedMessage) else None) for entry in entries]
         claimed = [one.conversation_id for one, claim in zip(messages, claims, strict=True) if one and claim]
         owners = await self.steps.retry_until_success(STAGE, lambda: self.archive.owners(claimed))
@@ -152,11 +161,18 @@ class Archiver:
         for entry, message, claim in zip(entries, messages, claims, strict=True):
             if message:
                 user, _ = owners.setdefault(message.conversation_id, (message.user_id, message.tenant_id))
-                if claim and user not in ("", claim.user_id):
+                if claim and user not in ("", claim.user_id) and user != await self._present(message, claim):
                     self.count(INVALID)
                     continue
             kept.append(entry)
         return kept
+
+    async def _present(self, message: MessageCreated, claim: EventOwner) -> str:
+        """Return to whom messages of the claim's user were assigned, perhaps by a summarizer that is ahead."""
+        known = await self.steps.retry_until_success(
+            STAGE, lambda: self.archive.present_users(message.conversation_id, message.tenant_id)
+        )
+        return known.of(claim.user_id or "")
 
     def _entry(self, record: KafkaRecord) -> Entry | None:
         try:
@@ -174,6 +190,18 @@ class Archiver:
         if isinstance(event, MessageCreated):
             return ArchivedMessage(event, record.partition, record.offset)
         return ArchiveChange(event, record.partition, record.offset)
+
+
+def owned_alike(entries: Sequence[Entry | None]) -> Iterator[slice]:
+    """Divide the entries after each that may give a conversation to another user, whose later messages need it."""
+    first = 0
+    for at, entry in enumerate(entries, 1):
+        is_of_owner = isinstance(entry, ArchiveChange) and isinstance(
+            entry.event, ConversationAssigned | ConversationDeleted
+        )
+        if is_of_owner or at == len(entries):
+            yield slice(first, at)
+            first = at
 
 
 async def write(archive: MessageArchive, entries: Sequence[Entry], *, repeats_edit: bool = True) -> None:

@@ -360,7 +360,7 @@ class _Batch:
             event = self._segmenter.redaction.event(event)
         root = self._log(Scope(event.conversation_id))
         claim = owner_in(record.headers)
-        if claim and root.stored and root.stored.user not in ("", user_digest(claim.user_id or "")):
+        if claim and root.stored and not _is_of(root.stored, user_digest(claim.user_id or "")):
             raise InvalidRecord("user_mismatch", "the conversation's first message is of another user")
         if isinstance(event, MessageCreated) and event.skip_summarization:
             self._outcome.skipped += 1
@@ -498,6 +498,11 @@ class _Batch:
     def _reject(self, record: KafkaRecord, error: InvalidRecord) -> None:
         self._put(self._segmenter.dead_letters.of(record, error.error_type, error.detail, self._now_ms))
         self._outcome.dead_letters[error.error_type] += 1
+
+
+def _is_of(state: State, user: str) -> bool:
+    """Return whether a conversation is the user's, or of the one to whom this user's messages were assigned."""
+    return state.user in ("", user, (state.assigned or {}).get(user))
 
 
 def namesakes(user: str, assigned: Mapping[str, str]) -> list[str]:

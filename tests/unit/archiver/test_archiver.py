@@ -11,11 +11,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
+from afterword.schemas import ConversationAssigned
 from afterword.schemas.headers import owner_header
 from afterword.streams.archiver.agent import MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.steps import StepRunner
-from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import MAX_LINKS
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
@@ -82,6 +83,40 @@ async def test_message_that_claims_another_users_conversation_is_not_archived(me
     await archiving.handle([of_user(3, "u2"), of_user(4, "u1"), of_user(5, "u3", claim=False)], GROUP)
     found = await archive.get_many([f"c:{n}" for n in range(6)])
     assert {one.offset for one in found.values()} == {0, 2, 4, 5}
+
+
+def gives(offset: int, kind: str = "assigned") -> Any:
+    change = record(offset)
+    users = {"from_user_id": "u1", "user_id": "u2"} if kind == "assigned" else {}
+    change.value = orjson.dumps({"type": f"conversation.{kind}", "conversation_id": "c", **users})
+    return change
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 6])
+@pytest.mark.parametrize("kind", ["assigned", "deleted"])
+async def test_new_owners_messages_are_archived_in_the_same_batch(
+    metrics: Metrics, at_a_time: int, kind: str
+) -> None:
+    archive = MemoryMessages()
+    archiving = archiver(metrics, NoOpTracer(), archive)
+    given = [of_user(0, "u1"), gives(1, kind), of_user(2, "u2"), of_user(3, "u2"), of_user(4, "u3"), of_user(5, "u2")]
+    for first in range(0, len(given), at_a_time):
+        await archiving.handle(given[first : first + at_a_time], GROUP)
+    kept = {one.offset for one in (await archive.get_many([f"c:{n}" for n in range(6)])).values()}
+    assert kept == {2, 3, 5} | ({0} if kind == "assigned" else set())
+
+
+@pytest.mark.parametrize("is_ahead", [True, False])
+async def test_claim_of_an_assigned_user_is_archived(metrics: Metrics, is_ahead: bool) -> None:
+    """Whether it came before the assignment, which the summarizer has applied already, or after it."""
+    archive = MemoryMessages()
+    archiving = archiver(metrics, NoOpTracer(), archive)
+    await archiving.handle([of_user(0, "u1")], GROUP)
+    change = ConversationAssigned(conversation_id="c", from_user_id="u1", user_id="u2")
+    await archive.change(ArchiveChange(change, 0, 3 if is_ahead else 1))
+    await archiving.handle([of_user(2, "u1")], GROUP)
+    found = await archive.get_many(["c:0", "c:2"])
+    assert [one.message.user_id for one in found.values()] == ["u2", "u2"]
 
 
 async def test_a_batch_is_a_span_that_links_its_messages_and_its_write_is_one_in_it(

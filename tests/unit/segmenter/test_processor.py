@@ -21,6 +21,7 @@ from tests.unit.segmenter.chat import (
     NOON,
     Chat,
     Sent,
+    assign,
     delete_conversation,
     flush,
     limits,
@@ -172,6 +173,16 @@ class TestDeadLetters:
             assert chat.process([record]).dead_letters == expected
         assert chat.process([delete_conversation(), claimed(say("m5", user_id="bob"), "bob")]).dead_letters == {}
         assert chat.process([claimed(say("m6"), "ann")]).dead_letters == {"user_mismatch": 1}
+
+    def test_claim_of_an_assigned_user_is_accepted_until_deletion(self):
+        """A message that a guest sent while signing in is one of those that belong to the other user."""
+        chat = Chat()
+        chat.process([say("m1"), assign("ann", "bob")])
+        for user in ("ann", "bob"):
+            assert chat.process([claimed(say(f"m-{user}", user_id=user), user)]).dead_letters == {}
+        assert chat.process([claimed(say("m2", user_id="eve"), "eve")]).dead_letters == {"user_mismatch": 1}
+        chat.process([delete_conversation(), say("m3", user_id="bob")])
+        assert chat.process([claimed(say("m4"), "ann")]).dead_letters == {"user_mismatch": 1}
 
     def test_nor_does_it_close_an_agents_part_or_end_its_work(self):
         chat = Chat(limits(scope="agent"))
