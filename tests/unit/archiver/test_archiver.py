@@ -94,9 +94,7 @@ def gives(offset: int, kind: str = "assigned") -> Any:
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 6])
 @pytest.mark.parametrize("kind", ["assigned", "deleted"])
-async def test_new_owners_messages_are_archived_in_the_same_batch(
-    metrics: Metrics, at_a_time: int, kind: str
-) -> None:
+async def test_new_owners_messages_are_archived_in_the_same_batch(metrics: Metrics, at_a_time: int, kind: str) -> None:
     archive = MemoryMessages()
     archiving = archiver(metrics, NoOpTracer(), archive)
     given = [of_user(0, "u1"), gives(1, kind), of_user(2, "u2"), of_user(3, "u2"), of_user(4, "u3"), of_user(5, "u2")]
