@@ -1,12 +1,13 @@
 """A profile: what a user's episodes say about them. It is computed from stored facts, so it is always current. Pure."""
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from afterword.schemas import FactKind
@@ -131,6 +132,8 @@ _NAMES = re.compile(r"\b[^\W\d_a-zß-ÿ][\w'’-]+")
 Placed = tuple[int, FactOfUser]
 """A fact, and its place among all, in the order in which they were said."""
 
+MOST_NEW = 4
+"""Number of the next statements that are compared with a fact because they count the same."""
 COVERED = 1 / 3
 """A statement is ended by a later one that has at least this share of its words."""
 
@@ -166,63 +169,72 @@ _ONLY_CHANGES = re.compile(VOCABULARY["first_person"]["only_changes"], re.IGNORE
 
 
 class Endings:
-    """The statements that end others, by the words that they have."""
+    """The statements that end others, by the words that they have, and those that replace others."""
 
     def __init__(self) -> None:
         self._of_attribute: defaultdict[str, list[Placed]] = defaultdict(list)
         self._by_word: defaultdict[str, list[Placed]] = defaultdict(list)
         self._of_outcome: defaultdict[Outcome, list[Placed]] = defaultdict(list)
+        self._new: defaultdict[str, list[Placed]] = defaultdict(list)
 
     def add(self, place: int, fact: FactOfUser) -> None:
         if fact.attribute:
             self._of_attribute[fact.attribute].append((place, fact))
         for outcome in OUTCOMES:
-            if fact.status == "ended" and outcome.ends.search(fact.statement):
+            if outcome.ends.search(fact.statement):
                 self._of_outcome[outcome].append((place, fact))
         for word in subject_of(fact.statement).words:
             self._by_word[word].append((place, fact))
 
+    def add_new(self, place: int, fact: FactOfUser) -> None:
+        """Add a statement that gives a new value, or a number of something."""
+        if fact.attribute in SEVERAL and _NEW.search(fact.statement):
+            self._new[fact.attribute].append((place, fact))
+        for unit in numbers_of(fact.statement):
+            self._new[unit].append((place, fact))
+
     def of(self, fact: FactOfUser, after: int, before: int | None = None) -> FactOfUser | None:
         """Return the first statement between two places that ends the fact."""
-        if not self._by_word and not self._of_attribute and not self._of_outcome:
-            return None
-        about = subject_of(fact.statement)
-        found = {
-            place: end
-            for place, end in chain(
-                self._of_attribute.get(fact.attribute or "", ()),
-                chain.from_iterable(self._by_word.get(word, ()) for word in about.words),
-                chain.from_iterable(ends for one, ends in self._of_outcome.items() if one.was.search(fact.statement)),
-            )
-            if after < place and (before is None or place < before)
-        }
+        found = {place: end for place, end in self._ending(fact) if _is_between(place, after, before)}
+        for name in (fact.attribute or "", *numbers_of(fact.statement)):
+            new = self._new.get(name, [])
+            begin = bisect_right(new, after, key=itemgetter(0))
+            found |= {place: end for place, end in new[begin : begin + MOST_NEW] if _is_between(place, after, before)}
         return next((found[place] for place in sorted(found) if is_ended(fact, found[place])), None)
 
+    def _ending(self, fact: FactOfUser) -> Iterable[Placed]:
+        if not self._by_word and not self._of_attribute and not self._of_outcome:
+            return ()
+        return chain(
+            self._of_attribute.get(fact.attribute or "", ()),
+            chain.from_iterable(self._by_word.get(word, ()) for word in subject_of(fact.statement).words),
+            chain.from_iterable(ends for one, ends in self._of_outcome.items() if one.was.search(fact.statement)),
+        )
 
-def is_new(statement: str) -> bool:
-    """Return whether a statement may say that something is so instead of something else."""
-    return bool(_NEW.search(statement) or set(numbers_of(statement).values()) - {ONE})
+
+def _is_between(place: int, after: int, before: int | None) -> bool:
+    return after < place and (before is None or place < before)
 
 
 def is_replaced(fact: FactOfUser, new: FactOfUser) -> bool:
     """Return whether a later statement gives another value of what this fact says, although no attribute tells."""
-    about, later = subject_of(fact.statement), subject_of(new.statement)
-    if (fact.about or "").casefold() != (new.about or "").casefold() or not later.others <= about.others:
+    if (fact.about or "").casefold() != (new.about or "").casefold():
         return False
-    says_new = _NEW.search(new.statement) is not None
     if fact.attribute in SEVERAL and fact.attribute == new.attribute:
-        return says_new
+        return _NEW.search(new.statement) is not None
     if fact.attribute and not fact.attribute.startswith("number_of_"):
         return False
-    numbers, later_numbers = numbers_of(fact.statement), numbers_of(new.statement)
+    later_numbers = numbers_of(new.statement)
+    units = [
+        unit for unit, value in numbers_of(fact.statement).items() if later_numbers.get(unit, ONE) not in (value, ONE)
+    ]
+    if not units:
+        return False
+    about, later = subject_of(fact.statement), subject_of(new.statement)
     shared = about.words.keys() & later.words.keys()
-    if any(later_numbers.get(unit, ONE) not in (value, ONE) for unit, value in numbers.items() if unit in shared):
-        return says_new or all(word in shared or word.isdigit() for word in about.words)
-    names, later_names = (
-        {word for word, weight in one.words.items() if weight >= NAME_WEIGHT} for one in (about, later)
-    )
-    is_named = bool(names and later_names) and not names & later_names
-    return says_new and is_named and shared == about.words.keys() - names
+    if not later.others <= about.others or shared.isdisjoint(units):
+        return False
+    return bool(_NEW.search(new.statement)) or all(word in shared or word.isdigit() for word in about.words)
 
 
 def is_ended(fact: FactOfUser, end: FactOfUser) -> bool:
@@ -306,8 +318,8 @@ def merged(in_order: Iterable[FactOfUser]) -> tuple[list[Run], list[Superseded]]
         if fact.status == "ended":
             endings.add(place, fact)
             continue
-        if fact.said_by == "user" and is_new(fact.statement):
-            endings.add(place, fact)
+        if fact.said_by == "user":
+            endings.add_new(place, fact)
         is_one_of_several = fact.attribute in SEVERAL and fact.status == "implied"
         key = about, fact.attribute, "" if fact.attribute and not is_one_of_several else comparable(fact)
         (of_user if fact.said_by == "user" else of_others)[key].append((place, fact))

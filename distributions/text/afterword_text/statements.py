@@ -31,7 +31,7 @@ STATEMENT_CHARACTERS = 240
 SENTENCE_CHARACTERS = 1000
 GREETINGS = 2
 """People introduce themselves in one of this many sentences at the beginning of a message."""
-CERTAIN = 0.6
+CERTAIN = 0.55
 """Least probability that a clause says something that lasts; chosen on sentences that the model had not seen."""
 ENDED = 0.4
 """Least probability that a clause ends an earlier statement."""
@@ -319,6 +319,8 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
         if not (_LASTING_NEGATION.search(clause) or (is_habit and _is_sure(clause))):
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
+    if kind_of(clause) == "constraint":  # "soy alérgico" has the form of a job
+        values = [one for one in values if one.attribute != "job"]
     yield from (one._replace(text=clause) for one in values)
     if not values and not _ONLY_ENDS.search(clause):
         yield from _found_by_model(clause)
@@ -440,9 +442,9 @@ def value_of(clause: str, least: float) -> str | None:
     """Return the attribute whose value for its speaker a clause gives or takes, in any words; None if there is none."""
     if subject_of(clause).others:
         return None
-    found = [probabilities("values", with_one_place(part)) for part in _beginnings(clause)]
+    found = (probabilities("values", with_one_place(part)) for part in _beginnings(clause))
     best = max(found, key=lambda one: float(one[:-1].max()))
-    return VALUES[int(best.argmax())] if best[:-1].max() >= least else None
+    return VALUES[int(best[:-1].argmax())] if best[:-1].max() >= least else None
 
 
 def with_one_place(clause: str) -> str:

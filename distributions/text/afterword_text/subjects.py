@@ -80,6 +80,7 @@ def subject_of(statement: str) -> Subject:
     return Subject(words or frame, frozenset(topics), frozenset(others), frozenset(frame), heads)
 
 
+@lru_cache(maxsize=4096)
 def numbers_of(statement: str) -> dict[str, str]:
     """Return the numbers of a statement by what they count: "two cats" are {"cat": "2"}, "year 4" is {"year": "4"}."""
     return {
