@@ -119,15 +119,12 @@ class EpisodeClosed(EpisodeFields):
 
     def of_users(self, present: Callable[[str], str]) -> Self:
         """Return the event with the `present` user for each user that it names."""
-        parts = {"messages": self.messages, "overlap": self.overlap}
-        users = {one.user_id: present(one.user_id) for some in parts.values() for one in some}
-        if all(name == user for name, user in users.items()):
-            return self
-        shown = {
-            name: tuple(one.model_copy(update={"user_id": users[one.user_id]}) for one in some)
-            for name, some in parts.items()
-        }
-        return self.model_copy(update={**shown, "user_id": present(self.user_id)})
+
+        def own(messages: tuple[EpisodeMessage, ...]) -> tuple[EpisodeMessage, ...]:
+            return tuple(one.model_copy(update={"user_id": present(one.user_id)}) for one in messages)
+
+        parts = {"messages": own(self.messages), "overlap": own(self.overlap)}
+        return self.model_copy(update={"user_id": present(self.user_id), **parts})
 
 
 class EpisodeAmended(Model):

@@ -179,7 +179,8 @@ class Reconciler:
         task = Task(record, cause)
         if isinstance(record, EpisodeClosed):
             present = await self._messages.present_users(record.conversation_id, record.tenant_id)
-            await self.reconcile(Scope.of(record), [record.ordinal], Task(record.of_users(present.of), cause))
+            closed = record.of_users(present.of) if present.users else record
+            await self.reconcile(Scope.of(record), [record.ordinal], Task(closed, cause))
             return
         held: dict[Scope, list[int]] = defaultdict(list)
         async for episode in self._concerned(record):

@@ -366,8 +366,8 @@ MUTANTS = (
         "an episode that closes after its conversation was assigned is the earlier user's",
         SUMMARIZER,
         RECONCILER,
-        "Task(record.of_users(present.of), cause)",
-        "Task(record, cause)",
+        "record.of_users(present.of) if present.users else record",
+        "record",
     ),
     Mutant(
         "an assignment that is handled late undoes a later one",
