@@ -212,7 +212,10 @@ class Eraser:
                     users.update(episode.participants)
             if own or taken_part:
                 # other people's messages may have expired while their episodes have not
-                yield ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
+                alone = own == said and users <= {person.user_id}
+                present = (await messages.present_users(name, person.tenant_id)).users.items()
+                earlier = tuple(digest for digest, user in present if user == person.user_id)
+                yield ErasedConversation(name, alone, own, taken_part, earlier)
 
     async def _delete_what_there_is(self, run: Run) -> bool:
         """Delete the person's data in the stores, once the workers are done. Returns whether there was any.
@@ -278,12 +281,9 @@ class Eraser:
         An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
         """
         alone = frozenset(name for name, one in found.items() if one.alone)
-        earlier: set[tuple[str, str]] = set()
-        for name in found:
-            present = await self._stores.messages.present_users(name, person.tenant_id)
-            earlier |= {(name, digest) for digest, user in present.users.items() if user == person.user_id}
+        earlier = frozenset((name, digest) for name, one in found.items() for digest in one.earlier)
         shared = frozenset(found) - alone
-        theirs = TheirDeadLetters(person, alone, shared, earlier=frozenset(earlier), sources=self._queue.sources)
+        theirs = TheirDeadLetters(person, alone, shared, earlier=earlier, sources=self._queue.sources)
         edits: dict[str, str] = {}
         if theirs.shared:
             topic = self._settings.kafka.dead_letters(self._settings.kafka.messages_topic)

@@ -59,6 +59,8 @@ class ErasedConversation:
     """The largest number of the person's messages that were found in it at one time."""
     episodes: int = 0
     """Number of episodes in which the person took part."""
+    earlier: tuple[str, ...] = ()
+    """Digests of users whose messages in it were assigned to the person."""
 
     def merged(self, earlier: "ErasedConversation") -> "ErasedConversation":
         """Combine this with the result of an earlier run."""
@@ -67,6 +69,7 @@ class ErasedConversation:
             self.alone or earlier.alone,
             max(self.messages, earlier.messages),
             max(self.episodes, earlier.episodes),
+            tuple(sorted({*self.earlier, *earlier.earlier})),
         )
 
 

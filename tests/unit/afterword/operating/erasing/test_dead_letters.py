@@ -11,6 +11,7 @@ import pytest
 
 from afterword.operating.dlq import DeadLetterCounts, Matching
 from afterword.operating.person import Person, TheirDeadLetters, holds, person_of
+from afterword.schemas import ConversationAssigned
 from afterword.schemas.dead_letters import (
     DEAD_LETTER_PREFIX,
     INGEST,
@@ -24,6 +25,7 @@ from afterword.schemas.dead_letters import (
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import user_digest
 from afterword.schemas.messages import MESSAGE_EDITED
+from afterword.streams.stores.messages import ArchiveChange
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
 from tests.unit.afterword.operating.erasing.world import TENANT, ErasesWithoutBroker, World
@@ -300,3 +302,23 @@ def test_letters_under_an_earlier_id_are_the_persons_in_that_conversation() -> N
     for conversation_id, user_id, is_theirs in (("c1", "guest", True), ("c2", "guest", False), ("c1", "bob", False)):
         value = message(conversation_id=conversation_id, user_id=user_id)
         assert theirs(dead(conversation_id, value)) is is_theirs
+
+
+@pytest.mark.parametrize("users", [["guest"], ["guest", "bob"]])
+def test_erasure_discards_letters_of_an_earlier_user(users: list[str]) -> None:
+    """Also in a conversation that is the person's alone, where a deletion forgets whose messages were assigned."""
+
+    async def story() -> tuple[set[str], int]:
+        world = World()
+        for user in users:
+            await world.say("c1", user)
+        given = ConversationAssigned(conversation_id="c1", tenant_id=TENANT, from_user_id="guest", user_id="ann")
+        await world.messages.change(ArchiveChange(given, 0, next(world.offsets)))
+        said = [message(conversation_id="c1", user_id=user, tenant_id=TENANT) for user in ("guest", "eve")]
+        letters = [replace(dead("c1", value, "user_mismatch"), offset=at) for at, value in enumerate(said)]
+        eraser = ErasesLetters(world, letters)
+        planned = (await eraser.plan("ann", TENANT))["dead_letters"]
+        await eraser.erase("ann", TENANT)
+        return eraser.discarded, planned
+
+    assert run_in_virtual_time(story()) == ({"messages.dlq/0/0"}, 1)
