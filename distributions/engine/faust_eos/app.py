@@ -209,7 +209,7 @@ async def _run_until(
                     watcher.cancel()
                 readiness.not_ready(condition, "stopping")
                 log.info("drain_started", app=app.conf.id)
-                timer.begin(code=int(app.crashed))
+                timer.begin(code=1)  # after a signal it has begun already
     finally:
         ended.set()
 

@@ -61,3 +61,36 @@ async def test_a_signal_after_a_failed_start_still_limits_the_stop(monkeypatch: 
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
+
+
+async def test_stop_that_times_out_after_another_failure_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app that another one's failure stops has not crashed, but a supervisor must start the process again."""
+    loop, left, codes = asyncio.get_running_loop(), asyncio.Event(), list[int]()
+
+    async def nothing() -> None: ...
+
+    async def stop() -> None:
+        await left.wait()
+
+    async def wait_first(ended: asyncio.Event) -> None:
+        await ended.wait()
+
+    async def fails(_: asyncio.Event) -> None:
+        await fail()
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        loop.call_soon_threadsafe(left.set)
+
+    monkeypatch.setattr("faust_eos.app.STOP_SECONDS", 0.01)
+    monkeypatch.setattr(os, "_exit", leave)
+    app: Any = SimpleNamespace(conf=Crashing.conf, engine=SimpleNamespace(drain_seconds=0.0), crashed=False)
+    vars(app).update(start=nothing, stop=stop, wait_first=wait_first, consumer=SimpleNamespace(ready=True))
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(LookupError):
+                await run_together({"partitions": app}, Readiness("partitions"), [fails])
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
+    assert codes == [1]
