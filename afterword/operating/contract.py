@@ -161,7 +161,7 @@ def channels(kafka: Kafka) -> list[Channel]:
     committed = "Read committed records only."
     compacted = f"compacted; a record without a value is a tombstone. {committed}"
     unchanged = "unchanged, with headers that describe the error."
-    messages = "Chat messages, their edits and deletions, and flushes. You produce them."
+    messages = "Chat messages, their edits, deletions and assignments, and flushes. You produce them."
     closed = f"Closed episodes, changes to their messages, and requests to redo their summaries. {committed}"
     episodes = f"The last summary of each episode, {compacted}"
     updated = f"Titles, rolling summaries and counts of conversations. {committed}"

@@ -1,4 +1,4 @@
-"""The archiver writes every message of `messages` to the archive in bulk, and applies edits and deletions to it.
+"""The archiver writes every message of `messages` to the archive in bulk, and applies edits, deletions and assignments.
 
 It only counts invalid records. The segmenter reads the same topic and sends each of them to `messages.dlq`, in the
 transaction that commits its offset; a dead letter from here would be a duplicate. The archiver writes dead letters only
@@ -53,7 +53,7 @@ MAX_WRITE_RECORDS = 100
 """Upper limit for one write: a smaller record counts as this share of MAX_WRITE_BYTES."""
 
 ARCHIVED, AMENDED, INVALID, OTHER, FAILED = ("archived", "amended", "invalid", "other", "failed")
-"""Outcomes of a record. `amended` counts edits and deletions, `other` counts flushes."""
+"""Outcomes of a record. `amended` counts edits, deletions and assignments, `other` flushes."""
 
 Entry = ArchivedMessage | ArchiveChange
 

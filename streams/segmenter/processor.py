@@ -118,7 +118,7 @@ class Outcome:
     skipped: int = 0
     flushes: int = 0
     amendments: int = 0
-    """Edits and deletions that were applied here or passed on."""
+    """Edits, deletions and assignments that were applied here or passed on."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)
