@@ -57,8 +57,9 @@ class Metrics:
         )
         self.archived = counter(
             "archived_records_total",
-            "Records handled by the archiver: archived, amended (edits, deletions and assignments), invalid (the segmenter "
-            "sends them to the dead-letter queue), other (flushes) or failed (the archiver's own dead letters).",
+            "Records handled by the archiver: archived, amended (edits, deletions and assignments), invalid (the "
+            "segmenter sends them to the dead-letter queue), other (flushes) or failed (the archiver's own dead "
+            "letters).",
             "outcome",
         )
         self.ingested = counter(
