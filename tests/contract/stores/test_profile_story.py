@@ -295,7 +295,7 @@ async def test_guest_who_signs_in_has_what_the_guest_said(story: Story) -> None:
     assert await story.memory.context("c7", user_id=nora, tenant_id="t1") is None
     users = {"from_user_id": guest, "user_id": nora}
     await story.change(ConversationAssigned(conversation_id="c7", tenant_id="t1", **users))
-    assert await story.known(nora) == ["I'm allergic to rosin."]
+    assert await story.known(nora) == ["I am looking for a cello for my daughter.", "I'm allergic to rosin."]
     found = await story.found("cello for my daughter", nora)
     assert found["c7:1"][0] == "I am looking for a cello for my daughter."
     context = await story.memory.context("c7", user_id=nora, tenant_id="t1")
