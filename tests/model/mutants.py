@@ -54,7 +54,7 @@ MUTANTS = (
         "a repeat with another text is dropped",
         SEGMENTER,
         "streams/segmenter/processor.py",
-        "        if known == text:\n",
+        "        if known in texts:\n",
         "        if known is not None:\n",
     ),
     Mutant(
@@ -324,8 +324,8 @@ MUTANTS = (
         "a revision is announced by another record than the one that made it",
         SUMMARIZER,
         RECONCILER,
-        "if one is not None and one.episode.cause == task.cause]",
-        "if one is not None]",
+        "            if one is None or one.episode.cause != task.cause:\n",
+        "            if one is None:\n",
     ),
     Mutant(
         "a record whose change is in a revision already makes no next one",
