@@ -12,6 +12,8 @@ LARGE_BYTES = 64 * 1024
 TURN_SECONDS = 0.05
 """CPU time of a turn. A worker that gets a fifth of a core needs a quarter of a second for it."""
 
+MOST_REST_SECONDS = 2.0
+
 T = TypeVar("T")
 
 
@@ -47,36 +49,57 @@ class FairTurns:
 
     The next turn goes to the group that has the fewest, then to the one that had the fewest since it came, and there to
     the smallest work. So however much work one group has, the others wait for a few turns of it at most.
+
+    With `rests`, a turn is given back only when that many times as long as the work took has passed, at most
+    MOST_REST_SECONDS: the group's next work waits, and whoever needs no turns finds the processor free meanwhile.
     """
 
-    def __init__(self, each: int = 1, total: int = sys.maxsize) -> None:
+    def __init__(self, each: int = 1, total: int = sys.maxsize, rests: float = 0) -> None:
         self._each = each
         self._left = total
+        self._rests = rests
         self._running = Counter[str]()
         self._had: dict[str, int] = {}
         """Numbers of turns of the groups that wait or run. A new group begins with the lowest, so that it can neither
         overtake the others for long nor fall behind."""
         self._waiting: list[Waiter] = []
 
+    @property
+    def running(self) -> int:
+        """Number of turns that are taken."""
+        return self._running.total()
+
     @asynccontextmanager
     async def of(self, group: str, size: int = 0) -> AsyncIterator[None]:
         """Wait for a turn of the group, and hold it while the block runs."""
-        waiter = Waiter(group, size, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiter, began = Waiter(group, size, loop.create_future()), loop.time()
         self._had.setdefault(group, min(self._had.values(), default=0))
         self._waiting.append(waiter)
         try:
             self._hand_out()
             await waiter.turn
+            began = loop.time()
             yield
         finally:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
+                self._leave(group)
+            elif self._rests:
+                rest = self._rests * (loop.time() - began)
+                loop.call_later(min(rest, MOST_REST_SECONDS), self._give_back, group)
             else:
-                self._running -= Counter([group])  # in place, and groups without turns are dropped
-                self._left += 1
-            if not self._running[group] and all(one.group != group for one in self._waiting):
-                del self._had[group]
-            self._hand_out()
+                self._give_back(group)
+
+    def _give_back(self, group: str) -> None:
+        self._running -= Counter([group])  # in place, and groups without turns are dropped
+        self._left += 1
+        self._leave(group)
+
+    def _leave(self, group: str) -> None:
+        if not self._running[group] and all(one.group != group for one in self._waiting):
+            del self._had[group]
+        self._hand_out()
 
     def if_large(self, group: str, is_large: bool) -> AbstractAsyncContextManager[None]:
         """Wait for a turn of the group if the work is large, because others wait while it is done."""

@@ -367,12 +367,15 @@ class Feed:
             for tp in behind:
                 consumer.seek(tp, max(first[tp], at[tp]))
             async for records in batches(consumer, behind):
+                began = time.thread_time()
                 events = [one for one in await self._published(records, at, wanted) if self._is_for(wanted, one)]
                 found += events
                 left -= len(records)
                 size += sum(len(event.data) for event in events)
                 if left <= 0 or size >= BYTES_PER_TURN:
                     break
+                # all that catch up leave half of the processor to the others
+                await asyncio.sleep((2 * self._turns.running - 1) * (time.thread_time() - began))
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
         await self._caught_up.incr(wanted.key_id, 60, RECORDS_PER_TURN - left)

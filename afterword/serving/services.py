@@ -20,6 +20,8 @@ from afterword.streams.tasks import FairTurns
 from afterword.streams.telemetry import Metrics
 
 PING_SECONDS = 3.0
+RESTS = 2.0
+"""After a key's large request, its next one waits this many times as long as the request took."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Services:
     erasures: ErasureRunner
     open_streams: Counter[str] = field(default_factory=Counter)
     """Numbers of open event streams by key."""
-    turns: FairTurns = field(default_factory=FairTurns)
+    turns: FairTurns = field(default_factory=lambda: FairTurns(rests=RESTS))
     """Turns by key, for what takes a request long."""
     pace: Pace[tuple[str, str | None, str], WrittenAnswer] = field(default_factory=lambda: Pace(1.0))
     """For messages that are sent again and again, by conversation, tenant and id."""

@@ -82,3 +82,15 @@ async def test_cancelled_work_leaves_its_turn_to_others() -> None:
         await settled()
     assert "a3" in work.running
     await work.end("a3")
+
+
+async def test_group_rests_after_its_work_while_others_begin() -> None:
+    loop, turns = asyncio.get_running_loop(), FairTurns(rests=3)
+    began = loop.time()
+    async with turns.of("a"):
+        await asyncio.sleep(0.05)
+    worked = loop.time() - began
+    async with turns.of("b"):
+        assert loop.time() - began < 2 * worked, "another group does not wait"
+    async with turns.of("a"):
+        assert loop.time() - began >= 4 * worked
