@@ -55,7 +55,7 @@ EVENTS_PER_STEP = 10
 """After filtering this many events for a client, others may use the event loop."""
 TICK_SECONDS = 1.0
 """Clients get a batch of events, possibly an empty one, at least this often."""
-COMPARED_TOGETHER = 50
+COMPARED_TOGETHER = 10
 """Events that are compared with the store in one step of the event loop."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
@@ -63,8 +63,8 @@ CATCHING_UP = 4
 CATCHING_UP_PER_KEY = 2
 RECORDS_PER_MINUTE = 100_000
 """Number of records that a key's clients may read while they catch up."""
-RECORDS_PER_TURN = 5_000
-BYTES_PER_TURN = 4 * 1024 * 1024
+RECORDS_PER_TURN = 1_000
+BYTES_PER_TURN = 1024 * 1024
 """A turn ends once it has collected this many bytes of events."""
 POLL_MILLISECONDS = 500
 RECORDS_TOGETHER = 500
