@@ -282,10 +282,11 @@ async def test_events_that_are_sent_late_are_compared_together(monkeypatch: pyte
     async with aclosing(events.lines_of(feeding.feed, EVERYTHING, feeding.feed.offsets)) as lines:
         await anext(lines)
         await anext(lines)
-        for ordinal in range(1, 51):
+        ordinals = [*range(1, feed.COMPARED_TOGETHER + 1)]
+        for ordinal in ordinals:
             await feeding.summary(ordinal)
         now, feeding.comparisons = LATE_SECONDS + 0.1, 0
-        assert [orjson.loads(str((await anext(lines)).data))["ordinal"] for _ in range(50)] == [*range(1, 51)]
+        assert [orjson.loads(str((await anext(lines)).data))["ordinal"] for _ in ordinals] == ordinals
     assert feeding.comparisons == 1
 
 
