@@ -180,8 +180,7 @@ class Eraser:
             for topic in topics:
                 if (await self._queue.count(topic, theirs, "discarded")).resolved:  # opening a producer takes long
                     discarded += (await self._queue.resolve(topic, theirs, "discarded")).resolved
-            for name in run.found:
-                await self._stores.messages.forget_user(name, tenant_id, user_id)
+            await self._stores.messages.forget_user(user_id, tenant_id)
             await self._stores.index.push_out_removed()
             now = utc_milliseconds(datetime.now(UTC))
             receipt = Receipt(

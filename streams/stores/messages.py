@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from pydantic import TypeAdapter
 
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
-from afterword.schemas.ids import message_key, user_digest
+from afterword.schemas.ids import message_key, unescape, user_digest
 from afterword.schemas.messages import Role
 from afterword.streams.stores.bookkeeping import Records
 
@@ -241,10 +241,21 @@ class MessageArchive(Protocol):
         stored = await self.records.read("assignments", assignments_key(conversation_id, tenant_id))
         return PRESENT_USERS.validate_json(stored) if stored else PresentUsers()
 
-    async def forget_user(self, conversation_id: str, tenant_id: str | None, user_id: str) -> None:
-        """Forget that a conversation's messages were assigned to this user, who has none there any longer."""
-        whose = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id)
-        await self._reassign(whose, lambda users: {name: user for name, user in users.items() if user != user_id})
+    async def forget_user(self, user_id: str, tenant_id: str | None) -> None:
+        """Forget that messages of the tenant's conversations were assigned to this user, who has none any longer.
+
+        A conversation whose messages and episodes have expired still has its assignments.
+        """
+        for key, stored in (await self.records.read_all("assignments")).items():
+            name = unescape(key.partition(":")[0])
+            if (
+                key == assignments_key(name, tenant_id)
+                and user_id in PRESENT_USERS.validate_json(stored).users.values()
+            ):
+                whose = ConversationDeleted(conversation_id=name, tenant_id=tenant_id)
+                await self._reassign(
+                    whose, lambda users: {name: user for name, user in users.items() if user != user_id}
+                )
 
     async def of_present_users(self, messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
         """Return the messages, each with the user to whom it was assigned."""

@@ -626,8 +626,23 @@ async def test_deleted_conversation_forgets_its_assignments(messages: MessageArc
 
 async def test_forgotten_user_gets_no_later_messages(messages: MessageArchive) -> None:
     await messages.change(changed(assignment(), 7))
-    await messages.forget_user("c1", None, "u2")
+    await messages.forget_user("u2", None)
     await messages.change(changed(assignment(), 7))
     await messages.put_many([archived()])
     assert await users(messages) == ["u1"]
     assert "u2" not in str(await messages.records.read_all("assignments"))
+
+
+@pytest.mark.parametrize("tenant_id", [None, "t1", "t:1"])
+async def test_forgotten_user_stays_in_other_tenants(messages: MessageArchive, tenant_id: str | None) -> None:
+    tenants, names = [None, "t1", "t:1"], ["c1", "c:1", "c%3A1/a"]
+    for name in names:
+        for tenant in tenants:
+            for offset, user in enumerate(("u2", "u3")):
+                given = assignment(f"guest{offset}", user, tenant).model_copy(update={"conversation_id": name})
+                await messages.change(changed(given, offset))
+    await messages.forget_user("u2", tenant_id)
+    for name in names:
+        for tenant in tenants:
+            kept = [*(await messages.present_users(name, tenant)).users.values()]
+            assert kept == (["u3"] if tenant == tenant_id else ["u2", "u3"])

@@ -146,3 +146,13 @@ async def test_erasure_reaches_what_was_assigned_to_the_user(other: str | None) 
     await world.say("c1", "guest")
     assert await world.messages.conversations_of("ann", TENANT, None, 1) == []
     assert "ann" not in str(await world.messages.records.read_all("assignments"))
+
+
+async def test_erasure_forgets_assignments_of_expired_conversations() -> None:
+    world = World()
+    given = ConversationAssigned(conversation_id="c1", tenant_id=TENANT, from_user_id="guest", user_id="ann")
+    await world.messages.change(ArchiveChange(given, 0, next(world.offsets)))
+    await world.erase()
+    assert "ann" not in str(await world.messages.records.read_all("assignments"))
+    await world.say("c1", "guest")
+    assert await world.messages.conversations_of("ann", TENANT, None, 1) == []
