@@ -45,7 +45,8 @@ TRANSIENT = (ProviderUnavailable, BudgetExhausted, PromptFailed)
 UNUSABLE_ANSWERS = 3
 """An episode whose answers were unusable this often keeps its fallback: the LLM cannot summarize it."""
 REFUSED = snake_case(PromptRefused)
-ANSWERS_DO_NOT_DEPEND_ON = {"api_key", "prompt_price", "cached_price", "answer_price", "currency"}
+ANSWER_SETTINGS = {"provider", "base_url", "model", "title_model", "temperature", "max_output_tokens", "context_tokens"}
+"""Settings of the LLM that can change an answer. Summarizers that differ only in others count as having the same."""
 SETTINGS_KEY = "last"
 MOST_DOUBLINGS = 30
 MOST_REQUESTED = 8
@@ -138,14 +139,14 @@ def was_refused(stored: StoredEpisode) -> bool:
 
 
 async def retry_refused(episodes: EpisodeStore, records: Records, settings: Settings) -> None:
-    """Mark fallbacks whose prompt was refused as due if model, prompt or another setting of the LLM has changed.
+    """Mark fallbacks whose prompt was refused as due if the prompt, or one of ANSWER_SETTINGS, has changed.
 
     Raises: StoreUnavailable.
     """
     if settings.llm.provider == "extractive":
         return
     maker = maker_of(settings)
-    chosen = f"{maker.prompt_version} {settings.llm.model_dump_json(exclude=ANSWERS_DO_NOT_DEPEND_ON)}"
+    chosen = f"{maker.prompt_version} {settings.llm.model_dump_json(include=ANSWER_SETTINGS)}"
     asked = sha256(chosen.encode()).hexdigest()  # the address may hold a password
     before = await records.read("llm_settings", SETTINGS_KEY)
     if asked != before:

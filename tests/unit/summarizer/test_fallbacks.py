@@ -209,7 +209,8 @@ async def test_refused_prompt_is_tried_again_after_a_change_of_server() -> None:
         await world.close(CLOSED[len(world.episodes.episodes)])
         assert sum([await world.after(60) for _ in range(5)]) == UNUSABLE_ANSWERS
     assert await started(settings_of("m")) == 0
-    assert await started(settings_of("m", prompt_price=1, answer_price=1, api_key="x")) == 0
+    unasked = {"max_concurrency": 1, "timeout_seconds": 9, "attempts": 1, "retry_budget_seconds": 9}
+    assert await started(settings_of("m", prompt_price=1, answer_price=1, api_key="x", **unasked)) == 0
     world.provider.script.extend([REFUSED] * 6)
     assert await started(settings_of("m", base_url="http://other/v1")) == 6
     assert await started(settings_of("better", base_url="http://other/v1")) == 2
