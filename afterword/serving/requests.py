@@ -5,7 +5,8 @@ Bodies are validated as strictly as records of the topics.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any, Final, Generic, TypeVar
@@ -81,8 +82,9 @@ def body_of(model: type[B], most: int = MOST_BYTES) -> Any:
     tuple, could no longer be told apart.
     """
 
-    async def read(request: Request) -> B:
-        return await read_json(request, partial(_validated, model), most)
+    async def read(request: Request) -> AsyncIterator[B]:
+        async with large_turn(request, most):  # until the request is answered
+            yield await read_json(request, partial(_validated, model), most)
 
     return Depends(read)
 
@@ -115,14 +117,23 @@ async def read_json(request: Request, parse: Callable[[bytes], T], most: int = M
 
 
 async def parsed_body(request: Request, most: int, parse: Callable[[bytes], T]) -> T:
-    """Read and parse a body of at most `most` bytes. Only one large body of each key is read or parsed at a time.
+    """Read a body of at most `most` bytes, and parse it, in a thread if it is large.
 
     Raises: as `read_body` and `parse`.
     """
-    if min(most, int(request.headers.get("content-length", most))) <= SMALL_BYTES:  # also before signing in
-        return parse(await read_body(request, most))
-    async with services_of(request).turns.of(request.state.key_id):
-        return await asyncio.to_thread(parse, await read_body(request, most))
+    content = await read_body(request, most)
+    return await asyncio.to_thread(parse, content) if _is_large(request, most) else parse(content)
+
+
+def large_turn(request: Request, most: int) -> AbstractAsyncContextManager[None]:
+    """Wait for a turn of the request's key if its body of at most `most` bytes is large: each key has one at a time."""
+    if not _is_large(request, most):  # also before signing in
+        return nullcontext()
+    return services_of(request).turns.of(request.state.key_id)
+
+
+def _is_large(request: Request, most: int) -> bool:
+    return min(most, int(request.headers.get("content-length", most))) > SMALL_BYTES
 
 
 def json_problem(content: bytes) -> str | None:

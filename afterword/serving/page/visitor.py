@@ -29,7 +29,7 @@ from afterword.serving.page.rendering import (
 )
 from afterword.serving.principal import Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated, problems_of
-from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, parsed_body
+from afterword.serving.requests import MOST_BYTES, SMALL_BYTES, large_turn, parsed_body
 from afterword.serving.services import services_of
 from afterword.serving.writing import AssignBody
 from afterword.streams.stores.bookkeeping import EndedSessions
@@ -165,7 +165,8 @@ def form(most: int) -> Any:
             raise NotPermitted(problem="the form was sent by another site")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
             raise RequestInvalid(problems=[("body", "must be a form")])
-        return await parsed_body(request, most, form_fields)
+        async with large_turn(request, most):
+            return await parsed_body(request, most, form_fields)
 
     return Depends(read)
 
