@@ -166,35 +166,42 @@ async def run_together(apps: Mapping[str, App], readiness: Readiness, beside: Se
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
-    runs = [_run_until(ended, app, condition, readiness, agents_wait, timer) for condition, app in apps.items()]
-    runs += [_run_beside(ended, run) for run in beside]
+    order = list[int]()  # the ids of what has ended, the first one first
+    runs = [_run_until(ended, order, app, condition, readiness, agents_wait, timer) for condition, app in apps.items()]
+    runs += [_run_beside(ended, order, run) for run in beside]
     try:
         found = await asyncio.gather(*runs, return_exceptions=True)
     finally:
         if timer.is_alive() and not stop.is_set():  # a timer that is cancelled before it begins would never run out
             timer.cancel()
-    for error in found:
-        if error is not None:
+    errors = dict(zip(map(id, [*apps.values(), *beside]), found, strict=True))
+    for ended_id in order:
+        if (error := errors[ended_id]) is not None:
             raise error
     log.info("app_stopped", app=names)
 
 
-async def _run_beside(ended: asyncio.Event, run: RunBeside) -> None:
+async def _run_beside(ended: asyncio.Event, order: list[int], run: RunBeside) -> None:
     try:
         await run(ended)
     finally:
+        order.append(id(run))
         ended.set()
 
 
 async def _run_until(
     ended: asyncio.Event,
+    order: list[int],
     app: App,
     condition: str,
     readiness: Readiness,
     agents_wait: Callable[[], bool],
     timer: "StopTimer",
 ) -> None:
-    """Run until the event is set, and set it if the app crashes. Raises: whatever made it crash."""
+    """Run until the event is set, and set it if the app crashes. Raises: whatever made it crash.
+
+    The app is added to `order` before it stops, because another one may stop faster, and again once it has stopped.
+    """
     try:
         async with running(app):
             spare_the_collector()
@@ -205,12 +212,14 @@ async def _run_until(
             try:
                 await app.wait_first(ended)
             finally:
+                order.append(id(app))
                 for watcher in watchers:
                     watcher.cancel()
                 readiness.not_ready(condition, "stopping")
                 log.info("drain_started", app=app.conf.id)
                 timer.begin(code=1)  # after a signal it has begun already
     finally:
+        order.append(id(app))
         ended.set()
 
 

@@ -94,3 +94,38 @@ async def test_stop_that_times_out_after_another_failure_is_no_success(monkeypat
         loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGINT)
     assert codes == [1]
+
+
+async def test_first_failure_in_time_is_raised_whatever_stops_first() -> None:
+    loop, first_failed = asyncio.get_running_loop(), asyncio.Event()
+
+    async def nothing() -> None: ...
+
+    def app_of(wait_first: Any, reason: Exception, stop: Any = nothing) -> Any:
+        app: Any = SimpleNamespace(conf=Crashing.conf, engine=SimpleNamespace(drain_seconds=60.0), crashed=True)
+        vars(app).update(start=nothing, stop=stop, wait_first=wait_first, consumer=SimpleNamespace(ready=True))
+        app.crash_reason = reason
+        return app
+
+    second_stopped = asyncio.Event()
+
+    async def crash_first(_: asyncio.Event) -> None:
+        first_failed.set()
+
+    async def crash_second(_: asyncio.Event) -> None:
+        await first_failed.wait()
+
+    async def stop_second() -> None:
+        second_stopped.set()
+
+    apps = {
+        "second": app_of(crash_second, ValueError("second"), stop_second),
+        "first": app_of(crash_first, LookupError("first"), second_stopped.wait),
+    }
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(LookupError, match="first"):
+                await run_together(apps, Readiness("second", "first"))
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
