@@ -68,8 +68,7 @@ async def copy_stores(settings: Settings, file: Path, progress: Callable[[Copied
             await target.messages.copy(page)  # with tombstones, so that a replay brings no deleted message back
             done.messages += sum(isinstance(one, ArchivedMessage) for one in page.values())
             progress(done)
-        for conversation, users in (await source.messages.records.read_all("assignments")).items():
-            await target.messages.records.replace("assignments", conversation, None, users)
+        await target.messages.copy_assignments(await source.messages.records.read_all("assignments"))
         await _copy_episodes(source, target, done, progress)
         for key in await source.keys.list():
             await target.keys.put(key)

@@ -93,6 +93,12 @@ class PresentUsers:
             return archived
         return replace(archived, message=message.model_copy(update={"user_id": user_id}))
 
+    def merged(self, other: "PresentUsers") -> "PresentUsers":
+        """Return the later one of two archives' users; of equally late ones, those that neither has forgotten."""
+        if self.offset != other.offset:
+            return max(self, other, key=lambda present: present.offset)
+        return replace(self, users={name: user for name, user in self.users.items() if other.users.get(name) == user})
+
 
 PRESENT_USERS: TypeAdapter[PresentUsers] = TypeAdapter(PresentUsers)
 
@@ -212,6 +218,13 @@ class MessageArchive(Protocol):
             return Kept(given) if known is None or isinstance(given, DeletedMessage) else known
 
         await self._revise(list(states), decide)
+
+    async def copy_assignments(self, copied: Mapping[str, str]) -> None:
+        """Store the records of another archive's assignments, by key. A later one that is stored stays."""
+        for key, text in copied.items():
+            users, stored = PRESENT_USERS.validate_json(text), await self.records.read("assignments", key)
+            made = users.merged(PRESENT_USERS.validate_json(stored)) if stored else users
+            await self.records.replace("assignments", key, stored, PRESENT_USERS.dump_json(made).decode())
 
     async def change(self, change: ArchiveChange) -> None:
         """Edit a message, replace it, or all messages of a conversation so far, with tombstones, or assign messages.

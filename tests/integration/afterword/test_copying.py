@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from afterword.operating.copying import copy_stores
-from afterword.schemas import MessageDeleted, MessageEdited
+from afterword.schemas import ConversationAssigned, MessageDeleted, MessageEdited
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Mongo, Settings, Sqlite
@@ -77,6 +77,32 @@ async def test_everything_is_in_mongodb_as_it_was_however_often_it_is_copied(
             done = await copy_stores(settings, file, lambda _: None)
             assert (done.messages, done.episodes, done.conversations, done.keys) == (MESSAGES - 1, EPISODES + 2, 2, 1)
             assert await contents(target) == expected
+
+
+def assigned(from_user_id: str, user_id: str, offset: int) -> ArchiveChange:
+    event = ConversationAssigned(conversation_id="c1", tenant_id="t1", from_user_id=from_user_id, user_id=user_id)
+    return ArchiveChange(event, 0, offset)
+
+
+async def test_repeated_copy_brings_later_assignments_and_forgets_users(tmp_path: Path, mongo_settings: Mongo) -> None:
+    file = tmp_path / "afterword.sqlite"
+    settings = Settings(mongo=mongo_settings)
+    async with open_stores(Settings(sqlite=Sqlite(path=file))) as source, open_stores(settings) as target:
+
+        async def users() -> list[str]:
+            await copy_stores(settings, file, lambda _: None)
+            return [*(await target.messages.present_users("c1", "t1")).users.values()]
+
+        await source.messages.change(assigned("guest", "ann", 1))
+        assert await users() == ["ann"]
+        await source.messages.change(assigned("visitor", "bob", 2))
+        assert await users() == ["ann", "bob"]
+        await source.messages.forget_user("ann", "t1")
+        assert await users() == ["bob"]
+        await target.messages.forget_user("bob", "t1")
+        assert await users() == []
+        await target.messages.change(assigned("other", "cat", 3))
+        assert await users() == ["cat"]
 
 
 @pytest.mark.parametrize("is_there", [False, True])
