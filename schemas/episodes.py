@@ -117,14 +117,18 @@ class EpisodeClosed(EpisodeFields):
     """`true` if edits made the episode too large for a record, so that the longest contents lost their middle. The
     archive has the full text."""
 
-    def of_users(self, present: Callable[[str], str]) -> Self:
-        """Return the event with the `present` user for each user that it names."""
+    def of_users(self, present: Callable[[str, int], str]) -> Self:
+        """Return the event with the `present` user of each message, given its user and offset."""
+        first = self.source.first_offset
+
+        def offset_of(message: EpisodeMessage) -> int:
+            return first if message.offset is None else message.offset
 
         def own(messages: tuple[EpisodeMessage, ...]) -> tuple[EpisodeMessage, ...]:
-            return tuple(one.model_copy(update={"user_id": present(one.user_id)}) for one in messages)
+            return tuple(one.model_copy(update={"user_id": present(one.user_id, offset_of(one))}) for one in messages)
 
-        parts = {"messages": own(self.messages), "overlap": own(self.overlap)}
-        return self.model_copy(update={"user_id": present(self.user_id), **parts})
+        core = own(self.messages)
+        return self.model_copy(update={"user_id": user_of(core), "messages": core, "overlap": own(self.overlap)})
 
 
 class EpisodeAmended(Model):

@@ -1,6 +1,6 @@
 """Input events on the topic `messages`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Any, Literal, Self
 
@@ -227,14 +227,12 @@ class ConversationAssigned(Model):
             raise ValueError("from_user_id and user_id must be different users")
         return self
 
-    def applied(self, users: Mapping[str, str], key: Callable[[str], str] = str) -> dict[str, str]:
-        """Return whom each earlier user's messages belong to after this assignment, given that before it.
-
-        The keys are earlier users as `key` shows them, the values users.
-        """
-        given, taker = key(self.from_user_id), key(self.user_id)
+    def applied(self, users: Mapping[str, str]) -> dict[str, str]:
+        """Return to whom each earlier user's next messages belong after this assignment, given that before it."""
         moved = {name: self.user_id if user == self.from_user_id else user for name, user in users.items()}
-        moved = {name: user for name, user in {**moved, given: self.user_id}.items() if name != taker}
+        moved = {
+            name: user for name, user in {**moved, self.from_user_id: self.user_id}.items() if name != self.user_id
+        }
         return dict(list(moved.items())[-MOST_EARLIER_USERS:])
 
 

@@ -212,8 +212,7 @@ class Eraser:
             if own or taken_part:
                 # other people's messages may have expired while their episodes have not
                 alone = own == said and users <= {person.user_id}
-                present = (await messages.present_users(name, person.tenant_id)).users.items()
-                earlier = tuple(digest for digest, user in present if user == person.user_id)
+                earlier = (await messages.present_users(name, person.tenant_id)).earlier(person.user_id)
                 yield ErasedConversation(name, alone, own, taken_part, earlier)
 
     async def _delete_what_there_is(self, run: Run) -> bool:

@@ -389,7 +389,10 @@ class Memory:
         archived = await self._messages.get_many(keys)
         unedited = {key: found.message for key, found in archived.items() if found.changed == NEVER}
         known = {key: (message.writer, message.content) for key, message in unedited.items()}
-        given = await self._messages.of_present_users([ArchivedMessage(one, 0, 0) for one in messages])
+        offsets = [archived[key].offset if key in archived else 0 for key in keys]
+        given = await self._messages.of_present_users(
+            [ArchivedMessage(one, 0, offset) for one, offset in zip(messages, offsets, strict=True)]
+        )
         texts = [(one.message.writer, one.message.content) for one in given]
         said = list(zip(keys, texts, strict=True))
         return [at for at, (key, text) in enumerate(said) if known.setdefault(key, text) != text]

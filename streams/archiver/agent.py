@@ -158,21 +158,23 @@ class Archiver:
         claimed = [one.conversation_id for one, claim in zip(messages, claims, strict=True) if one and claim]
         owners = await self.steps.retry_until_success(STAGE, lambda: self.archive.owners(claimed))
         kept: list[Entry | None] = []
-        for entry, message, claim in zip(entries, messages, claims, strict=True):
-            if message:
+        for entry, claim in zip(entries, claims, strict=True):
+            if isinstance(entry, ArchivedMessage):
+                message = entry.message
                 user, _ = owners.setdefault(message.conversation_id, (message.user_id, message.tenant_id))
-                if claim and user not in ("", claim.user_id) and user != await self._present(message, claim):
+                if claim and user not in ("", claim.user_id) and user != await self._present(entry, claim):
                     self.count(INVALID)
                     continue
             kept.append(entry)
         return kept
 
-    async def _present(self, message: MessageCreated, claim: EventOwner) -> str:
-        """Return to whom messages of the claim's user were assigned, perhaps by a summarizer that is ahead."""
+    async def _present(self, archived: ArchivedMessage, claim: EventOwner) -> str:
+        """Return to whom the claim's user's message was assigned, perhaps by a summarizer that is ahead."""
+        message = archived.message
         known = await self.steps.retry_until_success(
             STAGE, lambda: self.archive.present_users(message.conversation_id, message.tenant_id)
         )
-        return known.of(claim.user_id or "")
+        return known.of(claim.user_id or "", archived.offset)
 
     def _entry(self, record: KafkaRecord) -> Entry | None:
         try:

@@ -17,6 +17,8 @@ from afterword.streams.stores.bookkeeping import Records
 
 NEVER = -1
 """An offset that comes before every log offset."""
+MOST_MOVES = 100
+"""A conversation remembers this many assignments."""
 ARCHIVERS = ("metadata", "is_continuation")
 """Fields of a message that the summarizer does not have."""
 
@@ -73,31 +75,91 @@ class ArchiveChange:
     offset: int
 
 
+class Move(NamedTuple):
+    """An assignment: its log offset, and the digests of the ids of both users."""
+
+    offset: int
+    giver: str
+    taker: str
+
+
 @dataclass(frozen=True)
 class PresentUsers:
     """The users to whom a conversation's messages were assigned."""
 
     offset: int = NEVER
     """Log offset of the last assignment, or of the last deletion of the whole conversation."""
-    users: Mapping[str, str] = field(default_factory=dict)
-    """By the digests of the earlier users' ids, which are not kept."""
+    moves: Sequence[Move] = ()
+    """The assignments, in log order."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """By digest, the ids of users who have given away nothing since they were given it. No other ids are kept."""
 
-    def of(self, user_id: str) -> str:
-        """Return to whom the messages of a user belong now."""
-        return self.users.get(user_digest(user_id), user_id) if self.users else user_id
+    def of(self, user_id: str, offset: int) -> str:
+        """Return to whom a message belongs now that this user sent at this log offset."""
+        return self._after(self.moves, user_id, offset) if self.moves else user_id
 
-    def own(self, archived: ArchivedMessage) -> ArchivedMessage:
-        """Return the message with its present user."""
-        message, user_id = archived.message, self.of(archived.message.user_id)
-        if user_id == message.user_id:
-            return archived
-        return replace(archived, message=message.model_copy(update={"user_id": user_id}))
+    def since(self, user_id: str, offset: int) -> str:
+        """Return to whom a message or an episode of this offset belongs now that is stored as this user's.
+
+        Any of the assignments may have been applied to it; an earlier one is not, once a later one gave to its giver.
+        """
+        later = [move for move in self.moves if move.offset > offset]
+        due = [one for n, one in enumerate(later) if all(one.giver != other.taker for other in later[n + 1 :])]
+        return self._after(due, user_id, offset) if due else user_id
+
+    def _after(self, moves: Sequence[Move], user_id: str, offset: int) -> str:
+        present = writer = user_digest(user_id)
+        for move in moves:
+            is_before = move.offset < offset
+            if move.giver == present or (is_before and move.giver == writer):
+                present = move.taker
+            elif is_before and move.taker == writer:
+                present = writer
+        return self.names.get(present, user_id)
+
+    def moved(self, event: ConversationAssigned, offset: int) -> "PresentUsers":
+        """Return this after one more assignment."""
+        giver, taker = user_digest(event.from_user_id), user_digest(event.user_id)
+        moves = (*self.moves, Move(offset, giver, taker))[-MOST_MOVES:]
+        takers = {move.taker for move in moves} - {giver}
+        names = {name: user for name, user in {**self.names, taker: event.user_id}.items() if name in takers}
+        return PresentUsers(offset, moves, names)
+
+    def earlier(self, user_id: str) -> tuple[str, ...]:
+        """Return the digests of the users whose messages were assigned to this one, and still belong to them."""
+        digest, givers = user_digest(user_id), dict[str, None]()
+        for n, move in enumerate(self.moves):
+            present = move.giver
+            for one in self.moves[n:]:
+                present = one.taker if one.giver == present else present
+            if present == digest:
+                givers[move.giver] = None
+        return tuple(one for one in givers if digest in self.names and one != digest)
+
+    def forgetting(self, user_id: str) -> "PresentUsers":
+        """Return this without the user's id."""
+        return replace(self, names={name: user for name, user in self.names.items() if user != user_id})
 
     def merged(self, other: "PresentUsers") -> "PresentUsers":
         """Return the later one of two archives' users; of equally late ones, those that neither has forgotten."""
         if self.offset != other.offset:
             return max(self, other, key=lambda present: present.offset)
-        return replace(self, users={name: user for name, user in self.users.items() if other.users.get(name) == user})
+        return replace(self, names={name: user for name, user in self.names.items() if name in other.names})
+
+    def own(self, archived: ArchivedMessage) -> ArchivedMessage:
+        """Return a message of the topic with its present user."""
+        return _of_user(archived, self.of(archived.message.user_id, archived.offset))
+
+    def own_stored(self, archived: ArchivedMessage) -> ArchivedMessage:
+        """Return a message of the archive with its present user."""
+        return _of_user(archived, self.since(archived.message.user_id, archived.offset))
+
+
+def _of_user(archived: ArchivedMessage, user_id: str) -> ArchivedMessage:
+    message = archived.message
+    if user_id == message.user_id:
+        return archived
+    return replace(archived, message=message.model_copy(update={"user_id": user_id}))
 
 
 PRESENT_USERS: TypeAdapter[PresentUsers] = TypeAdapter(PresentUsers)
@@ -203,9 +265,9 @@ class MessageArchive(Protocol):
     async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage], keys: Sequence[str] = ()) -> None:
         """Set the episode on its core messages, and archive those that are missing or older in the archive.
 
-        A message that the archive has may be given by its key alone.
+        A message that the archive has may be given by its key alone. The given ones have their present users.
         """
-        given = {key_of(archived): archived for archived in await self.of_present_users(messages)}
+        given = {key_of(archived): archived for archived in messages}
         if given:
             await self._revise(list(given), lambda key, known: when_assigned(known, given[key]))
         await self._label(episode_id, list({*given, *keys}))
@@ -234,11 +296,12 @@ class MessageArchive(Protocol):
         """
         event = change.event
         if isinstance(event, ConversationAssigned):
-            present = await self._reassign(event, lambda users: event.applied(users, user_digest), change.offset)
-            given = Selection(event.conversation_id, event.tenant_id, user_id=event.from_user_id)
-            if present.of(event.from_user_id) != event.from_user_id:
-                while keys := await self._keys(given):  # assigned messages are no longer selected
-                    await self._revise(keys, lambda _, known: when_assigned_anew(known, present))
+            present = await self._reassign(event, lambda users: users.moved(event, change.offset), change.offset)
+            whose = Selection(event.conversation_id, event.tenant_id, user_id=event.from_user_id, before=change.offset)
+            seen = list[str]()
+            while (keys := await self._keys(whose)) and keys != seen:  # assigned messages are no longer selected
+                await self._revise(keys, lambda _, known: when_assigned_anew(known, present))
+                seen = keys
             return
         if not isinstance(event, ConversationDeleted):
             key = message_key(event.conversation_id, event.id, event.tenant_id)
@@ -247,7 +310,7 @@ class MessageArchive(Protocol):
         earlier = Selection(event.conversation_id, event.tenant_id, before=change.offset)
         while keys := await self._keys(earlier):  # tombstones are no longer selected
             await self._revise(keys, lambda _, known: when_changed(known, change))
-        await self._reassign(event, lambda _: {}, change.offset)
+        await self._reassign(event, lambda _: PresentUsers(change.offset), change.offset)
 
     async def present_users(self, conversation_id: str, tenant_id: str | None) -> PresentUsers:
         """Return the users to whom a conversation's messages were assigned."""
@@ -263,12 +326,10 @@ class MessageArchive(Protocol):
             name = unescape(key.partition(":")[0])
             if (
                 key == assignments_key(name, tenant_id)
-                and user_id in PRESENT_USERS.validate_json(stored).users.values()
+                and user_id in PRESENT_USERS.validate_json(stored).names.values()
             ):
                 whose = ConversationDeleted(conversation_id=name, tenant_id=tenant_id)
-                await self._reassign(
-                    whose, lambda users: {name: user for name, user in users.items() if user != user_id}
-                )
+                await self._reassign(whose, lambda users: users.forgetting(user_id))
 
     async def of_present_users(self, messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
         """Return the messages, each with the user to whom it was assigned."""
@@ -280,7 +341,7 @@ class MessageArchive(Protocol):
     async def _reassign(
         self,
         event: ConversationAssigned | ConversationDeleted,
-        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        change: Callable[[PresentUsers], PresentUsers],
         offset: int | None = None,
     ) -> PresentUsers:
         """Store what `change` makes of the users, unless a record of this offset or a later one did; return them."""
@@ -288,10 +349,9 @@ class MessageArchive(Protocol):
         while True:
             stored = await self.records.read("assignments", key)
             known = PRESENT_USERS.validate_json(stored) if stored else PresentUsers()
-            users = dict(change(known.users))
-            if (offset is not None and known.offset >= offset) or not (stored or users):
+            made = change(known)
+            if (offset is not None and known.offset >= offset) or not (stored or made.moves):
                 return known
-            made = PresentUsers(known.offset if offset is None else offset, users)
             text = PRESENT_USERS.dump_json(made).decode()
             if text == stored or await self.records.replace("assignments", key, stored, text):
                 return made
@@ -411,7 +471,7 @@ def when_assigned_anew(known: Kept | None, present: PresentUsers) -> Kept | None
     """Decide what to keep when a conversation's messages are assigned to other users."""
     if known is None or isinstance(known.state, DeletedMessage):
         return known
-    return replace(known, state=present.own(known.state))
+    return replace(known, state=present.own_stored(known.state))
 
 
 def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:

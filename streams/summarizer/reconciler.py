@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
 
 import structlog
@@ -179,7 +180,7 @@ class Reconciler:
         task = Task(record, cause)
         if isinstance(record, EpisodeClosed):
             present = await self._messages.present_users(record.conversation_id, record.tenant_id)
-            closed = record.of_users(present.of) if present.users else record
+            closed = record.of_users(present.of) if present.moves else record
             await self.reconcile(Scope.of(record), [record.ordinal], Task(closed, cause))
             return
         held: dict[Scope, list[int]] = defaultdict(list)
@@ -384,7 +385,7 @@ class Reconciler:
         fields = revision_after(stored, stored.event.episode_id)
         if isinstance(stored, DeletedEpisode):
             return replace(stored, deletion=stored.deletion.model_copy(update=fields), cause=task.cause)
-        present, summary = read.present.of, stored.summary
+        present, summary = partial(read.present.since, offset=stored.last_offset), stored.summary
         facts = tuple(one.model_copy(update={"user_id": present(one.user_id)}) for one in summary.facts)
         fields |= {"user_id": present(summary.user_id), "facts": facts, "reason": task.reason, "usage": Usage()}
         return replace(
@@ -499,7 +500,9 @@ class Reconciler:
         states = await self._states(scope, (*stored.core_ids, *stored.overlap_ids))
         # a message that was archived by an archiver that is behind the assignment is of the earlier user
         present = await self._messages.present_users(scope.conversation_id, scope.tenant_id)
-        states = {name: present.own(one) if isinstance(one, ArchivedMessage) else one for name, one in states.items()}
+        states = {
+            name: present.own_stored(one) if isinstance(one, ArchivedMessage) else one for name, one in states.items()
+        }
         read = replace(current(stored.core_ids, stored.overlap_ids, {}, states), present=present)
         if isinstance(record, EpisodeAmended) and read.expired and not is_assignment:
             return without_expired(stored, read, states, record)
@@ -546,7 +549,8 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
             concerns = True
         case EpisodeAmended(change="assigned"):
             users = () if isinstance(stored, DeletedEpisode) else stored.participants
-            return Step.RENEW if any(read.present.of(user) != user for user in users) else Step.KEEP
+            present = partial(read.present.since, offset=stored.last_offset)
+            return Step.RENEW if any(present(user) != user for user in users) else Step.KEEP
         case EpisodeAmended(offset=offset):
             concerns = offset in changes
     if not is_gone and read.inputs != stored.inputs:

@@ -359,14 +359,14 @@ MUTANTS = (
         "episodes keep their user when they are assigned to another",
         SUMMARIZER,
         RECONCILER,
-        "            return Step.RENEW if any(read.present.of(user) != user for user in users) else Step.KEEP\n",
+        "            return Step.RENEW if any(present(user) != user for user in users) else Step.KEEP\n",
         "            return Step.KEEP\n",
     ),
     Mutant(
         "an episode that closes after its conversation was assigned is the earlier user's",
         SUMMARIZER,
         RECONCILER,
-        "record.of_users(present.of) if present.users else record",
+        "record.of_users(present.of) if present.moves else record",
         "record",
     ),
     Mutant(

@@ -598,8 +598,7 @@ async def test_assigned_messages_belong_to_the_other_user(messages: MessageArchi
     await messages.put_many([archived("m1", 0, conversation_id="c2"), archived("m9", 0, tenant_id="t2")])
     await messages.change(changed(assignment(), 7))
     await messages.put_many([archived("m4", 8), archived("m4", 9, content="New."), archived("m1", 0)])
-    await messages.assign("c1:2", [archived("m5", 10)])
-    assert await users(messages) == ["u2", "eve", "u2", "u2", "u2"]
+    assert await users(messages) == ["u2", "eve", "u2", "u2"]
     assert (await messages.states(["c1:m4"]))["c1:m4"].message.content == "New."  # type: ignore[union-attr]
     assert await users(messages, "c2") == ["u1"]
     assert await messages.conversations_of("u1", None, None, 9) == ["c2"]
@@ -613,6 +612,38 @@ async def test_late_assignment_does_not_undo_a_later_one(messages: MessageArchiv
         await messages.change(changed(one, offset))
     await messages.put_many([archived("m3", 9), archived("m4", 10, user_id="u2")])
     assert await users(messages) == ["u1", "u1", "u1", "u1"]
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["archived before", "archived after"])
+async def test_second_guest_takes_nothing_from_the_first(messages: MessageArchive, is_behind: bool) -> None:
+    said = [archived("m1", 1), archived("m2", 3), archived("m3", 5)]
+    if not is_behind:
+        await messages.put_many(said[:1])
+    await messages.change(changed(assignment("u1", "ann"), 2))
+    if not is_behind:
+        await messages.put_many(said[1:2])
+    await messages.change(changed(assignment("u1", "bob"), 4))
+    await messages.put_many(said)
+    await messages.change(changed(assignment("u1", "ann"), 2))
+    await messages.change(changed(assignment("u1", "bob"), 4))
+    assert await users(messages) == ["ann", "ann", "bob"]
+
+
+async def test_taker_keeps_what_another_gives_to_the_giver(messages: MessageArchive) -> None:
+    await messages.put_many([archived("m1", 0), archived("m2", 1, user_id="eve")])
+    for offset, one in ((2, assignment("u1", "ann")), (3, assignment("eve", "u1")), (2, assignment("u1", "ann"))):
+        await messages.change(changed(one, offset))
+    await messages.put_many([archived("m3", 0, user_id="eve"), archived("m4", 4), archived("m5", 1)])
+    assert sorted(await users(messages)) == ["ann", "ann", "u1", "u1", "u1"]
+
+
+async def test_forgotten_taker_ends_no_assignment_endlessly(messages: MessageArchive) -> None:
+    await messages.put_many([archived("m1", 0)])
+    await messages.change(changed(assignment(), 7))
+    await messages.forget_user("u2", None)
+    await messages.put_many([archived("m2", 1)])
+    await messages.change(changed(assignment(), 7))
+    assert await users(messages) == ["u2", "u1"]
 
 
 async def test_deleted_conversation_forgets_its_assignments(messages: MessageArchive) -> None:
@@ -644,5 +675,5 @@ async def test_forgotten_user_stays_in_other_tenants(messages: MessageArchive, t
     await messages.forget_user("u2", tenant_id)
     for name in names:
         for tenant in tenants:
-            kept = [*(await messages.present_users(name, tenant)).users.values()]
+            kept = [*(await messages.present_users(name, tenant)).names.values()]
             assert kept == (["u3"] if tenant == tenant_id else ["u2", "u3"])

@@ -91,7 +91,7 @@ async def test_repeated_copy_brings_later_assignments_and_forgets_users(tmp_path
 
         async def users() -> list[str]:
             await copy_stores(settings, file, lambda _: None)
-            return [*(await target.messages.present_users("c1", "t1")).users.values()]
+            return [*(await target.messages.present_users("c1", "t1")).names.values()]
 
         await source.messages.change(assigned("guest", "ann", 1))
         assert await users() == ["ann"]

@@ -23,7 +23,7 @@ from afterword.schemas import (
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.stores.episodes import MOST_REVISIONS, find_conversation
-from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, key_of
 from afterword.streams.stores.sqlite import SqliteMessages
 from afterword.streams.summarizer.conversations import MOST_BEFORE
 from afterword.streams.summarizer.current import archived as archived_message
@@ -673,6 +673,26 @@ async def test_episode_that_closed_before_its_assignment_follows() -> None:
     await world.reconciler().handle(CLOSED[1], a_cause(101))
     check(world)
     check_users(world)
+
+
+@pytest.mark.parametrize("is_archived", [True, False], ids=["archived", "archiver is behind"])
+async def test_late_episode_has_the_users_of_the_archive(is_archived: bool) -> None:
+    """Two people signed in after one guest, the second of whom may have said the last message only."""
+    closed, world = CLOSED[0], World()
+    core = tuple(one.model_copy(update={"offset": at}) for at, one in zip((1, 3, 5), closed.messages, strict=True))
+    source = closed.source.model_copy(update={"first_offset": 1, "last_offset": 5})
+    closed = closed.model_copy(update={"messages": core, "source": source})
+    said = [archived_message(one, closed) for one in core]
+    for one, offset, user in zip(said, (2, 4), ("ann", "bob"), strict=False):
+        await world.messages.put_many([one] if is_archived else [])
+        await archive(world, an_assignment("u1", user), offset)
+    await world.run([closed])
+    await world.messages.put_many(said)
+    users = [state.message.user_id for state in (await world.messages.get_many(list(map(key_of, said)))).values()]
+    [episode] = world.episodes.episodes.values()
+    assert (users, episode.participants, episode.summary.user_id) == (["ann", "ann", "bob"], ("ann", "bob"), "ann")
+    await amend(world, an_assignment("ann", "cleo"), 6)
+    assert world.episodes.episodes["c1:1"].participants == ("cleo", "bob")
 
 
 async def test_edit_of_an_assigned_message_keeps_its_user() -> None:

@@ -1,0 +1,63 @@
+"""To whom messages belong after assignments of their conversation."""
+
+import pytest
+
+from afterword.schemas import ConversationAssigned
+from afterword.schemas.ids import user_digest
+from afterword.streams.stores.messages import MOST_MOVES, PresentUsers
+
+
+def after(*moves: str) -> PresentUsers:
+    """Apply assignments like `2 guest>ann`."""
+    users = PresentUsers()
+    for move in moves:
+        offset, _, both = move.partition(" ")
+        giver, taker = both.split(">")
+        event = ConversationAssigned(conversation_id="c1", from_user_id=giver, user_id=taker)
+        users = users.moved(event, int(offset))
+    return users
+
+
+TWO_GUESTS = "2 guest>ann", "4 guest>bob"
+BACK = "2 guest>ann", "4 ann>guest"
+RING = "2 ann>bob", "4 bob>cleo", "6 cleo>ann"
+GIVEN_TO_GIVER = "2 guest>ann", "4 bob>guest"
+
+
+@pytest.mark.parametrize(
+    ("moves", "user", "offset", "present"),
+    [
+        (TWO_GUESTS, "guest", 1, "ann"),
+        (TWO_GUESTS, "guest", 3, "ann"),
+        (TWO_GUESTS, "guest", 5, "bob"),
+        (TWO_GUESTS, "ann", 1, "ann"),
+        ((*TWO_GUESTS, "6 ann>cleo"), "guest", 1, "cleo"),
+        ((*TWO_GUESTS, "6 ann>cleo"), "guest", 5, "bob"),
+        (BACK, "guest", 1, "guest"),
+        (BACK, "guest", 5, "guest"),
+        (BACK, "ann", 3, "guest"),
+        (RING, "ann", 1, "ann"),
+        (RING, "bob", 7, "ann"),
+        (GIVEN_TO_GIVER, "guest", 1, "ann"),
+        (GIVEN_TO_GIVER, "bob", 1, "guest"),
+        (GIVEN_TO_GIVER, "guest", 5, "guest"),
+    ],
+)
+def test_offset_of_a_message_decides_whose_it_is(moves: tuple[str, ...], user: str, offset: int, present: str) -> None:
+    users = after(*moves)
+    assert users.of(user, offset) == present
+    assert users.since(present, offset) == present
+
+
+def test_only_takers_who_kept_something_are_named() -> None:
+    users = after("2 guest>ann", "4 guest>bob", "6 ann>cleo")
+    assert set(users.names.values()) == {"bob", "cleo"}
+    assert users.earlier("cleo") == (user_digest("guest"), user_digest("ann"))
+    assert users.earlier("bob") == (user_digest("guest"),)
+    assert users.earlier("ann") == ()
+
+
+def test_many_assignments_forget_the_first_with_its_names() -> None:
+    users = after("0 guest>ann", *(f"{n} bob{n}>cleo" for n in range(1, MOST_MOVES + 1)))
+    assert users.of("guest", 0) == "guest"
+    assert set(users.names.values()) == {"cleo"}
