@@ -113,6 +113,12 @@ def _delete_points(client: QdrantClient, name: str, body: bytes) -> Any:
     return client.delete(name, SELECTOR.validate_json(body))
 
 
+def _set_payload(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.SetPayload.model_validate_json(body)
+    assert wanted.filter
+    return client.set_payload(name, wanted.payload, wanted.filter)
+
+
 def _points(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.PointRequest.model_validate_json(body)
     return client.retrieve(
@@ -158,6 +164,7 @@ ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("PUT", _ONE + "/points", _upsert),
     ("POST", _ONE + "/points", _points),
     ("POST", _ONE + "/points/delete", _delete_points),
+    ("POST", _ONE + "/points/payload", _set_payload),
     ("POST", _ONE + "/points/scroll", _scroll),
     ("POST", _ONE + "/points/query", _query),
 )

@@ -79,6 +79,14 @@ def _delete_points(client: QdrantClient, name: str, body: bytes) -> Any:
     return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
 
 
+def _set_payload(client: QdrantClient, name: str, body: bytes) -> Any:
+    wanted = models.SetPayload.model_validate_json(body)
+    assert wanted.filter
+    operation = engine.UpdateOperation.set_payload_by_filter(_filter(wanted.filter), wanted.payload)
+    shard_of(client, name).update(operation)
+    return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
+
+
 def _points(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.PointRequest.model_validate_json(body)
     ids = [UUID(str(one)) for one in wanted.ids]
@@ -164,6 +172,7 @@ OWN = {
     ("PUT", "/collections/{collection}/points"): _upsert,
     ("POST", "/collections/{collection}/points/delete"): _delete_points,
     ("POST", "/collections/{collection}/points"): _points,
+    ("POST", "/collections/{collection}/points/payload"): _set_payload,
     ("POST", "/collections/{collection}/points/scroll"): _scroll,
     ("POST", "/collections/{collection}/points/query"): _query,
 }

@@ -243,6 +243,13 @@ class EpisodeIndex(Protocol):
         """
         ...
 
+    async def hand_over(self, episode: StoredEpisode) -> bool:
+        """Give an indexed episode to its `writers`, with the texts that it has; return whether it is indexed.
+
+        Its messages may have expired, so that it cannot be indexed again.
+        """
+        ...
+
     async def remove(self, episode_id: str, revision: int) -> None:
         """Remove an episode from the index. A late write of this revision or an earlier one does not bring it back.
 

@@ -230,6 +230,17 @@ class QdrantIndex:
         await self._ensure_collection(len(next(iter(vectors.values()))) if vectors else None)
         await self._upsert(point, episode.summary.revision)
 
+    async def hand_over(self, episode: StoredEpisode) -> bool:
+        summary = episode.summary
+        if not await self.revisions([summary.episode_id]):
+            return False
+        point, within = point_id(summary.episode_id), _within("revision", models.Range(lte=summary.revision))
+        kept = models.IsEmptyCondition(is_empty=models.PayloadField(key=DELETED))
+        earlier = models.Filter(must=[models.HasIdCondition(has_id=[point]), within, kept])
+        payload = {USERS: list(episode.writers), "revision": summary.revision}
+        await self._connection.run(methodcaller("set_payload", self.collection, payload, earlier, wait=True))
+        return True
+
     async def remove(self, episode_id: str, revision: int) -> None:
         if self._model is None:
             await self._ensure_collection(None)

@@ -86,6 +86,9 @@ class SqliteIndex:
         if await self._file.write(lambda connection: _put(connection, point)):
             await self._file.empty_log()
 
+    async def hand_over(self, episode: StoredEpisode) -> bool:
+        return await self._file.write(partial(_hand_over, episode=episode))
+
     async def remove(self, episode_id: str, revision: int) -> None:
         def write(connection: apsw.Connection) -> None:
             if _clear(connection, episode_id, revision, is_removal=True) is not None:
@@ -143,13 +146,22 @@ def _point(
         "message_ids": orjson.dumps(summary.message_ids).decode(),
         "packed": words,
     }
-    finder = {"tenant_id": summary.tenant_id, "started_at": milliseconds(summary.started_at)}
-    numbers = packed_words(words)
     size = len(next(iter(vectors.values()))) if vectors else 0
     if packed:
         row["signs"] = _signs(np.frombuffer(packed, COORDINATE).reshape(-1, size)).tobytes()
-    finders = [{**finder, "user_id": user} for user in episode.writers]
-    return Point(row, finders, numbers[numbers > LAST_END].tolist(), packed, size)
+    return Point(row, _finders(episode), _numbers(words), packed, size)
+
+
+def _finders(episode: StoredEpisode) -> list[Mapping[str, Any]]:
+    summary = episode.summary
+    finder = {"tenant_id": summary.tenant_id, "started_at": milliseconds(summary.started_at)}
+    return [{**finder, "user_id": user} for user in episode.writers]
+
+
+def _numbers(words: bytes) -> list[int]:
+    numbers = packed_words(words)
+    found: list[int] = numbers[numbers > LAST_END].tolist()
+    return found
 
 
 def _put(connection: apsw.Connection, point: Point) -> bool:
@@ -158,15 +170,38 @@ def _put(connection: apsw.Connection, point: Point) -> bool:
     if is_replaced is None:
         return False
     row = insert(connection, "points", point.row)
-    for finder in point.finders:
-        words = " ".join(_tokens(point.words, _digest(finder["user_id"], finder["tenant_id"])))
-        finder_row = insert(connection, "finders", {"point": row, **finder})
-        connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (finder_row, words))
+    _let_find(connection, row, point.words, point.finders)
     if point.vectors:
         model = point.row["model"]
         _require_size(connection, model, point.size)
         insert(connection, "vectors", {"id": row, "model": model, "size": point.size, "packed": point.vectors})
     return is_replaced
+
+
+def _let_find(
+    connection: apsw.Connection, row: int, words: Sequence[int], finders: Sequence[Mapping[str, Any]]
+) -> None:
+    for finder in finders:
+        text = " ".join(_tokens(words, _digest(finder["user_id"], finder["tenant_id"])))
+        finder_row = insert(connection, "finders", {"point": row, **finder})
+        connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (finder_row, text))
+
+
+def _hand_over(connection: apsw.Connection, episode: StoredEpisode) -> bool:
+    summary = episode.summary
+    select = "SELECT id, revision, packed FROM points WHERE episode_id = ? AND message_ids IS NOT NULL"
+    for row, revision, packed in rows(connection, select, (summary.episode_id,)):
+        if revision <= summary.revision:
+            _let_nobody_find(connection, row)
+            connection.execute("UPDATE points SET revision = ? WHERE id = ?", (summary.revision, row))
+            _let_find(connection, row, _numbers(packed), _finders(episode))
+        return True
+    return False
+
+
+def _let_nobody_find(connection: apsw.Connection, row: int) -> None:
+    connection.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM finders WHERE point = ?)", (row,))
+    connection.execute("DELETE FROM finders WHERE point = ?", (row,))
 
 
 def _clear(connection: apsw.Connection, episode_id: str, revision: int, *, is_removal: bool) -> bool | None:
@@ -175,8 +210,7 @@ def _clear(connection: apsw.Connection, episode_id: str, revision: int, *, is_re
     for row, is_later in rows(connection, select, (revision, is_removal, episode_id)):
         if is_later:
             return None
-        connection.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM finders WHERE point = ?)", (row,))
-        connection.execute("DELETE FROM finders WHERE point = ?", (row,))
+        _let_nobody_find(connection, row)
         connection.execute("DELETE FROM vectors WHERE id = ?", (row,))
         connection.execute("DELETE FROM points WHERE id = ?", (row,))
         return True

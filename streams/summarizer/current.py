@@ -102,7 +102,7 @@ def without_expired(
     state = states.get(name)
     has_no_effect = isinstance(state, ArchivedMessage) and state.changed != amended.offset
     if name not in dict(stored.inputs) or has_no_effect:
-        return Current(core=read.core, inputs=stored.inputs)
+        return Current(core=read.core, inputs=stored.inputs, expired=read.expired)
     leaves = isinstance(state, ArchivedMessage) and state.message.skip_summarization
     if amended.change == "edited" and not leaves:
         raise InvalidRecord("expired", "some of the episode's messages have expired in the archive: it stays as it is")

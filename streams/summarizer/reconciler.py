@@ -160,7 +160,7 @@ class Reconciler:
         )
         self._put_once = episodes.put
         self._messages = steps.retried(messages, {"assign": "store_messages", "change": "store_messages"})
-        self._index = steps.retried(index, {"put": "index", "remove": "index"})
+        self._index = steps.retried(index, {"put": "index", "hand_over": "index", "remove": "index"})
         self._summarizer = summarizer
         self._embedder = embedder
         self._publish = publish
@@ -449,6 +449,8 @@ class Reconciler:
         if not has_texts(episode):
             await self._index.remove(episode.event.episode_id, episode.event.revision)
             return
+        if made.now.expired and await self._index.hand_over(episode):
+            return  # their words are still found
         if embedder:
             vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
         await self._index.put(episode, texts, vectors)

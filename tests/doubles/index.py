@@ -45,6 +45,14 @@ class MemoryIndex(SqliteIndex):
         key = episode.summary.episode_id, episode.summary.revision
         self._put[key] = IndexedEpisode(episode, dict(texts), dict(vectors or {}))
 
+    async def hand_over(self, episode: StoredEpisode) -> bool:
+        name, revision = episode.summary.episode_id, episode.summary.revision
+        before = self.points.get(name)
+        is_indexed = await super().hand_over(episode)
+        if before and before.summary.revision <= revision:
+            self._put[name, revision] = IndexedEpisode(episode, before.texts, before.vectors)
+        return is_indexed
+
     def _set(self, key: str, point: IndexedEpisode | None) -> None:
         if point:
             at_once(self.put(point.episode, point.texts, point.vectors))

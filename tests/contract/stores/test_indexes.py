@@ -40,6 +40,26 @@ async def test_what_was_put_is_there_once_however_often_it_is_put(index: Episode
     assert await ids(index) == ["c1:1", "c1:2"]
 
 
+async def test_handed_over_episode_is_found_by_its_new_writer(index: EpisodeIndex) -> None:
+    await put(index, a_summary(), "A flight to Rome, please.")
+    handed = episode_of(a_summary(revision=2), ("u2",))
+    for _ in range(2):
+        assert await index.hand_over(handed)
+        assert (await found(index, "flight"), await found(index, "flight", user_id="u2")) == ([], ["c1:1"])
+    await put(index, a_summary(), "A train to Rome, please.")
+    assert await index.hand_over(episode_of(a_summary()))
+    assert (await found(index, "flight"), await found(index, "flight", user_id="u2")) == ([], ["c1:1"])
+    assert await index.revisions(["c1:1"]) == {"c1:1": 2}
+
+
+async def test_removed_or_unknown_episode_is_handed_to_nobody(index: EpisodeIndex) -> None:
+    assert not await index.hand_over(episode_of(a_summary()))
+    await put(index, a_summary(), "A flight to Rome, please.")
+    await index.remove("c1:1", 1)
+    assert not await index.hand_over(episode_of(a_summary(revision=2), ("u2",)))
+    assert await found(index, "flight", user_id="u2") == []
+
+
 async def test_many_writers_at_once_are_fine(index: EpisodeIndex) -> None:
     await asyncio.gather(*(put(index, a_summary(n % 5 + 1), "text") for n in range(20)))
     assert await ids(index) == [f"c1:{n}" for n in range(1, 6)]

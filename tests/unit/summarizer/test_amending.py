@@ -711,6 +711,27 @@ async def test_episode_with_expired_messages_is_assigned() -> None:
     assert {fact.user_id for one in world.episodes.episodes.values() for fact in one.summary.facts} == {"u2"}
 
 
+async def test_expired_messages_are_still_found_after_assignment() -> None:
+    world = await a_world()
+    before = world.index.points["c1:3"]
+    assert await world.messages.expire(CLOSED[2].messages[1].sent_at, 100)
+    await handed_over(world)
+    after = world.index.points["c1:3"]
+    assert "Text of m6." in before.raw_text
+    assert (after.raw_text, after.vectors) == (before.raw_text, before.vectors)
+    assert (after.summary.revision, after.episode.writers) == (2, ("u2",))
+
+
+async def test_repeated_deletion_leaves_expired_messages_in_the_index() -> None:
+    world = await a_world()
+    await amend(world, delete("m8"))
+    before = world.index.points["c1:3"].raw_text
+    assert await world.messages.expire(CLOSED[2].messages[1].sent_at, 100)
+    await amend(world, delete("m8"))
+    assert "Text of m6." in before
+    assert world.index.points["c1:3"].raw_text == before
+
+
 async def test_assignment_of_another_tenants_conversation_is_refused() -> None:
     world = await a_world()
     with pytest.raises(InvalidRecord, match="tenant_mismatch"):
