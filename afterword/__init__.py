@@ -62,9 +62,9 @@ def __getattr__(name: str) -> Any:
     from afterword.installed import extra_required
 
     with extra_required("worker" if name == "Eraser" else "memory", f"afterword.{name}"):
-        found = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = found
-    return found
+        value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

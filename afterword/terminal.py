@@ -174,11 +174,11 @@ class Screen:
         self._console.print(grid)
 
 
-def context_lines(found: "Context") -> Iterator[str]:
+def context_lines(context: "Context") -> Iterator[str]:
     """Format a context for people. Only our own text starts a line, so no summary or content can pass for a turn."""
-    yield from found.as_text(printable).splitlines()
+    yield from context.as_text(printable).splitlines()
     yield ""
-    saved = f", {found.compression:.1%} less" if found.compression > 0 else ""
-    events = f"{found.events} of {found.events_full} events"
-    whole = "; messages in full, because a summary would be longer" if found.verbatim else ""
-    yield f"{found.tokens:,} of {found.tokens_full:,} tokens{saved}; {events}{whole}"
+    saved = f", {context.compression:.1%} less" if context.compression > 0 else ""
+    events = f"{context.events} of {context.events_full} events"
+    whole = "; messages in full, because a summary would be longer" if context.verbatim else ""
+    yield f"{context.tokens:,} of {context.tokens_full:,} tokens{saved}; {events}{whole}"

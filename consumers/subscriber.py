@@ -163,11 +163,11 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         if position is None:
             self._consumer.seek(source, first if self._begins_with == "earliest" else end)
             return
-        found = position if first <= position <= end else first
-        self._consumer.seek(source, found)
-        self._progress.moved(source, found)
-        if found != position:
-            where = {"topic": source.topic, "partition": source.partition, "position": position, "next_offset": found}
+        start = position if first <= position <= end else first
+        self._consumer.seek(source, start)
+        self._progress.moved(source, start)
+        if start != position:
+            where = {"topic": source.topic, "partition": source.partition, "position": position, "next_offset": start}
             log.error("records_expired", stage=STAGE, error_type="expired", **where)
 
     async def _settle(self) -> None:
@@ -187,8 +187,8 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
             if self._on_invalid is not None:
                 self._on_invalid(record, error)
             return None
-        found: E | None = event if isinstance(event, self.kinds) else None
-        return found
+        wanted: E | None = event if isinstance(event, self.kinds) else None
+        return wanted
 
 
 class SummarySubscriber(Subscriber[SummaryCreated]):

@@ -105,12 +105,12 @@ def mended(data: bytes) -> bytes:
 
     Returns equal bytes if there is nothing to repair. Runs in linear time.
     """
-    found = data.removeprefix(BYTE_ORDER_MARK)
-    if NEVER in found:
+    content = data.removeprefix(BYTE_ORDER_MARK)
+    if NEVER in content:
         return data
-    found, encoded = _ENCODED.subn("\ufffd".encode(), found, MOST_MENDED)
-    found, lone = _LONE.subn(rb"\\ufffd", found.replace(rb"\\", NEVER), MOST_MENDED)
-    return found.replace(NEVER, rb"\\") if max(encoded, lone) < MOST_MENDED else data
+    content, encoded = _ENCODED.subn("\ufffd".encode(), content, MOST_MENDED)
+    content, lone = _LONE.subn(rb"\\ufffd", content.replace(rb"\\", NEVER), MOST_MENDED)
+    return content.replace(NEVER, rb"\\") if max(encoded, lone) < MOST_MENDED else data
 
 
 class Model(BaseModel):

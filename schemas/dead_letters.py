@@ -136,9 +136,9 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
 
 def users_in(value: bytes) -> Iterator[str]:
     """Yield each user that a value names, once. An erasure must find those in the part that was cut off too."""
-    for found in dict.fromkeys(match[1] for match in USER.finditer(value)):
+    for quoted in dict.fromkeys(match[1] for match in USER.finditer(value)):
         with suppress(ValueError):
-            user = json.loads(found)
+            user = json.loads(quoted)
             if 0 < len(user) <= MAX_ID_CHARACTERS:
                 yield user
 
@@ -178,10 +178,10 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
 
 def _users(said: str | None) -> tuple[str, ...]:
     try:
-        found = json.loads(said or "[]")
+        users = json.loads(said or "[]")
     except (ValueError, RecursionError):
         return ()
-    return tuple(user for user in found if isinstance(user, str)) if isinstance(found, list) else ()
+    return tuple(user for user in users if isinstance(user, str)) if isinstance(users, list) else ()
 
 
 def one_line(text: str) -> str:

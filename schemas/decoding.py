@@ -99,10 +99,10 @@ def validate(model: type[M], data: bytes) -> M:
     except ValidationError as error:
         if (whole := mended(data)) != data:
             return validate(model, whole)
-        found = error.errors(include_input=False, include_context=False, include_url=False)
-        kind = "invalid_json" if found[0]["type"] == "json_invalid" else "schema_violation"
+        faults = error.errors(include_input=False, include_context=False, include_url=False)
+        kind = "invalid_json" if faults[0]["type"] == "json_invalid" else "schema_violation"
         # only the top-level field is named, because deeper keys may have been chosen by the producer
-        named = "; ".join(f"{next(iter(e['loc']), 'record')}: {e['msg']}" for e in found[:MAX_ERRORS_NAMED])
+        named = "; ".join(f"{next(iter(e['loc']), 'record')}: {e['msg']}" for e in faults[:MAX_ERRORS_NAMED])
         raise InvalidRecord(kind, named) from None
 
 
@@ -128,9 +128,9 @@ def read_event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]
     return value, _text(json_object(value).get("type", MESSAGE_CREATED))
 
 
-def _text(found: object) -> str:
+def _text(value: object) -> str:
     """Return a string unchanged and anything else as "": `str()` fails on nesting as deep as orjson can read."""
-    return found if isinstance(found, str) else ""
+    return value if isinstance(value, str) else ""
 
 
 def _structured(value: bytes) -> tuple[bytes, str]:

@@ -107,9 +107,9 @@ def owner_header(tenant_id: str | None, user_id: str | None) -> tuple[str, bytes
 
 def owner_in(headers: Iterable[tuple[str, bytes | None]]) -> EventOwner | None:
     """Read an event's owner from its headers; None if they do not name one."""
-    found = header(headers, OWNER)
+    owner = header(headers, OWNER)
     try:
-        tenant_id, user_id = orjson.loads(found or "")
+        tenant_id, user_id = orjson.loads(owner or "")
     except (orjson.JSONDecodeError, TypeError, ValueError):
         return None
     return EventOwner(tenant_id, user_id)

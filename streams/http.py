@@ -188,11 +188,11 @@ def no_answer(problem: str) -> ProviderUnavailable:
 
 def reported(error: Any, request: dict[str, Any], problem: str = "its response reports an error") -> ProviderError:
     """Return the error that a successful response reports. Its code is treated like an HTTP status."""
-    found = _as_error(error)
-    for code in map(found.get, ("code", "status", "status_code")):
+    details = _as_error(error)
+    for code in map(details.get, ("code", "status", "status_code")):
         if isinstance(code, int | str) and str(code)[:4] in ERRORS:
-            return _meaning(int(code), found, request)
-    return ProviderUnavailable(problem=problem, has_response=True, named=_named(found, request))
+            return _meaning(int(code), details, request)
+    return ProviderUnavailable(problem=problem, has_response=True, named=_named(details, request))
 
 
 def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -> ProviderError:
@@ -324,8 +324,8 @@ def _as_error(error: Any) -> dict[str, Any]:
 
 def _text(error: dict[str, Any], field: str) -> str:
     """Return a field if it is a string, else an empty one: `str` of something deeply nested raises RecursionError."""
-    found = error.get(field)
-    return found if isinstance(found, str) else ""
+    value = error.get(field)
+    return value if isinstance(value, str) else ""
 
 
 def _authorization(api_key: SecretStr | None, setting: str) -> dict[str, str]:

@@ -86,9 +86,9 @@ def is_for_somebody(record: logging.LogRecord) -> bool:
 
 def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Add the ids of the current span, if any."""
-    found = get_current_span().get_span_context()
-    if found.is_valid:
-        event.update(trace_id=f"{found.trace_id:032x}", span_id=f"{found.span_id:016x}")
+    context = get_current_span().get_span_context()
+    if context.is_valid:
+        event.update(trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}")
     return event
 
 

@@ -13,15 +13,15 @@ def check_template(text: str) -> None:
 
     Raises: ValueError, in one line, naming the placeholder that is unknown, repeated or missing.
     """
-    found = list(placeholders(text))
-    for name in found:
+    names = list(placeholders(text))
+    for name in names:
         if name not in PLACEHOLDERS:
             known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
             raise ValueError(f"unknown placeholder {_shown(name)}; there are {known}; write {{{{ for a literal brace")
-    repeated = next((name for name in PLACEHOLDERS[:3] if found.count(name) > 1), None)
+    repeated = next((name for name in PLACEHOLDERS[:3] if names.count(name) > 1), None)
     if repeated:
         raise ValueError(f"placeholder {{{repeated}}} occurs twice")
-    if REQUIRED not in found:
+    if REQUIRED not in names:
         raise ValueError(f"placeholder {{{REQUIRED}}} is missing")
 
 

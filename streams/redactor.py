@@ -93,12 +93,12 @@ def unescaped(text: str) -> tuple[str, list[int], list[int]]:
     """Return a text with its escapes read, folded, and the start and end of each of its characters in the original."""
     parts, starts, ends = list[str](), list[int](), list[int]()
     at = 0
-    for found in _ESCAPE.finditer(text):
-        meant = folded(_read_escape(found[0])).text
-        parts += text[at : found.start()], meant
-        starts += (*range(at, found.start()), *[found.start()] * len(meant))
-        ends += (*range(at + 1, found.start() + 1), *[found.end()] * len(meant))
-        at = found.end()
+    for match in _ESCAPE.finditer(text):
+        meant = folded(_read_escape(match[0])).text
+        parts += text[at : match.start()], meant
+        starts += (*range(at, match.start()), *[match.start()] * len(meant))
+        ends += (*range(at + 1, match.start() + 1), *[match.end()] * len(meant))
+        at = match.end()
     return (
         "".join([*parts, text[at:]]),
         [*starts, *range(at, len(text))],
@@ -145,11 +145,11 @@ class Redactor:
         """
         whole = folded(text)
         parts = list(self._between_placeholders(whole.text))
-        found: list[Span] = []
+        spans: list[Span] = []
         for _ in range(PASSES):
-            parts = [part for start, end in parts for part in self._divided(whole.text, start, end, found)]
+            parts = [part for start, end in parts for part in self._divided(whole.text, start, end, spans)]
             if not parts:
-                return sorted(Span(*whole.original(one.start, one.end), one.name) for one in found)
+                return sorted(Span(*whole.original(span.start, span.end), span.name) for span in spans)
         return [Span(0, len(text), REDACTED)]
 
     def _between_placeholders(self, text: str) -> Iterator[tuple[int, int]]:
@@ -160,14 +160,14 @@ class Redactor:
                 start = known.end()
         yield start, len(text)
 
-    def _divided(self, text: str, start: int, end: int, found: list[Span]) -> list[tuple[int, int]]:
+    def _divided(self, text: str, start: int, end: int, spans: list[Span]) -> list[tuple[int, int]]:
         """Add the entities found in a part of the text; return the parts around them, which must be searched again."""
         taken = self._taken(text[start:end])
         if not taken:
             return []
-        found += [Span(start + one.start, start + one.end, one.name) for one in taken]
-        ends = [start, *(start + one.end for one in taken)]
-        starts = [*(start + one.start for one in taken), end]
+        spans += [Span(start + span.start, start + span.end, span.name) for span in taken]
+        ends = [start, *(start + span.end for span in taken)]
+        starts = [*(start + span.start for span in taken), end]
         return [(a, b) for a, b in zip(ends, starts, strict=True) if a < b]
 
     def _taken(self, text: str) -> list[Span]:
@@ -280,15 +280,15 @@ class RecordRedaction:
 
     def _event_json(self, event: dict[str, Any], *, is_data: bool = False) -> dict[str, Any]:
         """Redact an event's JSON, or an event in the `data` of a structured CloudEvent."""
-        found: dict[str, Any] = {}
+        redacted: dict[str, Any] = {}
         for name, value in event.items():
             if name in IDS and isinstance(value, str):
-                found[name] = value
+                redacted[name] = value
             elif name == "data" and isinstance(value, dict) and not is_data:
-                found[name] = self._event_json(value, is_data=True)
+                redacted[name] = self._event_json(value, is_data=True)
             else:
-                found[self._redactor.redacted(name)] = self._value(value, MAX_DEPTH)
-        return found
+                redacted[self._redactor.redacted(name)] = self._value(value, MAX_DEPTH)
+        return redacted
 
     def _value(self, value: Any, depth: int) -> Any:
         """Redact the texts in a value; if several names become the same, the last one stays. Raises: TooDeep."""
@@ -302,5 +302,5 @@ class RecordRedaction:
         if not depth:
             raise TooDeep
         if isinstance(value, dict):
-            return {self._redactor.redacted(name): self._value(one, depth - 1) for name, one in value.items()}
-        return type(value)(self._value(one, depth - 1) for one in value)
+            return {self._redactor.redacted(name): self._value(part, depth - 1) for name, part in value.items()}
+        return type(value)(self._value(part, depth - 1) for part in value)

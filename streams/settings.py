@@ -986,8 +986,8 @@ def config_file() -> str | None:
     named = os.environ.get(CONFIG_FILE_VARIABLE)
     if named is not None or any(os.environ.get(address) for address in ADDRESSES):
         return named or None
-    found = dev_config()
-    return str(found) if found and found.stat().st_uid == os.getuid() else None
+    file = dev_config()
+    return str(file) if file and file.stat().st_uid == os.getuid() else None
 
 
 def dev_config() -> Path | None:
@@ -1045,15 +1045,15 @@ def with_secrets_from_files(model: type[BaseModel], environment: Mapping[str, st
 
     Raises: ConfigurationError if a file cannot be read, or if its secret is also set directly.
     """
-    found = dict(environment)
+    values = dict(environment)
     for location, field in locations(model):
         name = variable(location)
-        if is_secret(field) and (file := found.pop((name + FILE_SUFFIX).lower(), None)):
-            if found.get(name.lower()):
+        if is_secret(field) and (file := values.pop((name + FILE_SUFFIX).lower(), None)):
+            if values.get(name.lower()):
                 problem = f"{name} is set too; only one of them can count"
                 raise ConfigurationError(setting=name + FILE_SUFFIX, problem=problem)
-            found[name.lower()] = read_secret(name + FILE_SUFFIX, Path(file))
-    return found
+            values[name.lower()] = read_secret(name + FILE_SUFFIX, Path(file))
+    return values
 
 
 def read_secret(setting: str, file: Path) -> str:
@@ -1106,14 +1106,14 @@ def without_credentials(address: str) -> str:
     `mongodb://user:password@host/db?option=…` becomes `mongodb://host/db`, and `https://host/v1/key` becomes
     `https://host/v1/********`. Any other text is hidden entirely, because any part of it may be the password.
     """
-    found = _ADDRESS.fullmatch(address)
-    if found is None:
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None:
         return HIDDEN
-    if found["scheme"].startswith("mongodb"):
-        return found["scheme"] + found["place"]
-    host, *segments = found["place"].split("/")
+    if parts["scheme"].startswith("mongodb"):
+        return parts["scheme"] + parts["place"]
+    host, *segments = parts["place"].split("/")
     shown = (segment if _SEGMENT.fullmatch(segment) else HIDDEN for segment in segments)
-    return found["scheme"] + "/".join((host, *shown))
+    return parts["scheme"] + "/".join((host, *shown))
 
 
 def keys_in_clear(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -1144,7 +1144,7 @@ def shown_settings(settings: Settings) -> Iterator[ShownSetting]:
 
 def _presentable(location: Location, value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _presentable((*location, name), one) for name, one in value.items()}
+        return {name: _presentable((*location, name), part) for name, part in value.items()}
     if isinstance(value, BaseModel):
         return _presentable(location, dict(value))
     if isinstance(value, SecretStr):

@@ -106,8 +106,8 @@ class FairTurns:
         return self.of(group) if is_large else nullcontext()
 
     def _hand_out(self) -> None:
-        while self._left and (able := [one for one in self._waiting if self._running[one.group] < self._each]):
-            chosen = min(able, key=lambda one: (self._running[one.group], self._had[one.group], one.size))
+        while self._left and (able := [work for work in self._waiting if self._running[work.group] < self._each]):
+            chosen = min(able, key=lambda work: (self._running[work.group], self._had[work.group], work.size))
             self._waiting.remove(chosen)
             self._running[chosen.group] += 1
             self._had[chosen.group] += 1

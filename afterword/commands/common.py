@@ -36,8 +36,8 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def moment(text: str) -> datetime:
     """Parse an RFC 3339 time, or a duration such as `90s`, `15m`, `2h` or `3d` ago, as UTC. Raises: BadParameter."""
     try:
-        if found := AGO.fullmatch(text):
-            return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
+        if ago := AGO.fullmatch(text):
+            return datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
         parsed = datetime.fromisoformat(text)
         return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except OverflowError:

@@ -59,14 +59,14 @@ def list_dead_letters(
         count = 0
         for name in topics:
             async with aclosing(queue.unresolved(name, filters)) as letters:
-                async for found in letters:
+                async for letter in letters:
                     if count == limit:
                         break
                     count += 1
                     if as_json:
-                        print_json(_row(found))
+                        print_json(_row(letter))
                     else:
-                        page.append(_cells(found))
+                        page.append(_cells(letter))
                     if len(page) == PAGE:
                         print_table(COLUMNS, page, below=1)
                         page.clear()
@@ -81,11 +81,11 @@ def show(address: DeadLetterAddress, raw: Raw = False) -> None:
     """Print one dead letter: its error, headers and value."""
 
     async def one(queue: "DeadLetterQueue", _: Sequence[str]) -> None:
-        found = await queue.find(address)
+        letter = await queue.find(address)
         if raw:
-            typer.echo(found.value or b"", nl=False)
+            typer.echo(letter.value or b"", nl=False)
         else:
-            typer.echo(_page(found))
+            typer.echo(_page(letter))
 
     _with_queue(None, one)
 
@@ -138,10 +138,10 @@ def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[st
     use(open_queue, start_command(), with_topics)
 
 
-def _report(found: "dict[str, DeadLetterCounts]", done: str) -> None:
-    if not any(counts.by_type for counts in found.values()):
+def _report(counts_by_topic: "dict[str, DeadLetterCounts]", done: str) -> None:
+    if not any(counts.by_type for counts in counts_by_topic.values()):
         typer.echo(NONE, err=True)
-    for name, counts in found.items():
+    for name, counts in counts_by_topic.items():
         if not counts.by_type:
             continue
         types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
@@ -149,34 +149,34 @@ def _report(found: "dict[str, DeadLetterCounts]", done: str) -> None:
         typer.echo(f"{name}: {counts.resolved:,} {done} ({types}){skipped}")
 
 
-def _cells(found: "DeadLetter") -> tuple[str, ...]:
-    failed = f"{found.failed_at:%Y-%m-%d %H:%M:%S}"
-    texts = found.stage, found.error_type, _text(found.key) or "–", found.problem
-    return found.address, failed, *map(shown, texts)
+def _cells(letter: "DeadLetter") -> tuple[str, ...]:
+    failed = f"{letter.failed_at:%Y-%m-%d %H:%M:%S}"
+    texts = letter.stage, letter.error_type, _text(letter.key) or "–", letter.problem
+    return letter.address, failed, *map(shown, texts)
 
 
-def _row(found: "DeadLetter") -> dict[str, Any]:
+def _row(letter: "DeadLetter") -> dict[str, Any]:
     from afterword.schemas.base import rfc3339
 
     return {
-        "address": found.address,
-        "failed_at": rfc3339(found.failed_at),
-        "stage": found.stage,
-        "type": found.error_type,
-        "problem": found.problem,
-        "key": _text(found.key),
-        "conversation_id": found.conversation_id,
-        "origin": found.origin and found.origin._asdict(),
-        "bytes": len(found.value or b""),
+        "address": letter.address,
+        "failed_at": rfc3339(letter.failed_at),
+        "stage": letter.stage,
+        "type": letter.error_type,
+        "problem": letter.problem,
+        "key": _text(letter.key),
+        "conversation_id": letter.conversation_id,
+        "origin": letter.origin and letter.origin._asdict(),
+        "bytes": len(letter.value or b""),
     }
 
 
-def _page(found: "DeadLetter") -> str:
-    row = _row(found) | {"origin": "/".join(map(str, found.origin)) if found.origin else None}
+def _page(letter: "DeadLetter") -> str:
+    row = _row(letter) | {"origin": "/".join(map(str, letter.origin)) if letter.origin else None}
     lines = [f"{name:<16} {'–' if value is None else value}" for name, value in row.items()]
-    lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
+    lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in letter.headers]
     # the value comes last, so it may have several lines
-    return "\n".join([*map(shown, lines), "", printable(_text(found.value) or "")])
+    return "\n".join([*map(shown, lines), "", printable(_text(letter.value) or "")])
 
 
 def _text(value: bytes | None) -> str | None:

@@ -252,25 +252,25 @@ def redo(
     from afterword.operating.redo import redo as run
 
     settings = start_command()
-    found = asyncio.run(run(settings, since, conversation, 0, refused=refused))
-    if found.summaries and not dry_run:
+    counts = asyncio.run(run(settings, since, conversation, 0, refused=refused))
+    if counts.summaries and not dry_run:
         if not yes:
             which = "them" if limit is None else f"up to {limit:,}"
-            typer.confirm(f"{_redo_line(found)}. Let the LLM redo {which}?", err=True, abort=True)
-        found = asyncio.run(run(settings, since, conversation, limit, refused=refused))
+            typer.confirm(f"{_redo_line(counts)}. Let the LLM redo {which}?", err=True, abort=True)
+        counts = asyncio.run(run(settings, since, conversation, limit, refused=refused))
     if as_json:
-        made_by = [{**maker._asdict(), "summaries": number} for maker, number in found.by_maker.items()]
-        print_json({**vars(found), "by_maker": made_by})
+        made_by = [{**maker._asdict(), "summaries": number} for maker, number in counts.by_maker.items()]
+        print_json({**vars(counts), "by_maker": made_by})
         return
-    if found.by_maker:
-        rows = [(maker.model, maker.prompt_version or "", f"{number:,}") for maker, number in found.by_maker.items()]
+    if counts.by_maker:
+        rows = [(maker.model, maker.prompt_version or "", f"{number:,}") for maker, number in counts.by_maker.items()]
         print_table(("model", "prompt", "summaries"), rows)
-    typer.echo(_redo_line(found))
+    typer.echo(_redo_line(counts))
 
 
-def _redo_line(found: "RedoCounts") -> str:
-    waiting = f", {found.waiting:,} of them waiting for a summarizer" if found.waiting else ""
-    return f"{found.summaries:,} summaries of {found.message_tokens:,} tokens of messages{waiting}"
+def _redo_line(counts: "RedoCounts") -> str:
+    waiting = f", {counts.waiting:,} of them waiting for a summarizer" if counts.waiting else ""
+    return f"{counts.summaries:,} summaries of {counts.message_tokens:,} tokens of messages{waiting}"
 
 
 @prompt_app.command("try")
@@ -293,21 +293,21 @@ def try_prompt(
 
     settings = start_command()
     with counting() as progress:
-        found = asyncio.run(compare(settings, file, model, size, lambda done: progress("summaries", done, size)))
+        comparison = asyncio.run(compare(settings, file, model, size, lambda done: progress("summaries", done, size)))
     if as_json:
-        print_json({"worse": found.is_worse, "measures": found.measures, "left_out": found.left_out})
+        print_json({"worse": comparison.is_worse, "measures": comparison.measures, "left_out": comparison.left_out})
     else:
-        rows = [(name, f"{before:.3f}", f"{after:.3f}") for name, (before, after) in found.measures.items()]
-        print_table((f"mean of {len(found.trials):,}", "stored", "candidate"), rows)
-        texts = [(one.episode_id, _text(one.stored), _text(one.candidate)) for one in found.trials[:show]]
+        rows = [(name, f"{before:.3f}", f"{after:.3f}") for name, (before, after) in comparison.measures.items()]
+        print_table((f"mean of {len(comparison.trials):,}", "stored", "candidate"), rows)
+        texts = [(trial.episode_id, _text(trial.stored), _text(trial.candidate)) for trial in comparison.trials[:show]]
         if texts:
             typer.echo("")
             print_table(("episode", "stored", "candidate"), texts)
-        if found.left_out:
+        if comparison.left_out:
             missing = "left out, because their messages are no longer in the archive"
-            typer.echo(f"{many(found.left_out, 'episode', 'episodes')} {missing}", err=True)
-        typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")
-    if found.is_worse:
+            typer.echo(f"{many(comparison.left_out, 'episode', 'episodes')} {missing}", err=True)
+        typer.echo("the candidate is worse" if comparison.is_worse else "the candidate is not worse")
+    if comparison.is_worse:
         raise typer.Exit(1)
 
 
@@ -324,20 +324,20 @@ def usage(by: By = "model", as_json: Json = False) -> None:
     from afterword.streams.stores.opening import open_stores
 
     settings = start_command()
-    found = use(open_stores, settings, lambda stores: stores.episodes.usage(by))
-    costs = [settings.llm.cost(*one[2:5]) for one in found]
+    totals = use(open_stores, settings, lambda stores: stores.episodes.usage(by))
+    costs = [settings.llm.cost(*group[2:5]) for group in totals]
     if as_json:
-        named = [{by if name == "group" else name: value for name, value in one._asdict().items()} for one in found]
-        print_json([{**one, "cost": cost} for one, cost in zip(named, costs, strict=True)])
+        named = [{by if name == "group" else name: value for name, value in group._asdict().items()} for group in totals]
+        print_json([{**group, "cost": cost} for group, cost in zip(named, costs, strict=True)])
         return
     has_cost = any(cost is not None for cost in costs)
     rows = [
         [
-            one.group or "–",
-            *(f"{number:,.0f}" for number in one[1:]),
+            group.group or "–",
+            *(f"{number:,.0f}" for number in group[1:]),
             *([settings.llm.cost_shown(cost)] if cost is not None else []),
         ]
-        for one, cost in zip(found, costs, strict=True)
+        for group, cost in zip(totals, costs, strict=True)
     ]
     print_table([by, *USAGE_COLUMNS, *(["cost"] if has_cost else [])], rows, none="no episodes are stored")
 

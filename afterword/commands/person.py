@@ -112,9 +112,9 @@ def verify(
     from afterword.operating.receipt import verify as look_again
 
     whose = user, tenant_of(tenant, no_tenant)
-    found = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))
-    typer.echo("\n".join(shown(one.line()) for one in found) or "nothing is left")
-    if any(one.late for one in found):
+    remains = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))
+    typer.echo("\n".join(shown(rest.line()) for rest in remains) or "nothing is left")
+    if any(rest.late for rest in remains):
         raise typer.Exit(1)
 
 

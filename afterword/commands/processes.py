@@ -197,7 +197,7 @@ def list_keys() -> None:
     """List the keys, without their secrets."""
     from afterword.schemas.base import rfc3339
 
-    found = _with_keys(lambda keys: keys.list())
+    api_keys = _with_keys(lambda keys: keys.list())
     rows = [
         (
             key.key_id,
@@ -206,7 +206,7 @@ def list_keys() -> None:
             " ".join(key.scopes),
             rfc3339(key.created_at),
         )
-        for key in found
+        for key in api_keys
     ]
     print_table(("key", "tenant", "user", "scopes", "created"), rows, none="no keys")
 

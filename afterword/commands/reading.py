@@ -232,13 +232,13 @@ def _print_trial(questions: Sequence[tuple[str, str]], answers: "Sequence[Sequen
         for question, expected, hits, place in tried
         if place is None
     ]
-    found, first = len(tried) - len(missed), sum(place == 1 for *_, place in tried)
+    answered, first = len(tried) - len(missed), sum(place == 1 for *_, place in tried)
     if as_json:
         rows = [dict(zip(("question", "expected", "best_hit"), row, strict=True)) for row in missed]
-        print_json({"questions": len(tried), "found": found, "first": first, "missed": rows})
+        print_json({"questions": len(tried), "found": answered, "first": first, "missed": rows})
         return
-    share = found / len(tried)
-    typer.echo(f"{found} of {len(tried)} questions have the expected answer ({share:.0%}), {first} in the best hit")
+    share = answered / len(tried)
+    typer.echo(f"{answered} of {len(tried)} questions have the expected answer ({share:.0%}), {first} in the best hit")
     print_table(MISSED_COLUMNS, missed, below=2)
 
 
@@ -318,7 +318,7 @@ def users(
     used."""
     page = from_memory(lambda memory: memory.users(tenant_id=tenant, limit=limit, after=after, prefix=prefix))
     rows = [
-        (one.user_id, str(one.conversations), str(one.episodes), f"{one.last_at:%Y-%m-%d %H:%M}") for one in page.users
+        (user.user_id, str(user.conversations), str(user.episodes), f"{user.last_at:%Y-%m-%d %H:%M}") for user in page.users
     ]
     _print_page(page, USER_COLUMNS, rows, as_json, none=f"nobody has an episode{_hint(tenant)}")
 
@@ -335,13 +335,13 @@ def conversations(
     page = from_memory(lambda memory: memory.conversations(user_id=user, tenant_id=tenant, limit=limit, after=after))
     rows = [
         (
-            one.conversation_id + (f" ({one.agent_id})" if one.agent_id else ""),
-            str(one.episode_count),
-            str(one.message_count),
-            f"{one.last_message_at:%Y-%m-%d %H:%M}",
-            one.title,
+            entry.conversation_id + (f" ({entry.agent_id})" if entry.agent_id else ""),
+            str(entry.episode_count),
+            str(entry.message_count),
+            f"{entry.last_message_at:%Y-%m-%d %H:%M}",
+            entry.title,
         )
-        for one in page.conversations
+        for entry in page.conversations
     ]
     _print_page(page, CONVERSATION_COLUMNS, rows, as_json, none=f"no conversation has a summary{_hint(tenant)}")
 

@@ -251,40 +251,40 @@ def try_source(number: Number = 1, last: Last = 20, check: Check = None, as_json
     from afterword.streams.ingest.previews import checked
     from afterword.streams.ingest.previews import try_source as run
 
-    found = asyncio.run(run(start_command(), number, check or last))
+    previews = asyncio.run(run(start_command(), number, check or last))
     if check:
-        _print_checked(checked(found), as_json)
+        _print_checked(checked(previews), as_json)
     elif as_json:
-        for one in found:
-            value = json.loads(json.dumps(one.value, default=repr))
-            problem = {"problem": one.problem} if one.problem else {}
-            print_json({"record": _address(one), "value": value, "becomes": _fields(one.becomes), **problem})
+        for preview in previews:
+            value = json.loads(json.dumps(preview.value, default=repr))
+            problem = {"problem": preview.problem} if preview.problem else {}
+            print_json({"record": _address(preview), "value": value, "becomes": _fields(preview.becomes), **problem})
     else:
-        print_table(("record", "value", "becomes"), [_row(one) for one in found])
-    if any(one.problem for one in found):
+        print_table(("record", "value", "becomes"), [_row(preview) for preview in previews])
+    if any(preview.problem for preview in previews):
         raise typer.Exit(1)
 
 
-def _print_checked(found: "Checked", as_json: bool) -> None:
+def _print_checked(report: "Checked", as_json: bool) -> None:
     if as_json:
-        print_json({name: value for name, value in vars(found).items() if name != "people"} | {"doubts": found.doubts})
+        print_json({name: value for name, value in vars(report).items() if name != "people"} | {"doubts": report.doubts})
         return
-    users = {name: f"{count}; {', '.join(sorted(found.people[name])[:MOST_NAMED])}" for name, count in _most(found)}
+    users = {name: f"{count}; {', '.join(sorted(report.people[name])[:MOST_NAMED])}" for name, count in _most(report)}
     rows = [
-        ("records", found.records, f"{found.mapped} mapped, {found.skipped} skipped"),
-        ("messages", found.roles.total(), _counted(found.roles)),
-        ("repeats, edits, deletions", "", f"{found.repeats}, {found.edits}, {found.deletions}"),
-        ("users", len(found.users), _counted(found.users)),
-        ("conversations", len(found.conversations), ", ".join(f"{name} ({said})" for name, said in users.items())),
-        ("times", "", " to ".join(found.times)),
-        ("dead letters", found.problems.total(), _counted(found.problems)),
-        *(("beware", "", doubt) for doubt in found.doubts),
+        ("records", report.records, f"{report.mapped} mapped, {report.skipped} skipped"),
+        ("messages", report.roles.total(), _counted(report.roles)),
+        ("repeats, edits, deletions", "", f"{report.repeats}, {report.edits}, {report.deletions}"),
+        ("users", len(report.users), _counted(report.users)),
+        ("conversations", len(report.conversations), ", ".join(f"{name} ({said})" for name, said in users.items())),
+        ("times", "", " to ".join(report.times)),
+        ("dead letters", report.problems.total(), _counted(report.problems)),
+        *(("beware", "", doubt) for doubt in report.doubts),
     ]
     print_table(("what", "number", "which"), [(name, str(number), which) for name, number, which in rows])
 
 
-def _most(found: "Checked") -> list[tuple[str, int]]:
-    return found.conversations.most_common(MOST_NAMED)
+def _most(report: "Checked") -> list[tuple[str, int]]:
+    return report.conversations.most_common(MOST_NAMED)
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -318,33 +318,33 @@ def init(
         if not sys.stdin.isatty():
             raise typer.BadParameter("is required without a terminal", param_hint="--topic")
         topic = str(typer.prompt("Topic with chat messages"))
-    found = asyncio.run(propose(settings, topic, form, last))
-    file.write_text(found.toml, encoding="utf-8")
-    _print_proposal(found, file, settings)
-    if found.guess.missing or any(one.problem for one in found.previews):
+    proposed = asyncio.run(propose(settings, topic, form, last))
+    file.write_text(proposed.toml, encoding="utf-8")
+    _print_proposal(proposed, file, settings)
+    if proposed.guess.missing or any(preview.problem for preview in proposed.previews):
         raise typer.Exit(1)
 
 
-def _print_proposal(found: "Proposal", file: Path, settings: "Settings") -> None:
-    typer.echo(printable(found.toml))
+def _print_proposal(proposed: "Proposal", file: Path, settings: "Settings") -> None:
+    typer.echo(printable(proposed.toml))
     rows = [
-        (one.field, one.expression, *(text[:SHOWN_EXAMPLE] for text in one.examples), str(one.distinct))
-        for one in found.fields
+        (each.field, each.expression, *(text[:SHOWN_EXAMPLE] for text in each.examples), str(each.distinct))
+        for each in proposed.fields
     ]
-    examples = [f"example {number}" for number in range(1, len(found.fields[0].examples) + 1)]
+    examples = [f"example {number}" for number in range(1, len(proposed.fields[0].examples) + 1)]
     print_table(("field", "expression", *examples, "distinct"), rows)
-    for name, note in found.guess.notes.items():
+    for name, note in proposed.guess.notes.items():
         typer.secho(shown(f"{name}: {note}" if name else note), fg="red")
-    fails = [one for one in found.previews if one.problem]
-    mapped = sum(bool(one.becomes) for one in found.previews)
-    skipped = len(found.previews) - mapped - len(fails)
+    fails = [each for each in proposed.previews if each.problem]
+    mapped = sum(bool(each.becomes) for each in proposed.previews)
+    skipped = len(proposed.previews) - mapped - len(fails)
     typer.echo(
-        f"{many(len(found.previews), 'record', 'records')}: {mapped} mapped, {skipped} skipped, {len(fails)} fail"
+        f"{many(len(proposed.previews), 'record', 'records')}: {mapped} mapped, {skipped} skipped, {len(fails)} fail"
     )
-    for one in fails[:FAILS_SHOWN]:
-        typer.echo(shown(f"  {_address(one)}: {one.problem}"))
-    for name, episodes in list(found.conversations.items())[:SHOWN_CONVERSATIONS]:
-        people = dict.fromkeys(f"{one.user_id} ({one.role})" for event in episodes for one in event.messages)
+    for each in fails[:FAILS_SHOWN]:
+        typer.echo(shown(f"  {_address(each)}: {each.problem}"))
+    for name, episodes in list(proposed.conversations.items())[:SHOWN_CONVERSATIONS]:
+        people = dict.fromkeys(f"{each.user_id} ({each.role})" for event in episodes for each in event.messages)
         typer.echo(shown(f"conversation {name}: {', '.join(list(people)[:MOST_NAMED])}"))
         for event in episodes:
             text = " ".join(event.messages[0].content.split())[:SHOWN_TEXT]
@@ -363,10 +363,10 @@ def _address(preview: "Preview") -> str:
 
 def _row(preview: "Preview") -> tuple[str, str, str]:
     value = json.dumps(preview.value, ensure_ascii=False, indent=1, default=repr)[:SHOWN_CHARACTERS]
-    fields = [line for one in _fields(preview.becomes) for line in (f"{name}: {said}" for name, said in one.items())]
+    fields = [line for field in _fields(preview.becomes) for line in (f"{name}: {said}" for name, said in field.items())]
     becomes = "\n".join(fields)
     return _address(preview), value, becomes[:SHOWN_CHARACTERS] or preview.problem or "skipped"
 
 
 def _fields(records: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{"type": dict(one.headers)["ce_type"].decode(), **json.loads(one.value)} for one in records]
+    return [{"type": dict(record.headers)["ce_type"].decode(), **json.loads(record.value)} for record in records]

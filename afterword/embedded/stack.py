@@ -208,11 +208,11 @@ async def has_brokers(bootstrap_server: str, count: int = 1) -> None:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_server, request_timeout_ms=REQUEST_MILLISECONDS)
     try:
         await admin.start()
-        found = len((await admin.describe_cluster())["brokers"])
+        alive = len((await admin.describe_cluster())["brokers"])
     finally:
         await admin.close()
-    if found != count:
-        raise NotReady(f"{found} of {count} brokers are alive")
+    if alive != count:
+        raise NotReady(f"{alive} of {count} brokers are alive")
 
 
 class EmbeddedStack:

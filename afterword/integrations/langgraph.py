@@ -86,9 +86,9 @@ def context_node(
         conversation_id, user_id, tenant_id = named_by(runtime, config)
         said = [message for message in convert_to_messages(state["messages"]) if isinstance(message, HumanMessage)]
         question = said[-1].text if said else ""
-        found: list[Recalled] = []
+        hits: list[Recalled] = []
         if k and question:
-            found = await memory.recall(
+            hits = await memory.recall(
                 question,
                 user_id=user_id,
                 tenant_id=tenant_id,
@@ -96,7 +96,7 @@ def context_node(
                 current_conversation_id=conversation_id,
                 min_coverage=min_coverage,
             )
-        elsewhere = [hit for hit in found if hit.conversation_id != conversation_id]
+        elsewhere = [hit for hit in hits if hit.conversation_id != conversation_id]
         # not part of the context, because a new conversation has no context
         known = await memory.profile(user_id, tenant_id, max_tokens // PROFILE_SHARE) if profile else None
         rest = max_tokens - (known.tokens if known else 0)
@@ -169,10 +169,10 @@ class AfterwordStore(BaseStore):
 
     async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:  # noqa: ARG002 – reading does not extend any lifetime
         user_id, conversation_id = _place(namespace)
-        found = await self._memory.episode(key, user_id=user_id, tenant_id=self._tenant_id)
-        if found is None or conversation_id not in (None, found.summary.conversation_id):
+        episode = await self._memory.episode(key, user_id=user_id, tenant_id=self._tenant_id)
+        if episode is None or conversation_id not in (None, episode.summary.conversation_id):
             return None
-        return Item(**_fields(user_id, found.summary, {*SHOWN, "long_summary"}))
+        return Item(**_fields(user_id, episode.summary, {*SHOWN, "long_summary"}))
 
     async def asearch(
         self,
@@ -204,13 +204,13 @@ class AfterwordStore(BaseStore):
             )
             page = hits[offset : offset + limit]
             return [SearchItem(**_fields(user_id, hit, {*SHOWN, "matches"}), score=hit.score) for hit in page]
-        found: list[SearchItem] = []
+        items: list[SearchItem] = []
         async with aclosing(self._episodes(user_id, conversation_id, agent_id)) as episodes:
             async for episode in episodes:
-                found.append(SearchItem(**_fields(user_id, episode.summary, SHOWN)))
-                if len(found) == offset + limit:
+                items.append(SearchItem(**_fields(user_id, episode.summary, SHOWN)))
+                if len(items) == offset + limit:
                     break
-        return found[offset:]
+        return items[offset:]
 
     async def alist_namespaces(
         self,
@@ -275,14 +275,14 @@ SHOWN = {"conversation_id", "agent_id", "ordinal", "title", "short_summary", "me
 """Fields copied into an item's value, from hits and episodes alike."""
 
 
-def _fields(user_id: str, found: Recalled | SummaryCreated, shown: set[str]) -> dict[str, Any]:
+def _fields(user_id: str, episode: Recalled | SummaryCreated, shown: set[str]) -> dict[str, Any]:
     """Return the arguments of an item."""
     return {
-        "namespace": (user_id, found.conversation_id),
-        "key": found.episode_id,
-        "value": found.model_dump(mode="json", include=shown),
-        "created_at": found.ended_at,
-        "updated_at": found.ended_at,
+        "namespace": (user_id, episode.conversation_id),
+        "key": episode.episode_id,
+        "value": episode.model_dump(mode="json", include=shown),
+        "created_at": episode.ended_at,
+        "updated_at": episode.ended_at,
     }
 
 

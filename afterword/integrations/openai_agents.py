@@ -136,13 +136,13 @@ class AfterwordSession:
         most = resolve_session_limit(limit, self.session_settings)
         if most is not None and most < 1:
             return []
-        found: list[MessageCreated] = []
+        messages: list[MessageCreated] = []
         async with aclosing(self._newest()) as newest:
             async for message in newest:
-                found.append(message)
-                if len(found) == most:
+                messages.append(message)
+                if len(messages) == most:
                     break
-        return with_calls([to_item(message) for message in reversed(found)])
+        return with_calls([to_item(message) for message in reversed(messages)])
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Add items, and return once the broker has acknowledged all of them.

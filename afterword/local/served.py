@@ -28,16 +28,16 @@ def served_hits(serve: Serve, queries: Sequence[str], filters: dict[str, Any]) -
     """
     if not _is_of_running_dev():
         return None
-    direct, found = build_opener(ProxyHandler({})), []
+    direct, pages = build_opener(ProxyHandler({})), []
     try:
         for query in queries:
             body, headers = orjson.dumps({"query": query, **filters}), {"Content-Type": "application/json"}
             request = Request(f"http://{serve.host}:{serve.port}/v1/recall", body, headers)
             with direct.open(request, timeout=ANSWER_SECONDS) as answer:
-                found.append(_Answer.model_validate_json(answer.read()).hits)
+                pages.append(_Answer.model_validate_json(answer.read()).hits)
     except (OSError, HTTPException, ValidationError):  # ValidationError means a server of another revision
         return None
-    return found
+    return pages
 
 
 def _is_of_running_dev() -> bool:

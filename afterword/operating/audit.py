@@ -175,8 +175,8 @@ def judge(evidence: Evidence) -> Report:
     report = Report(counts["messages"], counts["episodes"], counts["summaries"], notes=notes)
     for name, kind in FINDINGS.items():
         limited = f"SELECT *, COUNT(*) OVER () FROM ({kind.query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – the query is one of FINDINGS
-        if found := list(evidence.rows(limited)):
-            report.findings[name] = Finding(found[0][1], [example for example, _ in found])
+        if rows := list(evidence.rows(limited)):
+            report.findings[name] = Finding(rows[0][1], [example for example, _ in rows])
     return report
 
 
@@ -284,8 +284,8 @@ def _where_found(evidence: Evidence, events: Iterable[Event], everyones: str) ->
     """
     for sent in events:
         if sent.kind == "message":
-            found = [scope for (scope,) in evidence.rows(scopes, id=sent.id, message=sent.message)]
-            yield from ((sent, scope) for scope in found or [everyones])
+            scopes_found = [scope for (scope,) in evidence.rows(scopes, id=sent.id, message=sent.message)]
+            yield from ((sent, scope) for scope in scopes_found or [everyones])
 
 
 def _by_agent(

@@ -77,18 +77,18 @@ async def check_all(settings: Settings) -> list[Result]:
 
 async def check_keys(settings: Settings) -> str:
     """Check that no API key is sent unencrypted to another machine."""
-    found = [f"{setting} is sent unencrypted to {address}" for setting, address in keys_in_clear(settings)]
-    return Advice("; ".join(found)) if found else "none is sent unencrypted"
+    in_clear = [f"{setting} is sent unencrypted to {address}" for setting, address in keys_in_clear(settings)]
+    return Advice("; ".join(in_clear)) if in_clear else "none is sent unencrypted"
 
 
 async def _result(name: str, check: Check) -> Result:
     try:
-        found = await check()
+        outcome = await check()
     except AfterwordError as error:
         return Result(name, "FAIL", str(error), error)
     except KafkaError as error:
         return Result(name, "FAIL", str(error) or type(error).__name__)
-    return Result(name, "WARN" if isinstance(found, Advice) else "OK", found)
+    return Result(name, "WARN" if isinstance(outcome, Advice) else "OK", outcome)
 
 
 async def check_kafka(settings: Settings) -> str:

@@ -251,12 +251,12 @@ def _message(name: str) -> dict[str, Any]:
 
 def subjects(kafka: Kafka) -> dict[str, Schema]:
     """Return the schemas by registry subject: `TOPIC-value`, or `TOPIC-EVENT` for a topic with several events."""
-    schemas, found = event_schemas(), {}
+    schemas, by_subject = event_schemas(), {}
     for channel in channels(kafka):
         names = {name: CURRENT[name][0] if name in CURRENT else name for name in channel.events}
         for name in names.values():
-            found[f"{channel.topic}-{'value' if len(names) == 1 else name}"] = schemas[name]
-    return found
+            by_subject[f"{channel.topic}-{'value' if len(names) == 1 else name}"] = schemas[name]
+    return by_subject
 
 
 async def register(url: str, kafka: Kafka) -> dict[str, int]:
@@ -284,6 +284,6 @@ async def register(url: str, kafka: Kafka) -> dict[str, int]:
 def documents(kafka: Kafka) -> dict[str, bytes]:
     """Return the contents of the exported files, by name."""
     schemas = {f"{event_type}.schema.json": schema for event_type, schema in event_schemas().items()}
-    found = {**schemas, "asyncapi.json": document(kafka)}
+    contents = {**schemas, "asyncapi.json": document(kafka)}
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-    return {name: orjson.dumps(content, option=options) for name, content in found.items()}
+    return {name: orjson.dumps(content, option=options) for name, content in contents.items()}

@@ -62,11 +62,11 @@ async def copy_stores(settings: Settings, file: Path, progress: Callable[[Copied
         )
         await target.prepare_database()
         done = Copied()
-        keys = [one.key async for one in source.messages.all_messages()]
+        keys = [message.key async for message in source.messages.all_messages()]
         for start in range(0, len(keys), PAGE_MESSAGES):
             page = await source.messages.states(keys[start : start + PAGE_MESSAGES])
             await target.messages.copy(page)  # with tombstones, so that a replay brings no deleted message back
-            done.messages += sum(isinstance(one, ArchivedMessage) for one in page.values())
+            done.messages += sum(isinstance(message, ArchivedMessage) for message in page.values())
             progress(done)
         await target.messages.copy_assignments(await source.messages.records.read_all("assignments"))
         await _copy_episodes(source, target, done, progress)
@@ -83,9 +83,9 @@ async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress:
         await target.episodes.put(episode, None)
         if isinstance(episode, StoredEpisode):
             summary = episode.summary
-            keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in episode.core_ids]
-            found = await source.messages.get_many(keys)
-            await target.messages.assign(summary.episode_id, list(found.values()))
+            keys = [message_key(summary.conversation_id, message_id, summary.tenant_id) for message_id in episode.core_ids]
+            archived = await source.messages.get_many(keys)
+            await target.messages.assign(summary.episode_id, list(archived.values()))
         if (scope := scope_of(episode.event)) not in scopes:
             scopes.add(scope)
             for row in await source.episodes.rows(scope):
@@ -110,8 +110,8 @@ async def export_lines(
     async for conversation in conversations_of(episodes, messages, person):
         counts["conversation"] += 1
         selection = Selection(conversation, tenant_id, user_id=user_id)
-        async with aclosing(messages.newest(selection)) as found:
-            async for archived in found:
+        async with aclosing(messages.newest(selection)) as archive:
+            async for archived in archive:
                 counts["message"] += 1
                 yield {"type": "message", **archived.message.model_dump(mode="json")}
         async for line in _episode_lines(episodes, conversation, person):

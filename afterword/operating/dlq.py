@@ -68,11 +68,11 @@ def resolved_offset(record: KafkaRecord) -> int | None:
 
     A resolution has no key, no value and no failure headers, so a record with a forged offset does not count.
     """
-    found = header(record.headers, RESOLUTION_PREFIX + "offset")
-    if not is_offset(found) or record.key is not None or record.value:
+    offset = header(record.headers, RESOLUTION_PREFIX + "offset")
+    if not is_offset(offset) or record.key is not None or record.value:
         return None
     failed = any(name.startswith(DEAD_LETTER_PREFIX) for name, _ in record.headers)
-    return None if failed else int(found or "")
+    return None if failed else int(offset or "")
 
 
 def resolution(dead_letter: DeadLetter, action: Action, now: datetime) -> Headers:
@@ -129,7 +129,7 @@ class DeadLetterQueue:
         """Return the topics that hold dead letters: our own, and those that exist for the sources."""
         existing = await self.log.topics() if self.sources else set()
         read = source_topics(self.sources, existing, our_topics(self._kafka))
-        return queue_topics(self._kafka) + [one for one in map(self._kafka.dead_letters, read) if one in existing]
+        return queue_topics(self._kafka) + [topic for topic in map(self._kafka.dead_letters, read) if topic in existing]
 
     async def unresolved(self, topic: str, is_wanted: Matching) -> AsyncGenerator[DeadLetter, None]:
         """Yield matching dead letters that were neither replayed nor discarded, by partition and offset.
@@ -142,9 +142,9 @@ class DeadLetterQueue:
                 resolved.add(Position(record.partition, offset))
         async for record in self.log.records(topic):
             if resolved_offset(record) is None and position_of(record) not in resolved:
-                found = read_dead_letter(record)
-                if is_wanted(found):
-                    yield found
+                letter = read_dead_letter(record)
+                if is_wanted(letter):
+                    yield letter
 
     async def find(self, address: str) -> DeadLetter:
         """Find the dead letter at `address`, topic/partition/offset. Raises: NoSuchDeadLetter, TopicStalled."""
@@ -158,8 +158,8 @@ class DeadLetterQueue:
     async def count(self, topic: str, is_wanted: Matching, action: Action) -> DeadLetterCounts:
         """Count what `resolve` would do."""
         counts = DeadLetterCounts()
-        async for found in self.unresolved(topic, is_wanted):
-            _count(counts, found, action)
+        async for letter in self.unresolved(topic, is_wanted):
+            _count(counts, letter, action)
         return counts
 
     async def resolve(
@@ -176,9 +176,9 @@ class DeadLetterQueue:
         counts = DeadLetterCounts()
         async with self._producer(topic) as producer:
             batch: list[DeadLetter] = []
-            async for found in self.unresolved(topic, is_wanted):
-                if _count(counts, found, action):
-                    batch.append(found)
+            async for letter in self.unresolved(topic, is_wanted):
+                if _count(counts, letter, action):
+                    batch.append(letter)
                 if len(batch) == BATCH:
                     await self._commit(producer, batch, action)
                     progress(topic, counts.resolved)
@@ -192,15 +192,15 @@ class DeadLetterQueue:
         sent: list[Awaitable[object]] = []
         try:
             async with producer.transaction():
-                for found in dead_letters:
+                for letter in dead_letters:
                     if action == "replayed":
-                        assert found.origin is not None  # noqa: S101 – only those with an origin are replayed
-                        topic, partition, _ = found.origin
+                        assert letter.origin is not None  # noqa: S101 – only those with an origin are replayed
+                        topic, partition, _ = letter.origin
                         # the original partition, because the original producer may have used another partitioner
                         target = partition if partition in await producer.partitions_for(topic) else None
-                        sent.append(await send_copy(producer, topic, found, target))
-                    headers = resolution(found, action, datetime.now(UTC))
-                    sent.append(await producer.send(found.topic, b"", partition=found.partition, headers=headers))
+                        sent.append(await send_copy(producer, topic, letter, target))
+                    headers = resolution(letter, action, datetime.now(UTC))
+                    sent.append(await producer.send(letter.topic, b"", partition=letter.partition, headers=headers))
                 await asyncio.gather(*sent)
         except (KafkaError, IllegalOperation) as error:
             # the error may only say that nothing more can be sent; an earlier send then has the cause
@@ -229,23 +229,23 @@ class DeadLetterQueue:
             await producer.stop()
 
 
-def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
+def _count(counts: DeadLetterCounts, letter: DeadLetter, action: Action) -> bool:
     """Count a dead letter, and return whether it can be resolved."""
-    counts.by_type[found.error_type] += 1
-    if action == "replayed" and (reason := not_replayable(found)):
+    counts.by_type[letter.error_type] += 1
+    if action == "replayed" and (reason := not_replayable(letter)):
         counts.skipped[reason] += 1
         return False
     counts.resolved += 1
     return True
 
 
-def not_replayable(found: DeadLetter) -> str | None:
+def not_replayable(letter: DeadLetter) -> str | None:
     """Return why a dead letter cannot be replayed, or None if it can."""
-    if found.origin is None:
+    if letter.origin is None:
         return "not written by Afterword"
-    if found.stage == ARCHIVE:  # the segmenter has the message
+    if letter.stage == ARCHIVE:  # the segmenter has the message
         return "from the archiver only"
-    return "truncated because of their size" if found.truncated else None
+    return "truncated because of their size" if letter.truncated else None
 
 
 def is_overtaken(error: Exception) -> bool:

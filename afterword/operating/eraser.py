@@ -83,9 +83,9 @@ class Run:
     found: dict[str, ErasedConversation] = field(default_factory=dict)
     reported: tuple[str, int] | None = None
 
-    def note(self, found: ErasedConversation) -> None:
-        known = self.found.get(found.conversation_id)
-        self.found[found.conversation_id] = found.merged(known) if known else found
+    def note(self, conversation: ErasedConversation) -> None:
+        known = self.found.get(conversation.conversation_id)
+        self.found[conversation.conversation_id] = conversation.merged(known) if known else conversation
 
     async def check(self, what: str, left: int) -> None:
         """Report what is left. Raises: NotErased if the time is up."""
@@ -138,12 +138,12 @@ class Eraser:
         archived yet are not counted.
         """
         person = person_of(user_id, tenant_id)
-        found = {one.conversation_id: one async for one in self._conversations(person)}
+        conversations = {each.conversation_id: each async for each in self._conversations(person)}
         with broker_errors(self._settings.kafka.bootstrap_servers):
-            theirs = await self._dead_letters(person, found)
+            theirs = await self._dead_letters(person, conversations)
             counts = [await self._queue.count(topic, theirs, "discarded") for topic in await self._queue.topics()]
-        shared = sum(not one.alone for one in found.values())
-        return _counts(found, sum(one.resolved for one in counts)) | {"shared_conversations": shared}
+        shared = sum(not each.alone for each in conversations.values())
+        return _counts(conversations, sum(each.resolved for each in counts)) | {"shared_conversations": shared}
 
     async def erase(
         self,
@@ -230,13 +230,13 @@ class Eraser:
             await self._until_summarized(run)
         deleted = 0
         undeletable: list[str] = []
-        async for found in self._conversations(run.person):
-            if not (found.messages or found.alone):
-                undeletable.append(found.conversation_id)
+        async for conversation in self._conversations(run.person):
+            if not (conversation.messages or conversation.alone):
+                undeletable.append(conversation.conversation_id)
                 continue
-            run.note(found)
-            await self._stores.erasures.add(run.erasure, [found])
-            await self._producer.send_all(await self._deletions(run, found))
+            run.note(conversation)
+            await self._stores.erasures.add(run.erasure, [conversation])
+            await self._producer.send_all(await self._deletions(run, conversation))
             deleted += 1
         if undeletable and not deleted:
             raise UserNotArchived(number=len(undeletable), first=undeletable[0])
@@ -244,14 +244,14 @@ class Eraser:
             await run.check("conversations in which something was deleted", deleted)
         return bool(deleted)
 
-    async def _deletions(self, run: Run, found: ErasedConversation) -> list[ConversationDeleted | MessageDeleted]:
-        name, tenant_id, reason = found.conversation_id, run.person.tenant_id, f"erasure {run.erasure.erasure_id}"
-        if found.alone:
+    async def _deletions(self, run: Run, conversation: ErasedConversation) -> list[ConversationDeleted | MessageDeleted]:
+        name, tenant_id, reason = conversation.conversation_id, run.person.tenant_id, f"erasure {run.erasure.erasure_id}"
+        if conversation.alone:
             return [ConversationDeleted(conversation_id=name, tenant_id=tenant_id, reason=reason)]
         theirs = self._stores.messages.newest(Selection(name, tenant_id, user_id=run.person.user_id))
         return [
-            MessageDeleted(id=one.message.id, conversation_id=name, tenant_id=tenant_id, reason=reason)
-            async for one in theirs
+            MessageDeleted(id=archived.message.id, conversation_id=name, tenant_id=tenant_id, reason=reason)
+            async for archived in theirs
         ]
 
     async def _until_read(self, run: Run, role: str, group: str) -> None:
@@ -273,14 +273,14 @@ class Eraser:
 
         await run.until_none("records that the summarizer has not processed", left)
 
-    async def _dead_letters(self, person: Person, found: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
+    async def _dead_letters(self, person: Person, conversations: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
         """Select the person's dead letters.
 
         An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
         """
-        alone = frozenset(name for name, one in found.items() if one.alone)
-        earlier = frozenset((name, digest) for name, one in found.items() for digest in one.earlier)
-        shared = frozenset(found) - alone
+        alone = frozenset(name for name, each in conversations.items() if each.alone)
+        earlier = frozenset((name, digest) for name, each in conversations.items() for digest in each.earlier)
+        shared = frozenset(conversations) - alone
         theirs = TheirDeadLetters(person, alone, shared, earlier=earlier, sources=self._queue.sources)
         edits: dict[str, str] = {}
         if theirs.shared:
@@ -290,7 +290,7 @@ class Eraser:
                 if letter.conversation_id is not None and edited is not None:
                     edits[letter.address] = message_key(letter.conversation_id, edited, person.tenant_id)
         written = await self._stores.messages.get_many(sorted(set(edits.values())))
-        others = {key for key, one in written.items() if one.message.user_id != person.user_id}
+        others = {key for key, each in written.items() if each.message.user_id != person.user_id}
         return replace(theirs, others=frozenset(address for address, key in edits.items() if key in others))
 
     async def _topic_dates(self, now: datetime) -> tuple[TopicDate, ...]:
@@ -305,11 +305,11 @@ class Eraser:
         return tuple(dates)
 
 
-def _counts(found: Mapping[str, ErasedConversation], dead_letters: int) -> dict[str, int]:
+def _counts(conversations: Mapping[str, ErasedConversation], dead_letters: int) -> dict[str, int]:
     return {
-        "messages": sum(one.messages for one in found.values()),
-        "conversations": len(found),
-        "episodes": sum(one.episodes for one in found.values()),
+        "messages": sum(each.messages for each in conversations.values()),
+        "conversations": len(conversations),
+        "episodes": sum(each.episodes for each in conversations.values()),
         "dead_letters": dead_letters,
     }
 

@@ -256,8 +256,8 @@ async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress
         progress("reading the index", start, len(wanted))
         page = wanted[start : start + INDEX_PAGE]
         indexed = await stores.index.revisions(page)
-        for found in indexed.items():
-            evidence.add("indexed", *found)
+        for entry in indexed.items():
+            evidence.add("indexed", *entry)
         # the others may have been deleted since the stores were read
         for name, stored in (await stores.episodes.lookup([one for one in page if one not in indexed])).items():
             if isinstance(stored, DeletedEpisode):
@@ -318,11 +318,11 @@ class TopicReader:
             self._add("invalid", kind, record.partition, record.offset)
 
     def _dead_letter(self, kind: str, topic: str, record: ConsumerRecord) -> None:
-        found = read_dead_letter(record)
+        letter = read_dead_letter(record)
         # A message that only the archiver rejected is in an episode anyway.
-        if found.origin and found.origin.topic == topic and found.stage != ARCHIVE:
-            _, partition, offset = found.origin
-            self._add("dead_letter", kind, partition, offset, found.error_type == "state_unreadable")
+        if letter.origin and letter.origin.topic == topic and letter.stage != ARCHIVE:
+            _, partition, offset = letter.origin
+            self._add("dead_letter", kind, partition, offset, letter.error_type == "state_unreadable")
 
     def _message(self, record: ConsumerRecord) -> None:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
@@ -397,21 +397,21 @@ async def read_stores(stores: Stores, evidence: Evidence) -> None:
             evidence.add("deleted_episode", deletion.episode_id, deletion.reason == "expired")
             continue
         summary = stored.summary
-        changes = [(one, offset) for one, offset in stored.inputs if offset != NEVER]
+        changes = [(message_id, offset) for message_id, offset in stored.inputs if offset != NEVER]
         keys = {
-            one: digest_of_message(summary.conversation_id, one, summary.tenant_id)
-            for one in (*summary.message_ids, *dict(changes))
+            message_id: digest_of_message(summary.conversation_id, message_id, summary.tenant_id)
+            for message_id in (*summary.message_ids, *dict(changes))
         }
-        named = {one for fact in summary.facts for one in fact.message_ids}
-        messages = b"".join(keys[one] for one in summary.message_ids)
+        named = {message_id for fact in summary.facts for message_id in fact.message_ids}
+        messages = b"".join(keys[message_id] for message_id in summary.message_ids)
         facts = bool(named), not named.issubset(summary.message_ids)
         evidence.add("stored_episode", summary.episode_id, summary.revision, stored.fingerprint, messages, *facts)
         for user in stored.participants:
             evidence.add(
                 *("stored_user", summary.episode_id, summary.conversation_id, summary.tenant_id, user_digest(user))
             )
-        for one, offset in changes:
-            evidence.add("stored_change", summary.episode_id, keys[one], offset)
+        for message_id, offset in changes:
+            evidence.add("stored_change", summary.episode_id, keys[message_id], offset)
     async for key, episode, content, *where in stores.messages.all_messages():
         said = (None, None) if content is None else (episode, hash(content))
         evidence.add("document", digest(key), *said, *where)

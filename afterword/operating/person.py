@@ -63,24 +63,24 @@ def holds(value: bytes | None, person: Person) -> bool:
     """
     data = value or b""
     try:
-        found = loads(data)
+        content = loads(data)
     except orjson.JSONDecodeError:
         return person.user_id in users_in(data)
-    outer = _listed(found)
-    inner = [one for event in outer if isinstance(event, dict) for one in _listed(event.get("data"))]
+    outer = _listed(content)
+    inner = [each for event in outer if isinstance(event, dict) for each in _listed(event.get("data"))]
     for event in (*outer, *inner):
         if isinstance(event, dict) and event.get("tenant_id") == person.tenant_id:
-            messages = [one for name in ("messages", "overlap") for one in _listed(event.get(name))]
-            if person.user_id in [one.get("user_id") for one in (event, *messages) if isinstance(one, dict)]:
+            messages = [each for name in ("messages", "overlap") for each in _listed(event.get(name))]
+            if person.user_id in [each.get("user_id") for each in (event, *messages) if isinstance(each, dict)]:
                 return True
-    deeper = [one.get("data") if isinstance(one, dict) else one for one in inner]
-    if not any(isinstance(one, dict | list) for one in deeper) and not any(isinstance(one, list) for one in outer):
+    deeper = [each.get("data") if isinstance(each, dict) else each for each in inner]
+    if not any(isinstance(each, dict | list) for each in deeper) and not any(isinstance(each, list) for each in outer):
         return False
     return _names(person, data.decode(errors="replace")) or person.user_id in users_in(data)
 
 
-def _listed(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else [found]
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _names(person: Person, text: str) -> bool:
@@ -101,8 +101,8 @@ def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> st
         return "" if (CE_TYPE, edited) in headers or edited in (value or b"") else None
     if event_type != MESSAGE_EDITED or event.get("tenant_id") != person.tenant_id:
         return None
-    found = event.get("id")
-    return found if isinstance(found, str) else ""
+    message_id = event.get("id")
+    return message_id if isinstance(message_id, str) else ""
 
 
 def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) -> bool:
@@ -112,7 +112,7 @@ def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) 
     is theirs if their id is a word in it. Other records, such as Avro, are theirs if their bytes contain the id.
     """
     data, origin = letter.value or b"null", letter.origin
-    source = next((one for one in sources if origin and one.takes(origin.topic)), None)
+    source = next((each for each in sources if origin and each.takes(origin.topic)), None)
     try:
         value = loads(data[FRAME_BYTES:] if data.startswith(b"\0") else data)
         record = replace(letter, **origin._asdict()) if origin else letter
@@ -126,8 +126,8 @@ def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) 
     if source:
         with suppress(InvalidRecord):
             items = items_of(source, about)
-        items = [one for one in items if _found(source.map.tenant_id, one) == person.tenant_id]
-        users = [_found(source.map.user_id, one) for one in items]
+        items = [each for each in items if _found(source.map.tenant_id, each) == person.tenant_id]
+        users = [_found(source.map.user_id, each) for each in items]
         if None not in users:
             return person.user_id in users
     if not is_key_read or isinstance(about["key"], InvalidRecord):
@@ -188,8 +188,8 @@ async def conversations_of(episodes: EpisodeQueries, messages: MessageArchive, p
     page = [""]
     while page:
         wanted = person.user_id, person.tenant_id, page[-1] or None, PAGE
-        found = {*await messages.conversations_of(*wanted), *await episodes.conversations_of(*wanted)}
-        page = sorted(found, key=str.encode)[:PAGE]
+        names = {*await messages.conversations_of(*wanted), *await episodes.conversations_of(*wanted)}
+        page = sorted(names, key=str.encode)[:PAGE]
         for conversation in page:
             yield conversation
 
@@ -197,5 +197,5 @@ async def conversations_of(episodes: EpisodeQueries, messages: MessageArchive, p
 async def deleted_but_indexed(stores: Stores, conversation_id: str) -> int:
     """Count a conversation's deleted episodes that are still in the index. Raises: StoreUnavailable."""
     every = all_episodes(stores.episodes, conversation_id)
-    deleted = [one.event.episode_id async for one in every if isinstance(one, DeletedEpisode)]
+    deleted = [episode.event.episode_id async for episode in every if isinstance(episode, DeletedEpisode)]
     return len(await stores.index.revisions(deleted)) if deleted else 0

@@ -138,9 +138,9 @@ class ResumePoints:
         """Return the initial states of the scopes in each partition that has their conversation."""
         states: dict[int, dict[Scope, State]] = defaultdict(dict)
         for scope, last in self.last.items():
-            found = self._found.get(last.message)
+            place = self._found.get(last.message)
             for partition in self.partitions[scope.conversation_id]:
-                taken_to = found.offset + 1 if found and found.partition == partition else 0
+                taken_to = place.offset + 1 if place and place.partition == partition else 0
                 states[partition][scope] = State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
                 if self.agents:
                     states[partition].setdefault(Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
@@ -150,27 +150,27 @@ class ResumePoints:
 async def resume_points(log: Log, settings: Settings) -> ResumePoints:
     """Read the last episodes from the topics and the stores. Raises: TopicStalled, StoreUnavailable."""
     kafka, episodes = settings.kafka, settings.episodes
-    found = ResumePoints(agents=episodes.scope == "agent")
-    await log.read(kafka.episodes_topic, found.take_episode)
+    points = ResumePoints(agents=episodes.scope == "agent")
+    await log.read(kafka.episodes_topic, points.take_episode)
     async with open_stores(settings) as stores:
-        async for one in all_episodes(stores.episodes):
-            event = one.event
-            message = message_key(event.conversation_id, one.core_ids[-1], event.tenant_id)
-            last = Last(one.ordinal, event.tenant_id, message, one.last_offset)
-            found.add(event.conversation_id, event.agent_id, last)
-        await log.read(kafka.messages_topic, found.take_message)
-        await _place(found, stores.messages, list(range(len(await log.ends(kafka.messages_topic)))))
-    return found
+        async for episode in all_episodes(stores.episodes):
+            event = episode.event
+            message = message_key(event.conversation_id, episode.core_ids[-1], event.tenant_id)
+            last = Last(episode.ordinal, event.tenant_id, message, episode.last_offset)
+            points.add(event.conversation_id, event.agent_id, last)
+        await log.read(kafka.messages_topic, points.take_message)
+        await _place(points, stores.messages, list(range(len(await log.ends(kafka.messages_topic)))))
+    return points
 
 
-async def _place(found: ResumePoints, archive: MessageArchive, partitions: Sequence[int]) -> None:
+async def _place(points: ResumePoints, archive: MessageArchive, partitions: Sequence[int]) -> None:
     """Find the partitions of conversations that have no record left on the topics.
 
     A conversation goes to the partition of its last message or, if that is not archived, to the one that Kafka's
     partitioner chooses.
     """
     choose = DefaultPartitioner()
-    placeless = {s.conversation_id: last for s, last in found.last.items() if not found.partitions[s.conversation_id]}
+    placeless = {s.conversation_id: last for s, last in points.last.items() if not points.partitions[s.conversation_id]}
     names = list(placeless)
     for start in range(0, len(names), ASKED_AT_ONCE):
         page = names[start : start + ASKED_AT_ONCE]
@@ -178,7 +178,7 @@ async def _place(found: ResumePoints, archive: MessageArchive, partitions: Seque
         for name in page:
             message = archived.get(placeless[name].message)
             where = message.partition if message else choose(record_key(name), partitions, partitions)
-            found.partitions[name].add(int(where))
+            points.partitions[name].add(int(where))
 
 
 async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
@@ -289,7 +289,7 @@ async def index_episodes(
             wanted = {name: s for name, s in wanted.items() if indexed.get(name, 0) < s.summary.revision}
         for stored in wanted.values():
             summary = stored.summary
-            keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
+            keys = [message_key(summary.conversation_id, each, summary.tenant_id) for each in summary.message_ids]
             found = await messages.get_many(keys)
             texts = searchable(archived.message for archived in found.values())
             await index.put(stored, texts, await embed_messages(embedder, texts) if embedder else None)
@@ -300,9 +300,9 @@ async def index_episodes(
         progress(done)
     async for indexed in index.pages():
         known = await episodes.lookup(list(indexed))
-        gone = {name: one for name, one in known.items() if isinstance(one, DeletedEpisode)}
-        for name, one in gone.items():
-            await index.remove(name, max(one.event.revision, indexed[name]))
+        gone = {name: each for name, each in known.items() if isinstance(each, DeletedEpisode)}
+        for name, each in gone.items():
+            await index.remove(name, max(each.event.revision, indexed[name]))
         if strangers := indexed.keys() - known.keys():
             await index.forget(sorted(strangers))
         done.removed += len(gone) + len(strangers)

@@ -190,7 +190,7 @@ async def verify(
         raise NotTheirs(setting="--user")
     now, kafka = now or datetime.now(UTC), settings.kafka
     async with open_stores(settings) as stores:
-        found = await left_in_stores(stores, receipt, person, kafka.messages_topic)
+        remains = await left_in_stores(stores, receipt, person, kafka.messages_topic)
     conversations = frozenset(receipt.deleted_conversations), frozenset(receipt.shared_conversations)
     records = Records(kafka, TheirDeadLetters(person, *conversations, sources=load_sources(settings)))
     # the last two have only ids and counters
@@ -198,7 +198,7 @@ async def verify(
     with broker_errors(kafka.bootstrap_servers):
         async with open_log(kafka) as log:
             existing = await log.topics() - unsearched
-            for date in (one for one in receipt.topics if one.topic in existing):
+            for date in (each for each in receipt.topics if each.topic in existing):
                 last: dict[bytes | None, bool] = {}
                 number = 0
                 async for record in log.records(date.topic):
@@ -207,8 +207,8 @@ async def verify(
                     if records.is_current_of_shared(record):
                         last[record.key] = is_theirs
                 late = isinstance(date.gone_by, datetime) and date.gone_by < now
-                found.append(Remains(date.topic, number - sum(last.values()), late, date.gone_by))
-    return [one for one in found if one.number]
+                remains.append(Remains(date.topic, number - sum(last.values()), late, date.gone_by))
+    return [each for each in remains if each.number]
 
 
 async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
@@ -217,10 +217,10 @@ async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messa
     messages = episodes = 0
     async for name in conversations_of(stores.episodes, stores.messages, person):
         newest = stores.messages.newest(Selection(name, person.tenant_id, user_id=person.user_id))
-        messages += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
-        async for one in all_episodes(stores.episodes, name):
-            if isinstance(one, StoredEpisode) and person.took_part_in(one):
-                episodes += one.summary.closed_at < receipt.finished_at
+        messages += sum([1 async for each in newest if each.offset < ends.get(each.partition, 0)])
+        async for each in all_episodes(stores.episodes, name):
+            if isinstance(each, StoredEpisode) and person.took_part_in(each):
+                episodes += each.summary.closed_at < receipt.finished_at
     points = sum([await deleted_but_indexed(stores, name) for name in receipt.conversations])
     counts = {"messages in the archive": messages, "episodes": episodes, "deleted episodes in the index": points}
     return [Remains(place, number, late=True) for place, number in counts.items()]

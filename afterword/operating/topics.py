@@ -129,18 +129,18 @@ def wanted_topics(
     ]
 
 
-def compare_topic(wanted: Topic, found: Topic) -> TopicReport:
+def compare_topic(wanted: Topic, existing: Topic) -> TopicReport:
     """Compare a topic with the wanted one. The status is `ok` or `different`."""
-    pairs = {name: (value, found.configs.get(name, "none")) for name, value in wanted.configs.items()}
-    pairs["replication factor"] = (str(wanted.replication_factor), str(found.replication_factor))
+    pairs = {name: (value, existing.configs.get(name, "none")) for name, value in wanted.configs.items()}
+    pairs["replication factor"] = (str(wanted.replication_factor), str(existing.replication_factor))
     if not wanted.any_count:
-        pairs["partitions"] = (str(wanted.partitions), str(found.partitions))
+        pairs["partitions"] = (str(wanted.partitions), str(existing.partitions))
     differing = [f"{name} is {is_}, should be {should}" for name, (should, is_) in pairs.items() if is_ != should]
     status: Status = "different" if differing else "ok"
     long = [
         f"{name} is {value}, should be at most {most}"
         for name, most in wanted.lifetime.items()
-        if (value := found.configs.get(name)) is not None and (int(value) in UNBOUNDED or int(value) > most)
+        if (value := existing.configs.get(name)) is not None and (int(value) in UNBOUNDED or int(value) > most)
     ]
     warning = f"{'; '.join(long)}: until then it keeps what was erased" if long else ""
     return TopicReport(wanted.name, status, "; ".join(differing), warning)
@@ -213,7 +213,7 @@ async def read_with(admin: AIOKafkaAdminClient, group: str, topic: str) -> int |
         offsets = await committed_offsets(admin, group)
     except (GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
         return None
-    return least_partitions(found.metadata for source, found in offsets.items() if source.topic == topic)
+    return least_partitions(committed.metadata for source, committed in offsets.items() if source.topic == topic)
 
 
 def _wanted(settings: Settings, existing: Mapping[str, Topic]) -> list[Topic]:
@@ -232,12 +232,12 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def _existing(admin: AIOKafkaAdminClient) -> dict[str, Topic]:
-    found = {}
+    topics = {}
     # all topics, because a request for one by name would create it on a broker with auto.create.topics.enable
     for topic in await admin.describe_topics():
         replicas = [len(partition["replicas"]) for partition in topic["partitions"]]
-        found[topic["topic"]] = Topic(topic["topic"], len(replicas), min(replicas, default=0))
-    return found
+        topics[topic["topic"]] = Topic(topic["topic"], len(replicas), min(replicas, default=0))
+    return topics
 
 
 async def _create_missing(
@@ -305,9 +305,9 @@ async def read_configs(settings: Settings, names: Sequence[str]) -> dict[str, di
 
 async def _topic_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
     responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
-    found: dict[str, dict[str, str]] = {}
-    for code, message, _kind, name, entries in [one for response in responses for one in response.resources]:
+    configs: dict[str, dict[str, str]] = {}
+    for code, message, _kind, name, entries in [resource for response in responses for resource in response.resources]:
         if code != 0:
             raise StoreUnavailable(store="Kafka", problem=f"{name}: {message or for_code(code).description}")
-        found[name] = {entry[0]: entry[1] for entry in entries}
-    return found
+        configs[name] = {entry[0]: entry[1] for entry in entries}
+    return configs

@@ -101,7 +101,7 @@ class Comparison:
     @cached_property
     def measures(self) -> dict[str, tuple[float, float]]:
         """The means of the stored summaries and of the candidate's, by the names in MEASURES."""
-        stored, candidate = [one.stored for one in self.trials], [one.candidate for one in self.trials]
+        stored, candidate = [trial.stored for trial in self.trials], [trial.candidate for trial in self.trials]
         return {name: (_mean(measure, stored), _mean(measure, candidate)) for name, measure in MEASURES.items()}
 
     @property
@@ -111,7 +111,7 @@ class Comparison:
 
 
 def _mean(measure: Callable[[TrialSummary], float | None], summaries: Sequence[TrialSummary]) -> float:
-    return fmean([value for one in summaries if (value := measure(one)) is not None] or [0.0])
+    return fmean([value for summary in summaries if (value := measure(summary)) is not None] or [0.0])
 
 
 async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
@@ -145,8 +145,8 @@ async def summarize_again(
 
     async def judged(request: SummaryRequest, made: Summary) -> TrialSummary:
         source, least = source_of(request, everything_asked), settings.quality.min_grounding
-        found = await asyncio.to_thread(assess, source, made, least)
-        verdict = found.grounding, len(found.unsupported), found.problems[0].reason if found.problems else None
+        assessment = await asyncio.to_thread(assess, source, made, least)
+        verdict = assessment.grounding, len(assessment.unsupported), assessment.problems[0].reason if assessment.problems else None
         return TrialSummary(made.model, made.usage, made.short_summary, made.long_summary, *verdict)
 
     async def candidate(request: SummaryRequest) -> TrialSummary:
@@ -160,7 +160,7 @@ async def summarize_again(
     async def add(stored: StoredEpisode) -> None:
         async with slots:
             about, ids = stored.summary, (*stored.core_ids, *stored.overlap_ids)
-            keys = {message_key(about.conversation_id, one, about.tenant_id): one for one in ids}
+            keys = {message_key(about.conversation_id, message_id, about.tenant_id): message_id for message_id in ids}
             states = {keys[key]: state for key, state in (await messages.states(list(keys))).items()}
             read = current(stored.core_ids, stored.overlap_ids, {}, states)
             if read.expired or not read.core:

@@ -54,12 +54,12 @@ def answering(thing: str, known: Sequence[KnownFact], *, by_name: bool = False) 
     """
     wanted = _ASKED.get(thing)
     facts = [
-        one
-        for one in known
-        if wanted is None or (not one.about and (one.attribute in wanted or (not by_name and one.kind in wanted)))
+        each
+        for each in known
+        if wanted is None or (not each.about and (each.attribute in wanted or (not by_name and each.kind in wanted)))
     ]
-    found: dict[str, list[str]] = {}
+    by_episode: dict[str, list[str]] = {}
     for source in chain.from_iterable(fact.sources[:1] for fact in facts):
-        messages = found.setdefault(source.episode_id, [])
-        messages += (one for one in source.message_ids if one not in messages)
-    return found
+        messages = by_episode.setdefault(source.episode_id, [])
+        messages += (each for each in source.message_ids if each not in messages)
+    return by_episode

@@ -197,7 +197,7 @@ def _times(messages: Sequence[MessageCreated], time_zone: str) -> list[str]:
     needed = [_needs_time(*pair) for pair in pairwise(messages)]
     zone = ZoneInfo(time_zone)
     shown = zip(messages, [any(needed), *needed], strict=False)
-    return [f"{one.sent_at.astimezone(zone):{TIME}}, " if is_dated and one.sent_at else "" for one, is_dated in shown]
+    return [f"{message.sent_at.astimezone(zone):{TIME}}, " if is_dated and message.sent_at else "" for message, is_dated in shown]
 
 
 def _cost(messages: Sequence[MessageCreated]) -> int:
@@ -336,10 +336,10 @@ async def _verbatim(
     """
     if events_full > MOST_MESSAGES:
         return None
-    found = await newest_messages(archive, selection, events_full)
-    last = {archived.message.id for archived in found[:recent]}
-    shown = [a.message for a in reversed(found) if not a.message.skip_summarization or a.message.id in last]
-    if len(found) < events_full or await asyncio.to_thread(_cost, shown) > max_tokens:
+    newest = await newest_messages(archive, selection, events_full)
+    last = {archived.message.id for archived in newest[:recent]}
+    shown = [a.message for a in reversed(newest) if not a.message.skip_summarization or a.message.id in last]
+    if len(newest) < events_full or await asyncio.to_thread(_cost, shown) > max_tokens:
         return None
     return ContextWindow(tuple(shown), await asyncio.to_thread(_tokens, shown))
 
@@ -351,8 +351,8 @@ async def _summaries(episodes: EpisodeStore, selection: Selection, known: Conver
     behind = min(known.last_ordinal - covered, MOST_BEHIND)
     if behind <= 0:
         return Summaries(known.title, texts)
-    found = await episodes.latest(selection.conversation_id, behind, agent_id=selection.agent_id)
-    behind_row = (e.summary for e in reversed(found) if covered < e.summary.ordinal <= known.last_ordinal)
+    latest = await episodes.latest(selection.conversation_id, behind, agent_id=selection.agent_id)
+    behind_row = (e.summary for e in reversed(latest) if covered < e.summary.ordinal <= known.last_ordinal)
     recent = tuple(summary.short_summary for summary in behind_row if summary.short_summary)
     return Summaries(known.title, texts, recent)
 
@@ -363,11 +363,11 @@ def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
     Recent ones keep at least half of the space.
     """
     room = max_tokens
-    found = summaries
-    while found.cost > max_tokens:  # once as a rule: the parts may have fewer tokens than the whole
-        found = _condensed(summaries, room)
-        room -= max(1, found.cost - max_tokens)
-    return found
+    fitted = summaries
+    while fitted.cost > max_tokens:  # once as a rule: the parts may have fewer tokens than the whole
+        fitted = _condensed(summaries, room)
+        room -= max(1, fitted.cost - max_tokens)
+    return fitted
 
 
 def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
@@ -407,10 +407,10 @@ def _unsaid(turn: str, shown: str) -> str:
     label = _SPEAKER.match(turn)
     said = turn[label.end() if label else 0 :]
     sentences = split_sentences(said)
-    left = [one for one in sentences if len(one) < SHORTEST_SENTENCE or one.rstrip(".") not in shown]
+    left = [sentence for sentence in sentences if len(sentence) < SHORTEST_SENTENCE or sentence.rstrip(".") not in shown]
     if len(left) == len(sentences):
         return turn
-    return (label[0] if label else "") + " ".join(left) if any(len(one) >= SHORTEST_SENTENCE for one in left) else ""
+    return (label[0] if label else "") + " ".join(left) if any(len(sentence) >= SHORTEST_SENTENCE for sentence in left) else ""
 
 
 async def _window(
@@ -446,7 +446,7 @@ async def _window(
 
 def _newest_within(latest: Iterable[ArchivedMessage], tokens: int) -> set[str]:
     """Return the ids of the newest messages that have at most this many tokens, without skipped ones."""
-    said = [one.message for one in latest if not one.message.skip_summarization] if tokens else []
+    said = [archived.message for archived in latest if not archived.message.skip_summarization] if tokens else []
     sizes = accumulate(count_tokens(message.content) for message in said)
     return {message.id for message, _ in takewhile(lambda each: each[1] <= tokens, zip(said, sizes, strict=False))}
 
@@ -459,19 +459,19 @@ async def newest_messages(
     It then loads up to `most_beyond` more, back to a user's message, so that a tool's result comes with its call. It
     stops at MOST_LOADED characters.
     """
-    found: list[ArchivedMessage] = []
+    loaded: list[ArchivedMessage] = []
     size = beyond = 0
     async with aclosing(archive.newest(selection)) as newest:
         async for archived in newest:
-            found.append(archived)
+            loaded.append(archived)
             size += len(archived.message.content)
-            if len(found) >= least and (size >= characters or len(found) >= MOST_MESSAGES):
+            if len(loaded) >= least and (size >= characters or len(loaded) >= MOST_MESSAGES):
                 beyond += 1
                 if archived.message.role == "user" or beyond > most_beyond:
                     break
             if size >= MOST_LOADED:
                 break
-    return found
+    return loaded
 
 
 def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens: int) -> ContextWindow:

@@ -49,24 +49,24 @@ def later_query(query: Query, hit: Recalled) -> Query:
 def places_after(hit: Recalled, best: str) -> list[Place]:
     """Return the messages of the hit after its `best` one."""
     after = hit.message_ids.index(best) + 1
-    return [Place(hit.conversation_id, one, Likelihood.SAME_SUBJECT) for one in hit.message_ids[after:][:AFTER]]
+    return [Place(hit.conversation_id, message_id, Likelihood.SAME_SUBJECT) for message_id in hit.message_ids[after:][:AFTER]]
 
 
 def places_in(episodes: Sequence[Candidate], hit: Recalled) -> list[Place]:
     """Return the first messages of later episodes."""
-    found: list[Place] = []
+    places: list[Place] = []
     is_next = True
-    for one in sorted(episodes, key=attrgetter("started_at")):
-        if one.episode_id == hit.episode_id:
+    for episode in sorted(episodes, key=attrgetter("started_at")):
+        if episode.episode_id == hit.episode_id:
             continue
-        if one.conversation_id != hit.conversation_id:
-            names, least = one.message_ids[:OPENING_ELSEWHERE], Likelihood.OTHER_VALUE
+        if episode.conversation_id != hit.conversation_id:
+            names, least = episode.message_ids[:OPENING_ELSEWHERE], Likelihood.OTHER_VALUE
         else:
-            at_once = is_next and one.started_at <= hit.ended_at + AT_ONCE
-            names, least = one.message_ids[:OPENING], Likelihood.NONE if at_once else Likelihood.SAME_SUBJECT
+            at_once = is_next and episode.started_at <= hit.ended_at + AT_ONCE
+            names, least = episode.message_ids[:OPENING], Likelihood.NONE if at_once else Likelihood.SAME_SUBJECT
             is_next = False
-        found += [Place(one.conversation_id, name, least) for name in names]
-    return found
+        places += [Place(episode.conversation_id, name, least) for name in names]
+    return places
 
 
 def corrections(answer: Sequence[MessageText], later: Later, languages: Sequence[str]) -> Later:

@@ -263,10 +263,10 @@ class Memory:
         _check_tenant(tenant_id)
         require_within(1, MOST_PAGE_SIZE, limit=limit)
         before = None if after is None else _from_cursor(after)
-        found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
-        last = found[limit - 1] if len(found) > limit else None
+        entries = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
+        last = entries[limit - 1] if len(entries) > limit else None
         next_after = f"{milliseconds(last.updated_at)} {last.conversation_id}" if last else None
-        return ConversationPage(conversations=tuple(map(_entry, found[:limit])), next_after=next_after)
+        return ConversationPage(conversations=tuple(map(_entry, entries[:limit])), next_after=next_after)
 
     async def conversation(
         self,
@@ -321,9 +321,9 @@ class Memory:
         if known is None:
             return None
         selection = Selection(conversation_id, known.tenant_id, agent_id, before=before)
-        found = await self._newest(selection, limit + 1)
-        has_more = len(found) > limit or sum(len(one.message.content) for one in found) >= MOST_LOADED
-        page = found[:-1] if has_more else found
+        newest = await self._newest(selection, limit + 1)
+        has_more = len(newest) > limit or sum(len(one.message.content) for one in newest) >= MOST_LOADED
+        page = newest[:-1] if has_more else newest
         next_before = page[-1].offset if has_more else None
         return MessagePage(messages=tuple(archived.message for archived in page), next_before=next_before)
 
@@ -345,16 +345,16 @@ class Memory:
         if known is None:
             return None
         key = message_key(conversation_id, message_id, known.tenant_id)
-        found = (await self._messages.get_many([key])).get(key)
-        if found is None:
+        archived = (await self._messages.get_many([key])).get(key)
+        if archived is None:
             return None
         selection = Selection(conversation_id, known.tenant_id)
-        before = await self._newest(replace(selection, before=found.offset), neighbours) if neighbours else []
-        after = await self._following(selection, found.offset, neighbours) if neighbours else []
+        before = await self._newest(replace(selection, before=archived.offset), neighbours) if neighbours else []
+        after = await self._following(selection, archived.offset, neighbours) if neighbours else []
         return MessageInContext(
-            message=found.message,
-            before=tuple(one.message for one in reversed(before)),
-            after=tuple(one.message for one in after),
+            message=archived.message,
+            before=tuple(neighbour.message for neighbour in reversed(before)),
+            after=tuple(neighbour.message for neighbour in after),
         )
 
     async def pages_around(
@@ -387,7 +387,7 @@ class Memory:
         """
         keys = [message_key(one.conversation_id, one.id, one.tenant_id) for one in messages]
         archived = await self._messages.get_many(keys)
-        unedited = {key: found.message for key, found in archived.items() if found.changed == NEVER}
+        unedited = {key: state.message for key, state in archived.items() if state.changed == NEVER}
         known = {key: (message.writer, message.content) for key, message in unedited.items()}
         offsets = [archived[key].offset if key in archived else 0 for key in keys]
         given = await self._messages.of_present_users(
@@ -423,11 +423,11 @@ class Memory:
         Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
-        found = await find_episode(self._episodes, episode_id)
-        if found is None or owner.has(found.summary.user_id, found.summary.tenant_id):
-            return found
-        known = await find_conversation(self._episodes, scope_of(found.summary))
-        return found if known and owner.has(known.user_id, known.tenant_id) else None
+        episode = await find_episode(self._episodes, episode_id)
+        if episode is None or owner.has(episode.summary.user_id, episode.summary.tenant_id):
+            return episode
+        known = await find_conversation(self._episodes, scope_of(episode.summary))
+        return episode if known and owner.has(known.user_id, known.tenant_id) else None
 
     async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
         """Return the user and tenant that a conversation began with; None if it is unknown."""
@@ -437,7 +437,7 @@ class Memory:
     async def owned(self, conversation_ids: Sequence[str], owner: Owner) -> list[str]:
         """Return those of the conversations whose first archived message is the owner's, in the given order."""
         owners = await self._messages.owners(conversation_ids)
-        return [one for one in conversation_ids if one in owners and owner.has(*owners[one])]
+        return [name for name in conversation_ids if name in owners and owner.has(*owners[name])]
 
     async def _owned(
         self, conversation_id: str, agent_id: str | None, owner: Owner
@@ -457,7 +457,7 @@ class Memory:
         if known is None:
             return None
         selection = Selection(conversation_id, known.tenant_id, agent_id, user_id=user_id)
-        return next((one.message for one in await self._newest(selection, 1)), None)
+        return next((archived.message for archived in await self._newest(selection, 1)), None)
 
     async def _newest(self, selection: Selection, limit: int) -> list[ArchivedMessage]:
         return await newest_messages(self._messages, selection, limit, most_beyond=0)
@@ -502,8 +502,8 @@ class Memory:
             known = await self.profile(*whose, max_tokens // PROFILE_SHARE, time_zone=zone)
             max_tokens -= known.tokens
         selection = Selection(conversation_id, conversation.tenant_id, agent_id, user_id=shown_to)
-        found = await read_context(self._episodes, self._messages, selection, conversation, recent, max_tokens)
-        return found.model_copy(update={"profile": known, "time_zone": zone})
+        loaded = await read_context(self._episodes, self._messages, selection, conversation, recent, max_tokens)
+        return loaded.model_copy(update={"profile": known, "time_zone": zone})
 
     async def episodes(
         self,
@@ -524,9 +524,9 @@ class Memory:
         require_within(1, MOST_PAGE_EPISODES, limit=limit)
         if await self._owned(conversation_id, agent_id, owner) is None and owner != Owner():
             return EpisodePage((), None)
-        found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
-        page = found[:limit]
-        return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)
+        latest = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
+        page = latest[:limit]
+        return EpisodePage(tuple(page), page[-1].summary.ordinal if len(latest) > limit else None)
 
     async def profile(
         self,
@@ -545,9 +545,9 @@ class Memory:
         _check_user(user_id)
         _check_tenant(tenant_id)
         require_within(0, max_tokens=max_tokens)
-        found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_FACTS)
+        facts = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_FACTS)
         # in a thread, because thousands of facts take long enough to delay other requests
-        profile = await asyncio.to_thread(merged_profile, user_id, tenant_id, found, max_tokens)
+        profile = await asyncio.to_thread(merged_profile, user_id, tenant_id, facts, max_tokens)
         return profile.model_copy(update={"time_zone": zone})
 
     async def users(
@@ -561,10 +561,10 @@ class Memory:
         _check_tenant(tenant_id)
         require_within(1, MOST_PAGE_SIZE, limit=limit)
         before = None if after is None else _from_cursor(after)
-        found = await self._episodes.users(tenant_id, prefix, before, limit + 1)
-        last = found[limit - 1] if len(found) > limit else None
+        totals = await self._episodes.users(tenant_id, prefix, before, limit + 1)
+        last = totals[limit - 1] if len(totals) > limit else None
         next_after = f"{milliseconds(last.last_at)} {last.user_id}" if last else None
-        return UserPage(users=tuple(found[:limit]), next_after=next_after)
+        return UserPage(users=tuple(totals[:limit]), next_after=next_after)
 
     async def conversation_ids(self, *, user_id: str, tenant_id: str | None) -> list[str]:
         """Return the ids of all conversations in which the user wrote or takes part. Raises: OwnerMissing."""

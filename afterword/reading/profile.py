@@ -195,12 +195,12 @@ class Endings:
 
     def of(self, fact: FactOfUser, after: int, before: int | None = None) -> FactOfUser | None:
         """Return the first statement between two places that ends the fact."""
-        found = {place: end for place, end in self._ending(fact) if _is_between(place, after, before)}
+        endings = {place: end for place, end in self._ending(fact) if _is_between(place, after, before)}
         for name in (fact.attribute or "", *numbers_of(fact.statement)):
             new = self._new.get(name, [])
             begin = bisect_right(new, after, key=itemgetter(0))
-            found |= {place: end for place, end in new[begin : begin + MOST_NEW] if _is_between(place, after, before)}
-        return next((found[place] for place in sorted(found) if is_ended(fact, found[place])), None)
+            endings |= {place: end for place, end in new[begin : begin + MOST_NEW] if _is_between(place, after, before)}
+        return next((endings[place] for place in sorted(endings) if is_ended(fact, endings[place])), None)
 
     def _ending(self, fact: FactOfUser) -> Iterable[Placed]:
         if not self._by_word and not self._of_attribute and not self._of_outcome:
@@ -287,8 +287,8 @@ def profile(
         kept.append(fact)
         tokens += cost
     superseded.reverse()  # within one episode, too, the latest change comes first
-    superseded.sort(key=lambda one: (one.end.ended_at, _last_said(one.run)), reverse=True)
-    ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
+    superseded.sort(key=lambda ending: (ending.end.ended_at, _last_said(ending.run)), reverse=True)
+    ended = tuple(_known(*ending) for ending in superseded[:MOST_SUPERSEDED])
     return Profile(
         user_id=user_id,
         tenant_id=tenant_id,
@@ -348,7 +348,7 @@ def _is_too_weak(fact: FactOfUser, holding: FactOfUser) -> bool:
     if holding.status == "implied":
         return fact.status == "implied" and fact.attribute == "name"
     if fact.status == "stated" and fact.attribute == "name" and _INTRODUCES.match(fact.statement):
-        new, old = (" ".join(_NAMES.findall(one.statement)[-2:]) for one in (fact, holding))
+        new, old = (" ".join(_NAMES.findall(each.statement)[-2:]) for each in (fact, holding))
         return not _RENAMES.search(fact.statement) and SequenceMatcher(None, new, old).ratio() < ALIKE
     return fact.status == "implied"
 

@@ -99,7 +99,7 @@ class Ranked(NamedTuple):
         scores = self.message_scores
         best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:SHOWN]
         best = [at for at in best if scores[at] >= SHOWN_SHARE * scores[best[0]]]
-        beside = (at for one in best[:ANSWERED] for at in (one - 1, one + 1) if 0 <= at < len(scores))
+        beside = (at for place in best[:ANSWERED] for at in (place - 1, place + 1) if 0 <= at < len(scores))
         return {at: scores[at] for at in sorted({*best, *beside})}
 
 
@@ -161,13 +161,13 @@ def rank(
         )
         for at, candidate in enumerate(candidates)
     ]
-    good = AS_GOOD * max(one.score for one in ranked)
-    times = [of_time(one) if one.scores.message or one.score >= good > 0 else 0.0 for one in ranked]
+    good = AS_GOOD * max(each.score for each in ranked)
+    times = [of_time(each) if each.scores.message or each.score >= good > 0 else 0.0 for each in ranked]
     if any(times):
-        ranked = [one.with_time(share) for one, share in zip(ranked, times, strict=True)]
+        ranked = [each.with_time(share) for each, share in zip(ranked, times, strict=True)]
     latest, best = _latest_and_best(ranked, {number for word in query for number in hashed(word.forms)})
     ranked[latest] = ranked[latest]._replace(score=ranked[best].score)
-    return sorted(ranked, key=lambda one: (one.score, one.candidate.ended_at), reverse=True)
+    return sorted(ranked, key=lambda each: (each.score, each.candidate.ended_at), reverse=True)
 
 
 def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, int]:
@@ -175,10 +175,10 @@ def _latest_and_best(ranked: Sequence[Ranked], asked: Set[int]) -> tuple[int, in
     best = max(range(len(ranked)), key=lambda at: (ranked[at].score, ranked[at].candidate.ended_at))
     words = ranked[best].best_words
     same = [best]
-    for at, one in enumerate(ranked):
-        is_alike = ALIKE <= len(one.best_words & words) / max(len(one.best_words | words), 1) < 1
-        is_of_time = one.of_time >= ranked[best].of_time
-        if is_alike and is_of_time and words & asked <= one.best_words and one.score >= NEAR * ranked[best].score:
+    for at, other in enumerate(ranked):
+        is_alike = ALIKE <= len(other.best_words & words) / max(len(other.best_words | words), 1) < 1
+        is_of_time = other.of_time >= ranked[best].of_time
+        if is_alike and is_of_time and words & asked <= other.best_words and other.score >= NEAR * ranked[best].score:
             same.append(at)
     return max(same, key=lambda at: ranked[at].candidate.ended_at), best
 
@@ -232,11 +232,11 @@ class _Texts:
         # the last 16 bits rule out nearly all other words, which is faster than looking for each
         is_likely = np.zeros(1 << 16, np.bool_)
         is_likely[np.fromiter(numbered, WORD) & 0xFFFF] = True
-        found = np.flatnonzero(is_likely[self._words & 0xFFFF])
-        rows = np.array([numbered.get(number, -1) for number in self._words[found].tolist()], np.intp)
-        found, rows = found[rows >= 0], rows[rows >= 0]
-        texts = np.searchsorted(self._ends, found)
-        pieces = self._first[texts] + (found - self._starts[texts]) // PIECE_WORDS
+        places = np.flatnonzero(is_likely[self._words & 0xFFFF])
+        rows = np.array([numbered.get(number, -1) for number in self._words[places].tolist()], np.intp)
+        places, rows = places[rows >= 0], rows[rows >= 0]
+        texts = np.searchsorted(self._ends, places)
+        pieces = self._first[texts] + (places - self._starts[texts]) // PIECE_WORDS
         np.add.at(counts, (rows, pieces), 1)
         return counts
 
@@ -290,7 +290,7 @@ def _cosines(vector: QueryVector | None, candidates: Sequence[Candidate], messag
         return np.zeros(int(messages.sum()))
     sizes = (messages * len(vector.vector)).tolist()
     packed = b"".join(
-        one.vectors if len(one.vectors) == size else bytes(size) for one, size in zip(candidates, sizes, strict=True)
+        candidate.vectors if len(candidate.vectors) == size else bytes(size) for candidate, size in zip(candidates, sizes, strict=True)
     )
     return cosines(packed, vector.vector).astype(np.float64)
 

@@ -48,10 +48,10 @@ class _Ranking(BaseModel):
 def places_in(answer: Mapping[str, Any], count: int) -> list[int]:
     """Read the indices of `count` documents from an answer, most relevant first. Raises: AnswerInvalid."""
     try:
-        found = _Ranking.model_validate(answer).results
+        results = _Ranking.model_validate(answer).results
     except ValidationError:  # the original error quotes the answer
         raise AnswerInvalid(problem="the response was not a ranking") from None
-    places = [one.index for one in sorted(found, key=lambda one: -one.relevance_score)]
+    places = [result.index for result in sorted(results, key=lambda result: -result.relevance_score)]
     if not places or len(set(places)) < len(places) or not all(0 <= place < count for place in places):
         raise AnswerInvalid(problem="it named no document, the same one twice, or an unknown one")
     return places

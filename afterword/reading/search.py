@@ -150,21 +150,21 @@ class EpisodeSearch:
         (asked, alone), pending = await gather_or_cancel(understood, self._pending(query, now))
         if thing := asked_of_user(query.text):
             return await self._about_user(query, thing, asked, pending)
-        found = [] if alone and alone.is_certain else await self._by_subject(query, asked, pending)
+        hits = [] if alone and alone.is_certain else await self._by_subject(query, asked, pending)
         # a vector alone is not enough where the time may be all that is asked for
-        if alone and not (found if asked is None else any(hit.scores.message for hit in found)):
+        if alone and not (hits if asked is None else any(hit.scores.message for hit in hits)):
             return await self._by_time(query, asked, alone, pending)
-        return found
+        return hits
 
     async def _pending(self, query: Query, now: datetime) -> Open:
         """Read the user's pending messages in conversations that are still open."""
         whose = query.user_id, query.tenant_id
-        found = await self.archive.pending(*whose, MOST_PENDING, READ_CHARACTERS, self.messages_before(now))
-        conversations = await asyncio.to_thread(_open_conversations, found, query) if found else {}
+        pending = await self.archive.pending(*whose, MOST_PENDING, READ_CHARACTERS, self.messages_before(now))
+        conversations = await asyncio.to_thread(_open_conversations, pending, query) if pending else {}
         # an episode is stored a moment before its messages are marked
-        newest = [(one.candidate.conversation_id, one.candidate.message_ids[-1]) for one in conversations.values()]
+        newest = [(talk.candidate.conversation_id, talk.candidate.message_ids[-1]) for talk in conversations.values()]
         held = await gather_or_cancel(*(self.episodes.holding(*each) for each in newest))
-        return {name: one for (name, one), by in zip(conversations.items(), held, strict=True) if not by}
+        return {name: talk for (name, talk), by in zip(conversations.items(), held, strict=True) if not by}
 
     async def _about_user(self, query: Query, thing: str, asked: AskedTime | None, pending: Open) -> list[Recalled]:
         """Return the episodes that state facts of this name, then the latest ones or those that match."""
@@ -192,16 +192,16 @@ class EpisodeSearch:
             for name, stated in messages.items()
         ]
         stored = await self._as_stored(query, ranked[: query.k], pending)
-        hits = [one._replace(messages=dict.fromkeys(messages[one.hit.episode_id], 1.0)) for one in stored]
+        hits = [hit._replace(messages=dict.fromkeys(messages[hit.hit.episode_id], 1.0)) for hit in stored]
         return await self._shown(query, hits, (), pending)
 
     async def _by_time(self, query: Query, asked: AskedTime | None, alone: TimeAlone, pending: Open) -> list[Recalled]:
         """Return the episodes of the asked time, or the newest or oldest of all."""
         wanted = query.model_copy(update={"order": alone.order})
         wanted = wanted.within(asked.begin, asked.named_end) if asked else wanted
-        found = [*await self.search(wanted, None), *_allowed(wanted, pending)]
-        found.sort(key=attrgetter("ended_at"), reverse=alone.order == "newest")
-        ranked = [Ranked.unranked(candidate) for candidate in found[: query.k]]
+        candidates = [*await self.search(wanted, None), *_allowed(wanted, pending)]
+        candidates.sort(key=attrgetter("ended_at"), reverse=alone.order == "newest")
+        ranked = [Ranked.unranked(candidate) for candidate in candidates[: query.k]]
         return await self._shown(wanted, await self._as_stored(wanted, ranked, pending), (), pending)
 
     async def _by_subject(
@@ -213,13 +213,13 @@ class EpisodeSearch:
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self.search(each, vector and vector.vector) for each in queries))
-        found = [*{one.episode_id: one for answer in answers for one in answer}.values(), *_allowed(query, pending)]
-        ranked = await asyncio.to_thread(rank, words, vector, found, partial(_of_time, asked))
+        candidates = [*{one.episode_id: one for answer in answers for one in answer}.values(), *_allowed(query, pending)]
+        ranked = await asyncio.to_thread(rank, words, vector, candidates, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
         shown = await self._as_stored(query, ranked[:wanted], pending)
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             subject = None
-            if may_be_misspelt and not _occurs(words, found):
+            if may_be_misspelt and not _occurs(words, candidates):
                 subject = await self._respelt(query, asked.rest if asked else query.text, pending)
             if subject is None:
                 return []
@@ -236,9 +236,9 @@ class EpisodeSearch:
         """Return the subject of a query in the spelling of the user's own words; None if no words are near."""
         newest = await self.search(query.model_copy(update={"order": "newest", "k": MOST_EPISODES}), None)
         keys = [
-            message_key(one.conversation_id, message_id, query.tenant_id)
-            for one in newest
-            for message_id in one.message_ids
+            message_key(candidate.conversation_id, message_id, query.tenant_id)
+            for candidate in newest
+            for message_id in candidate.message_ids
         ]
         texts = await self.archive.texts(keys, EXCERPT_CHARACTERS)
         said = chain(texts.values(), *(talk.texts.values() for talk in pending.values()))
@@ -255,7 +255,7 @@ class EpisodeSearch:
         corrected: Sequence[Hit] = (),
         vector: QueryVector | None = None,
     ) -> list[Recalled]:
-        places = {one.hit.episode_id: await self._places(query, one, pending) for one in corrected}
+        places = {hit.hit.episode_id: await self._places(query, hit, pending) for hit in corrected}
         texts, later = await self._said_in(query, shown, places)
         if asks_for_value(query.text):
             shown = _change_first(shown, texts, words, query.user_id)
@@ -272,25 +272,25 @@ class EpisodeSearch:
 
     async def _as_stored(self, query: Query, ranked: Sequence[Ranked], pending: Open) -> list[Hit]:
         """Return the hits that may be shown, in their stored revisions. The index may have earlier ones."""
-        stored = living((await self.episodes.lookup([one.candidate.episode_id for one in ranked])).values())
+        stored = living((await self.episodes.lookup([each.candidate.episode_id for each in ranked])).values())
         shown: list[Hit] = []
-        for one in ranked:
-            if talk := pending.get(one.candidate.episode_id):
-                kept = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
+        for each in ranked:
+            if talk := pending.get(each.candidate.episode_id):
+                kept = {each.candidate.message_ids[place]: score for place, score in each.messages.items()}
                 shown.append(
-                    Hit(talk.hit(one, query.time_zone), kept, one.of_time, texts=talk.texts, words=one.best_words)
+                    Hit(talk.hit(each, query.time_zone), kept, each.of_time, texts=talk.texts, words=each.best_words)
                 )
                 continue
-            episode = stored.get(one.candidate.episode_id)
+            episode = stored.get(each.candidate.episode_id)
             if episode and episode.summary.short_summary and query.allows(episode):
-                found = {one.candidate.message_ids[place]: score for place, score in one.messages.items()}
-                kept = {key: score for key, score in found.items() if key in episode.summary.message_ids}
+                scored = {each.candidate.message_ids[place]: score for place, score in each.messages.items()}
+                kept = {key: score for key, score in scored.items() if key in episode.summary.message_ids}
                 shows_all = await self._may_read_all(query, episode)
-                scores = {"score": one.score, "coverage": one.coverage, "scores": one.scores}
+                scores = {"score": each.score, "coverage": each.coverage, "scores": each.scores}
                 hit = Recalled.of(episode.summary, time_zone=query.time_zone, **scores)
                 if not shows_all:  # title and summary were made from everybody's words
                     hit = hit.model_copy(update={"title": "", "short_summary": ""})
-                shown.append(Hit(hit, kept, one.of_time, shows_all, words=one.best_words))
+                shown.append(Hit(hit, kept, each.of_time, shows_all, words=each.best_words))
         return shown
 
     async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
@@ -309,27 +309,27 @@ class EpisodeSearch:
         Also read the user's own messages in `places`, by the ids of the hits that they may correct.
         """
         keys = {
-            message_key(one.hit.conversation_id, message_id, query.tenant_id): (one, message_id)
-            for one in hits
-            if one.texts is None
-            for message_id in one.messages
+            message_key(hit.hit.conversation_id, message_id, query.tenant_id): (hit, message_id)
+            for hit in hits
+            if hit.texts is None
+            for message_id in hit.messages
         }
         may_correct = {
             message_key(place.conversation_id, place.message_id, query.tenant_id): place
             for place in chain.from_iterable((places or {}).values())
         }
-        found = await self.archive.texts(list(keys | may_correct), READ_CHARACTERS)
+        read = await self.archive.texts(list(keys | may_correct), READ_CHARACTERS)
         texts = defaultdict[str, dict[str, MessageText]](dict)
-        texts |= {one.hit.episode_id: dict(one.texts) for one in hits if one.texts}
-        for key, (one, message_id) in keys.items():
-            text = found.get(key)
-            if text and (one.shows_all or text.user_id == query.user_id):
-                texts[one.hit.episode_id][message_id] = text
+        texts |= {hit.hit.episode_id: dict(hit.texts) for hit in hits if hit.texts}
+        for key, (hit, message_id) in keys.items():
+            text = read.get(key)
+            if text and (hit.shows_all or text.user_id == query.user_id):
+                texts[hit.hit.episode_id][message_id] = text
         asker = "user", query.user_id
         own = {
             place: text
             for key, place in may_correct.items()
-            if (text := found.get(key)) and (text.role, text.user_id) == asker
+            if (text := read.get(key)) and (text.role, text.user_id) == asker
         }
         later: dict[str, Later] = {
             name: {place: own[place] for place in each if place in own} for name, each in (places or {}).items()
@@ -345,7 +345,7 @@ class EpisodeSearch:
         """
         best = shown[:MOST_RERANKED]
         texts, _ = await self._said_in(query, best)
-        documents = [partial(_document, texts[one.hit.episode_id], one.hit.short_summary, words) for one in best]
+        documents = [partial(_document, texts[hit.hit.episode_id], hit.hit.short_summary, words) for hit in best]
         order = await reranking.order(query.text, documents)
         if not order:
             return list(shown)
@@ -353,10 +353,10 @@ class EpisodeSearch:
         for places in (order, range(len(best))):
             for at, place in enumerate(places):
                 ranks[place] += 1 / (FUSION_K + at)
-        for place, one in enumerate(best):
-            ranks[place] += ASKED_TIME_RANKS * one.of_time / FUSION_K
+        for place, hit in enumerate(best):
+            ranks[place] += ASKED_TIME_RANKS * hit.of_time / FUSION_K
         fused = sorted(ranks, key=lambda place: -ranks[place])
-        scores = [one.hit.score for one in best]  # the scores stay in descending order
+        scores = [hit.hit.score for hit in best]  # the scores stay in descending order
         return [
             best[place]._replace(hit=best[place].hit.model_copy(update={"score": score}))
             for place, score in zip(fused, scores, strict=True)
@@ -372,7 +372,7 @@ def _understood(query: Query, now: datetime) -> tuple[AskedTime | None, TimeAlon
 def _occurs(words: Sequence[Word], candidates: Sequence[Candidate]) -> bool:
     """Return whether a candidate has a word of the query, if there is one besides stop words."""
     asked = hashed(form for word in words if not word.is_common for form in word.forms)
-    return not asked or any(np.isin(packed_words(one.words), asked).any() for one in candidates)
+    return not asked or any(np.isin(packed_words(candidate.words), asked).any() for candidate in candidates)
 
 
 def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open:
@@ -383,31 +383,31 @@ def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open
     """
     asked = words(query.text)
     conversations = defaultdict[str, list[PendingMessage]](list)
-    for one in sorted(pending, key=attrgetter("offset")):
-        if query.agent_id in (None, one.agent_id or query.agent_id):
-            conversations[one.conversation_id].append(one)
+    for message in sorted(pending, key=attrgetter("offset")):
+        if query.agent_id in (None, message.agent_id or query.agent_id):
+            conversations[message.conversation_id].append(message)
     if query.current_conversation_id is not None:
         conversations.pop(query.current_conversation_id, None)
-    found: dict[str, OpenConversation] = {}
+    talks: dict[str, OpenConversation] = {}
     for conversation_id, messages in conversations.items():
         last = messages[-1].text
         if last.role == "user" and last.content.rstrip().endswith(QUESTION_MARKS):
             messages.pop()
-        texts = {one.message_id: one.text for one in messages if words(one.text.content) != asked}
+        texts = {message.message_id: message.text for message in messages if words(message.text.content) != asked}
         if texts and query.conversation_id in (None, conversation_id):
             said = [SearchText.of(text.content, text.role, text.name) for text in texts.values()]
             times = [text.sent_at for text in texts.values()]
             name = f"{conversation_id}:pending"
             packed = pack_words(said, "")
             candidate = Candidate(name, conversation_id, tuple(texts), min(times), max(times), packed)
-            found[name] = OpenConversation(candidate, query.agent_id, texts)
-    return found
+            talks[name] = OpenConversation(candidate, query.agent_id, texts)
+    return talks
 
 
 def _allowed(query: Query, pending: Open) -> list[Candidate]:
     """Return the candidates of open conversations that pass the query's filters by time."""
     candidates = (conversation.candidate for conversation in pending.values())
-    return [one for one in candidates if query.allows_times(one.started_at, one.ended_at)]
+    return [candidate for candidate in candidates if query.allows_times(candidate.started_at, candidate.ended_at)]
 
 
 def _of_time(asked: AskedTime | None, ranked: Ranked) -> float:
@@ -436,18 +436,18 @@ def _change_first(shown: Sequence[Hit], texts: Texts, words: Sequence[Word], use
     It must be nearly as good, and have half of the query's words that the best message has, at least two.
     """
     asked = set(hashed(form for word in words for form in word.forms))
-    for at, one in enumerate(shown[1:CHANGED], 1):
+    for at, hit in enumerate(shown[1:CHANGED], 1):
         best = shown[0]
-        is_later = one.hit.ended_at > best.hit.ended_at and one.of_time >= best.of_time
-        is_near = one.hit.score >= NEARLY * best.hit.score
-        is_alike = len(asked & one.words) >= max(2, len(asked & best.words) / 2)
-        text = texts[one.hit.episode_id].get(one.best) if is_later and is_near and is_alike else None
+        is_later = hit.hit.ended_at > best.hit.ended_at and hit.of_time >= best.of_time
+        is_near = hit.hit.score >= NEARLY * best.hit.score
+        is_alike = len(asked & hit.words) >= max(2, len(asked & best.words) / 2)
+        text = texts[hit.hit.episode_id].get(hit.best) if is_later and is_near and is_alike else None
         if text and (text.role, text.user_id) == ("user", user_id) and changes(text.content):
             others = [*shown[:at], *shown[at + 1 :]]
             scores = [each.hit.score for each in shown]  # the scores stay in descending order
             return [
                 each._replace(hit=each.hit.model_copy(update={"score": score}))
-                for each, score in zip([one, *others], scores, strict=True)
+                for each, score in zip([hit, *others], scores, strict=True)
             ]
     return shown
 
@@ -457,7 +457,7 @@ async def _with_vectors(vector: QueryVector, pending: Open) -> Open:
     said = [
         (talk, name, text) for talk in pending.values() for name, text in talk.texts.items() if text.content.strip()
     ]
-    newest = sorted(said, key=lambda one: one[2].sent_at)[-EMBEDDED:]
+    newest = sorted(said, key=lambda said_text: said_text[2].sent_at)[-EMBEDDED:]
     try:
         vectors = await vector.passages([text.content for _, _, text in newest]) if newest else []
     except StoreUnavailable:
@@ -473,8 +473,8 @@ async def _with_vectors(vector: QueryVector, pending: Open) -> Open:
 
 async def _nearness(vector: QueryVector, shown: Sequence[Hit], texts: Texts) -> dict[str, float]:
     """Return how near the sentences of the best LONG_MESSAGES are to the query, up to SENTENCES of them."""
-    best = sorted(((score, one, name) for one in shown for name, score in one.messages.items()), key=itemgetter(0))
-    contents = (texts[one.hit.episode_id].get(name) for _, one, name in reversed(best))
+    best = sorted(((score, hit, name) for hit in shown for name, score in hit.messages.items()), key=itemgetter(0))
+    contents = (texts[hit.hit.episode_id].get(name) for _, hit, name in reversed(best))
     long = [text.content for text in contents if text and len(text.content) > EXCERPT_CHARACTERS]
     sentences = list(islice(chain.from_iterable(map(sentences_of, long[:LONG_MESSAGES])), SENTENCES))
     try:
@@ -501,34 +501,34 @@ def _with_matches(
     Behind the best message comes what corrects it.
     A hit is left out if only words match that its user may not read.
     """
-    found: list[list[Match]] = []
-    for one in shown:
+    rows: list[list[Match]] = []
+    for hit in shown:
         said = {
             message_id: text
-            for message_id in sorted(one.messages, key=one.messages.__getitem__, reverse=True)
-            if (text := texts[one.hit.episode_id].get(message_id)) and text.content.strip()
+            for message_id in sorted(hit.messages, key=hit.messages.__getitem__, reverse=True)
+            if (text := texts[hit.hit.episode_id].get(message_id)) and text.content.strip()
         }
         best = list(said.values())[:ANSWER]
-        corrected = corrections(best, later.get(one.hit.episode_id, {}), languages)
-        own = one.hit.conversation_id
-        matches = [_match(name, text, show, one.messages[name]) for name, text in said.items()]
+        corrected = corrections(best, later.get(hit.hit.episode_id, {}), languages)
+        own = hit.hit.conversation_id
+        matches = [_match(name, text, show, hit.messages[name]) for name, text in said.items()]
         for place, text in corrected.items():
             elsewhere = place.conversation_id if place.conversation_id != own else None
             name = place.message_id
             matches = [match for match in matches if (match.message_id, match.conversation_id) != (name, elsewhere)]
             matches.insert(1, _match(name, text, show, matches[0].score, elsewhere))
-        found.append(matches)
+        rows.append(matches)
     kept: list[list[Match]] = [[] for _ in shown]
     left = ANSWER_TOKENS
-    for row in zip_longest(*found):
+    for row in zip_longest(*rows):
         for match, matches in zip(row, kept, strict=True):
             if match and (tokens := count_tokens(match.content)) <= left:
                 matches.append(match)
                 left -= tokens
     return [
-        one.hit.model_copy(update={"matches": tuple(each)})
-        for one, each in zip(shown, kept, strict=True)
-        if one.shows_all or any(match.score > 0 or not has_words for match in each)
+        hit.hit.model_copy(update={"matches": tuple(each)})
+        for hit, each in zip(shown, kept, strict=True)
+        if hit.shows_all or any(match.score > 0 or not has_words for match in each)
     ]
 
 

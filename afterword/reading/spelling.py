@@ -36,7 +36,7 @@ def respelt(query: str, texts: Iterable[str]) -> str | None:
                 respelling[word] = spelling
     if not respelling or 2 * len(respelling) < len(asked):
         return None
-    return _WORD.sub(lambda found: respelling.get(found[0], found[0]), query)
+    return _WORD.sub(lambda match: respelling.get(match[0], match[0]), query)
 
 
 def _folded(text: str) -> str:

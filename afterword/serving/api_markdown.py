@@ -26,8 +26,8 @@ def _operation(title: str, operation: Node) -> Iterator[str]:
         yield text
     if parameters := operation.get("parameters"):
         rows = [
-            (f"`{one['name']}`", one["in"], type_of(one["schema"]), "yes" if one["required"] else "", _text(one))
-            for one in parameters
+            (f"`{parameter['name']}`", parameter["in"], type_of(parameter["schema"]), "yes" if parameter["required"] else "", _text(parameter))
+            for parameter in parameters
         ]
         yield _table(("parameter", "in", "type", "required", "meaning"), rows)
     for content_type, content in operation.get("requestBody", {}).get("content", {}).items():

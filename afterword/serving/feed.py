@@ -256,10 +256,10 @@ class Feed:
                 consumer.seek(tp, self._offsets.setdefault(tp, 0))
             heard_at = float("-inf")  # so that Kafka is asked at once if there are no records
             while True:
-                found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
-                for records in found.values():
+                fetched = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
+                for records in fetched.values():
                     await self.hand_out(records)
-                if found:
+                if fetched:
                     self._interrupted, heard_at = False, time.monotonic()
                 elif time.monotonic() - heard_at >= QUIET_SECONDS:
                     # aiokafka waits silently for unavailable brokers, and recovers without our help
@@ -289,55 +289,55 @@ class Feed:
         self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], wanted: StreamFilter | None = None
     ) -> list[Published]:
         """Decode the records, only those that may be `wanted`, advancing `at` past each record."""
-        found: list[Published] = []
+        events: list[Published] = []
         for record in records:
             await asyncio.sleep(0)  # let others use the event loop
             at[TopicPartition(record.topic, record.partition)] = record.offset + 1
             named = self._kinds[record.topic], (record.key or b"").decode(errors="replace"), owner_in(record.headers)
             if (wanted is None or wanted.may_have(*named)) and (event := self._decoded(record, at)):
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
     async def still_there(self, events: Sequence[Published]) -> list[Published]:
         """Leave out events whose texts were deleted or replaced. Raises: StoreUnavailable."""
-        found: list[Published] = []
+        present: list[Published] = []
         left = iter(events)
         while some := list(islice(left, COMPARED_TOGETHER)):
-            stored = await self._lookup(list({one.event.episode_id for one in some}))
-            found += [one for one in some if one.is_still_there(stored.get(one.event.episode_id))]
-        return found
+            stored = await self._lookup(list({event.event.episode_id for event in some}))
+            present += [event for event in some if event.is_still_there(stored.get(event.event.episode_id))]
+        return present
 
     def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
         if header(record.headers, FOR_ENDPOINT) is not None:
             return None
-        found: Streamed | EpisodeAmended | EpisodeRedo | None
+        decoded: Streamed | EpisodeAmended | EpisodeRedo | None
         try:
             if record.topic == self._kafka.episodes_topic:
-                found = decode_closed(record.key, record.value, record.headers)
+                decoded = decode_closed(record.key, record.value, record.headers)
             else:
-                found = decode_revision(record)
+                decoded = decode_revision(record)
         except InvalidRecord as error:
             log.warning("record_skipped", stage="serve", error_type=error.error_type, offset=record.offset)
             return None
-        match found:
+        match decoded:
             case EpisodeClosed():
-                ids = [message.id for message in found.messages]
+                ids = [message.id for message in decoded.messages]
                 data = orjson.dumps(
-                    {**found.model_dump(mode="json", include=CLOSED_FIELDS), "message_ids": ids}
+                    {**decoded.model_dump(mode="json", include=CLOSED_FIELDS), "message_ids": ids}
                 ).decode()
-                found = found.model_copy(update={"messages": (), "overlap": ()})
+                decoded = decoded.model_copy(update={"messages": (), "overlap": ()})
             case SummaryCreated() | SummaryDeleted():
-                data = found.model_dump_json()
+                data = decoded.model_dump_json()
             case _:
                 return None
-        if not isinstance(found, SummaryDeleted):
-            self._users[found.conversation_id] = found.user_id
-            self._users.move_to_end(found.conversation_id)
+        if not isinstance(decoded, SummaryDeleted):
+            self._users[decoded.conversation_id] = decoded.user_id
+            self._users.move_to_end(decoded.conversation_id)
             if len(self._users) > KNOWN_CONVERSATIONS:
                 self._users.popitem(last=False)
         source = TopicPartition(record.topic, record.partition)
         kind, position = self._kinds[record.topic], position_id(self.topics, at)
-        return Published(position, kind, found, data, source, record.offset, time.monotonic())
+        return Published(position, kind, decoded, data, source, record.offset, time.monotonic())
 
     def _is_for(self, wanted: StreamFilter, published: Published) -> bool:
         event = published.event
@@ -352,7 +352,7 @@ class Feed:
 
         Raises: BrokerUnavailable, KafkaError, StoreUnavailable.
         """
-        found: list[Published] = []
+        missed: list[Published] = []
         left, size, behind = RECORDS_PER_TURN, 0, _behind(at, here)
         while await self._caught_up.get(wanted.key_id) >= RECORDS_PER_MINUTE:  # noqa: ASYNC110 – a minute passes
             await asyncio.sleep(TICK_SECONDS)
@@ -369,7 +369,7 @@ class Feed:
             async for records in batches(consumer, behind):
                 began = time.thread_time()
                 events = [one for one in await self._published(records, at, wanted) if self._is_for(wanted, one)]
-                found += events
+                missed += events
                 left -= len(records)
                 size += sum(len(event.data) for event in events)
                 if left <= 0 or size >= BYTES_PER_TURN:
@@ -379,7 +379,7 @@ class Feed:
             else:
                 at |= behind  # there may be no records before the end, only transaction markers
         await self._caught_up.incr(wanted.key_id, 60, RECORDS_PER_TURN - left)
-        return await self.still_there(found)
+        return await self.still_there(missed)
 
 
 def _behind(at: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

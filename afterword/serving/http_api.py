@@ -44,7 +44,7 @@ def openapi(app: FastAPI) -> Node:
     for parameter in document["paths"]["/v1/conversations"]["get"]["parameters"]:
         parameter["required"] |= parameter["name"] == "user_id"
     examples = json.loads((files(__package__) / "examples.json").read_text(encoding="utf-8"))
-    for operation in (one for methods in document["paths"].values() for one in methods.values()):
+    for operation in (each for methods in document["paths"].values() for each in methods.values()):
         _add_example(operation, examples[operation["operationId"]])
     app.openapi_schema = document
     return document

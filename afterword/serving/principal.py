@@ -127,14 +127,14 @@ class KeyHolders:
         until, known = self._known.get(digest, (0.0, None))
         if known is not None and self._clock() < until:
             return known
-        found = await self._keys.find(digest)
-        if found is None:
+        api_key = await self._keys.find(digest)
+        if api_key is None:
             self._known.pop(digest, None)
             raise Unauthenticated
         if len(self._known) >= MOST_CACHED:
             self._known.clear()
-        user_id = ANYONE if found.user_id is None else found.user_id
-        principal = Principal(found.key_id, frozenset(found.scopes), found.tenant_id, user_id)
+        user_id = ANYONE if api_key.user_id is None else api_key.user_id
+        principal = Principal(api_key.key_id, frozenset(api_key.scopes), api_key.tenant_id, user_id)
         self._known[digest] = self._clock() + CACHED_SECONDS, principal
         return principal
 

@@ -77,11 +77,11 @@ class TooManyStreams(AfterwordError):
     """more than {limit} event streams are open"""
 
 
-def existing(what: str, found: T | None) -> T:
+def existing(what: str, resource: T | None) -> T:
     """Return what was found. Raises: NotFound."""
-    if found is None:
+    if resource is None:
         raise NotFound(what=what)
-    return found
+    return resource
 
 
 class FieldProblem(BaseModel):
@@ -136,7 +136,7 @@ TITLES = {
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe problems for the OpenAPI document."""
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
-    return {one: {"description": TITLES[one], "content": {MEDIA_TYPE: {"schema": schema}}} for one in statuses}
+    return {status: {"description": TITLES[status], "content": {MEDIA_TYPE: {"schema": schema}}} for status in statuses}
 
 
 RESPONSES = responses(401, 403, 404, 413, 422, 429, 503)
@@ -165,13 +165,13 @@ def problems_of(error: ValidationError | RequestValidationError, place: str = ""
     """List the faults without the values."""
     if isinstance(error, ValidationError) and error.error_count() > MAX_FAULTS_READ:
         return [(place, f"has {error.error_count():,} faults, too many to name")]
-    found = error.errors() if isinstance(error, RequestValidationError) else error.errors(include_input=False)
-    holders = {fault["loc"][:depth] for fault in found for depth in range(len(fault["loc"]))}
+    faults = error.errors() if isinstance(error, RequestValidationError) else error.errors(include_input=False)
+    holders = {fault["loc"][:depth] for fault in faults for depth in range(len(fault["loc"]))}
     # pydantic calls a list too short if all its items are invalid
-    found = [fault for fault in found if fault["type"] != "too_short" or fault["loc"] not in holders]
+    faults = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in holders]
     return [
         (".".join([*([place] if place else []), *map(str, fault["loc"])])[:200], str(fault["msg"])[:200])
-        for fault in found[:MAX_PROBLEMS_NAMED]
+        for fault in faults[:MAX_PROBLEMS_NAMED]
     ]
 
 

@@ -273,10 +273,10 @@ async def get_profile(
     request: Request, principal: MayRead, user_id: UserId, wanted: Annotated[ProfileQuery, Query()]
 ) -> ProfileAnswer:
     """Show what is known about a user, each fact with the messages that state it, and what was superseded."""
-    found = await services_of(request).memory.profile(
+    profile = await services_of(request).memory.profile(
         principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens, time_zone=wanted.time_zone
     )
-    return ProfileAnswer.of(found)
+    return ProfileAnswer.of(profile)
 
 
 @router.get("/conversations/{conversation_id}")
@@ -285,8 +285,8 @@ async def get_conversation(
 ) -> ConversationDetails:
     """Show a conversation's title, counts and last activity."""
     memory = services_of(request).memory
-    found = await memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
-    return existing("conversation", found)
+    conversation = await memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
+    return existing("conversation", conversation)
 
 
 @router.get("/conversations/{conversation_id}/context")
@@ -300,16 +300,16 @@ async def get_context(
     services, owner = services_of(request), principal.asserted(wanted.user_id, wanted.tenant_id)
     given = wanted.model_dump(exclude={"user_id", "tenant_id", "form"})
     async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
-        found = await known_context(services.memory, services.outbox.begun, owner, conversation_id, **given)
-    return ContextAnswer.of(found, wanted.form)
+        context = await known_context(services.memory, services.outbox.begun, owner, conversation_id, **given)
+    return ContextAnswer.of(context, wanted.form)
 
 
 async def known_context(memory: Memory, begun: Begun, owner: Owner, conversation_id: str, **given: Any) -> Context:
     """Return `Memory.context`, or an empty one if nothing of a new conversation is archived yet. Raises: NotFound."""
-    found = await memory.context(conversation_id, **given, **owner._asdict())
-    if found is None and begun.is_of(owner, conversation_id) and await memory.owner(conversation_id) is None:
-        found = empty_context(conversation_id)
-    return existing("conversation", found)
+    context = await memory.context(conversation_id, **given, **owner._asdict())
+    if context is None and begun.is_of(owner, conversation_id) and await memory.owner(conversation_id) is None:
+        context = empty_context(conversation_id)
+    return existing("conversation", context)
 
 
 @router.get("/conversations/{conversation_id}/episodes")
@@ -345,10 +345,10 @@ async def get_message(
     wanted: Annotated[MessageQuery, Query()],
 ) -> MessageInContext:
     """Show an archived message with the messages before and after it."""
-    found = await services_of(request).memory.message(
+    message = await services_of(request).memory.message(
         conversation_id, message_id, wanted.neighbours, **wanted.owner(principal)
     )
-    return existing("message", found)
+    return existing("message", message)
 
 
 @router.get("/episodes/{episode_id}")
@@ -356,8 +356,8 @@ async def get_episode(
     request: Request, principal: MayRead, episode_id: EpisodeId, wanted: Annotated[ByOwner, Query()]
 ) -> EpisodeDocument:
     """Show the last revision of an episode and list earlier ones, whose texts are not kept."""
-    found = await services_of(request).memory.episode(episode_id, **wanted.owner(principal))
-    return EpisodeDocument.of(existing("episode", found))
+    episode = await services_of(request).memory.episode(episode_id, **wanted.owner(principal))
+    return EpisodeDocument.of(existing("episode", episode))
 
 
 @router.post("/recall", name="recall", openapi_extra=described_body(RecallBody))

@@ -60,5 +60,5 @@ class Services:
 
 
 def services_of(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
+    services: Services = request.app.state.services
+    return services

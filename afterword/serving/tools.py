@@ -190,44 +190,44 @@ class Toolbox:
 
         Use it at the beginning of a conversation. Each fact ends with the message that states it.
         """
-        found = await self.memory.profile(max_tokens=given.max_tokens, time_zone=given.time_zone, **self._owner)
-        lines = found.lines(_visible, lambda source: _ids(source.message_ids, source.conversation_id))
-        return ToolAnswer(ProfileAnswer.of(found), quoted(lines))
+        profile = await self.memory.profile(max_tokens=given.max_tokens, time_zone=given.time_zone, **self._owner)
+        lines = profile.lines(_visible, lambda source: _ids(source.message_ids, source.conversation_id))
+        return ToolAnswer(ProfileAnswer.of(profile), quoted(lines))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: all of it, or a summary and the last messages, in `max_tokens` tokens."""
         async with self.turns.if_large(self.principal.key_id, given.max_tokens > LARGE_TOKENS):
-            found = await known_context(self.memory, self.outbox.begun, self.principal.owner, **given.model_dump())
-        lines = [found.as_text(_visible, lambda message: _ids([message.id]))] if found.events else []
-        return ToolAnswer(ContextAnswer.of(found), quoted(lines))
+            context = await known_context(self.memory, self.outbox.begun, self.principal.owner, **given.model_dump())
+        lines = [context.as_text(_visible, lambda message: _ids([message.id]))] if context.events else []
+        return ToolAnswer(ContextAnswer.of(context), quoted(lines))
 
     async def get_message(self, given: MessageArguments) -> ToolAnswer:
         """Read a message together with the messages before and after it."""
         message = await self.memory.message(given.conversation_id, given.message_id, given.neighbours, **self._owner)
-        found = existing("message", message)
+        seen = existing("message", message)
         lines = (
-            f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(one.role, said(one.author or ''))}: {said(one.content)}"
-            f"{_ids([one.id])}"
-            for one in (*found.before, found.message, *found.after)
+            f"{each.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(each.role, said(each.author or ''))}: {said(each.content)}"
+            f"{_ids([each.id])}"
+            for each in (*seen.before, seen.message, *seen.after)
         )
-        return ToolAnswer(found, quoted(lines))
+        return ToolAnswer(seen, quoted(lines))
 
     async def list_conversations(self, given: ConversationsArguments) -> ToolAnswer:
         """List this user's conversations, the most recently summarized first."""
         page = await self.memory.conversations(limit=given.limit, **self._owner)
         lines = (
-            f"conversation {id_shown(one.conversation_id)} ({one.message_count} messages in "
-            f"{one.episode_count} episodes, summarized {one.summarized_at:%Y-%m-%d %H:%M} UTC): {said(one.title)}"
-            for one in page.conversations
+            f"conversation {id_shown(entry.conversation_id)} ({entry.message_count} messages in "
+            f"{entry.episode_count} episodes, summarized {entry.summarized_at:%Y-%m-%d %H:%M} UTC): {said(entry.title)}"
+            for entry in page.conversations
         )
         return ToolAnswer(page, quoted(lines))
 
     async def get_episode(self, given: EpisodeArguments) -> ToolAnswer:
         """Show an episode, a section of a conversation about one subject: its title, long summary and times."""
-        one = EpisodeDocument.of(existing("episode", await self.memory.episode(given.episode_id, **self._owner)))
-        times = f"{one.started_at:%Y-%m-%d %H:%M} to {one.ended_at:%Y-%m-%d %H:%M} UTC"
-        line = f"episode {id_shown(one.episode_id)} ({times}): {said(f'{one.title}. {one.long_summary}')}"
-        return ToolAnswer(one, quoted([line]))
+        episode = EpisodeDocument.of(existing("episode", await self.memory.episode(given.episode_id, **self._owner)))
+        times = f"{episode.started_at:%Y-%m-%d %H:%M} to {episode.ended_at:%Y-%m-%d %H:%M} UTC"
+        line = f"episode {id_shown(episode.episode_id)} ({times}): {said(f'{episode.title}. {episode.long_summary}')}"
+        return ToolAnswer(episode, quoted([line]))
 
     async def remember(self, given: RememberArguments) -> ToolAnswer:
         """Add a message to a conversation of this user, or start a new one. It can then be recalled."""

@@ -364,10 +364,10 @@ async def request_erasure(
 @erasures.get("/erasures/{erasure_id}", name="get_erasure")
 async def show_erasure(request: Request, principal: MayErase, erasure_id: ErasureId) -> ErasureAnswer:
     """Show an erasure: its state, what it is waiting for, and finally its receipt."""
-    found = await services_of(request).erasures.find(erasure_id)
-    if found is None or not is_of(found, principal.owner):
+    erasure = await services_of(request).erasures.find(erasure_id)
+    if erasure is None or not is_of(erasure, principal.owner):
         raise NotFound(what="erasure")
-    return shown_erasure(found)
+    return shown_erasure(erasure)
 
 
 def is_of(erasure: Erasure, owner: Owner) -> bool:

@@ -60,19 +60,19 @@ class Produced:
 
 def check_lines(lines: Iterable[bytes]) -> Produced:
     """Count what sending these lines would send, without sending anything. Raises: LinesInvalid."""
-    found, now = Produced(), datetime.now(UTC)
+    counts, now = Produced(), datetime.now(UTC)
     invalid, first = 0, list[str]()
     for number, line in enumerate(lines, start=1):
         try:
             if record := parse_numbered(number, line, now):
-                found.count(record)
+                counts.count(record)
         except InvalidLine as error:
             invalid += 1
             if invalid <= INVALID_LINES_NAMED:
                 first.append(str(error))
     if invalid:
         raise LinesInvalid(found=invalid, first="; ".join(first))
-    return found
+    return counts
 
 
 async def produce(

@@ -134,7 +134,7 @@ class Producer:
             # shielded, because a caller that gives up cannot take the records back
             await asyncio.shield(asyncio.gather(*deliveries, return_exceptions=True))
             done = [delivery.result() for delivery in deliveries]
-        return [WrittenAt(one.partition, one.offset) for one in done]
+        return [WrittenAt(record.partition, record.offset) for record in done]
 
     async def stream(
         self, message: MessageCreated, parts: AsyncIterable[str], every_seconds: float = 1.0

@@ -247,7 +247,7 @@ class Ingester:
         except InvalidRecord as error:
             made, invalid = [], error
         topic = self.settings.kafka.messages_topic
-        outputs = [Output(topic, one.conversation_id.encode(), one.value, headers=one.headers) for one in made]
+        outputs = [Output(topic, event.conversation_id.encode(), event.value, headers=event.headers) for event in made]
         self._good += bool(made)
         if invalid is None:
             self._counters[MAPPED if made else SKIPPED].inc()
@@ -280,12 +280,12 @@ async def crash_on_new_topics(
     while True:
         await asyncio.sleep(seconds)
         try:
-            found = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+            matched = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
         except KafkaError:
             continue
         except ConfigurationError as error:  # a topic was deleted, or now belongs to two sources
             await app.crash(error)
             return
-        if new := sorted(found.keys() - topics.keys()):
-            await app.crash(TopicsChanged(topic=new[0], number=found[new[0]] + 1))
+        if new := sorted(matched.keys() - topics.keys()):
+            await app.crash(TopicsChanged(topic=new[0], number=matched[new[0]] + 1))
             return

@@ -132,8 +132,8 @@ class AvroSchema:
         """
         named: dict[str, Any] = {}
         try:
-            for one in references.values():
-                fastavro.parse_schema(_plain(orjson.loads(one)), named_schemas=named)
+            for reference in references.values():
+                fastavro.parse_schema(_plain(orjson.loads(reference)), named_schemas=named)
             self._schema = fastavro.parse_schema(_plain(orjson.loads(schema)), named_schemas=named)
             self._most_bytes = MAX_AVRO_VALUES // _depth(self._schema, named, {})
         except SchemaRefused:
@@ -164,7 +164,7 @@ def _plain(schema: Any, depth: int = 0) -> Any:
         raise SchemaRefused("it is nested too deeply")
     if isinstance(schema, dict):
         return {name: _plain(value, depth + 1) for name, value in schema.items() if name != "logicalType"}
-    return [_plain(one, depth + 1) for one in schema] if isinstance(schema, list) else schema
+    return [_plain(part, depth + 1) for part in schema] if isinstance(schema, list) else schema
 
 
 def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
@@ -175,8 +175,8 @@ def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
     billions of such values.
     """
     if isinstance(schema, list):  # a value of a union begins with the number of its type
-        others = [one for one in schema if one != "null" and not (isinstance(one, dict) and one.get("fields") == [])]
-        return 1 + max((_depth(one, named, known) for one in others), default=0)
+        others = [part for part in schema if part != "null" and not (isinstance(part, dict) and part.get("fields") == [])]
+        return 1 + max((_depth(part, named, known) for part in others), default=0)
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind in PRIMITIVES or kind == "enum" or (kind == "fixed" and schema["size"] > 0):
         return 1
@@ -259,9 +259,9 @@ class ProtobufSchema:
         length = data[0] if data else 0
         if data[1:3] == b"\n" + bytes([max(0, length - 2)]):  # a message of this length with field 1, the type's name
             name = data[3 : length + 1].decode(errors="replace")
-            found = [one for one in self._types.values() if name in (one.name, one.full_name)]
-            if len(found) == 1:
-                return found[0], length + 1
+            named = [each for each in self._types.values() if name in (each.name, each.full_name)]
+            if len(named) == 1:
+                return named[0], length + 1
         path, start = _indexes(data)
         if path not in self._types:
             raise InvalidRecord("invalid_protobuf", f"its schema has no message {list(path)}")
@@ -294,10 +294,10 @@ class ProtobufSchema:
 
     def _unpacked(self, value: Any) -> Message:
         try:
-            found = self._pool.FindMessageTypeByName(value.type_url.rpartition("/")[2])
+            descriptor = self._pool.FindMessageTypeByName(value.type_url.rpartition("/")[2])
         except KeyError:
             raise InvalidRecord("invalid_protobuf", "an Any has a type that its schema does not import") from None
-        return GetMessageClass(found).FromString(value.value)
+        return GetMessageClass(descriptor).FromString(value.value)
 
 
 def is_descriptor(text: str) -> bool:
@@ -328,9 +328,9 @@ def _well_known(name: str) -> FileDescriptorProto:
 
 def _messages(types: Iterable[Descriptor], path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Descriptor]]:
     """Return types by their indexes. Entries of maps do not count, as in Confluent's serializer."""
-    for index, one in enumerate(one for one in types if not one.GetOptions().map_entry):
-        yield (*path, index), one
-        yield from _messages(one.nested_types, (*path, index))
+    for index, message in enumerate(message for message in types if not message.GetOptions().map_entry):
+        yield (*path, index), message
+        yield from _messages(message.nested_types, (*path, index))
 
 
 def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:

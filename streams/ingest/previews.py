@@ -55,11 +55,11 @@ class Preview:
 
 async def last_records(log: Log, topics: Sequence[str], count: int) -> list[ConsumerRecord]:
     """Return the last committed records of the topics, ordered by timestamp."""
-    found: list[ConsumerRecord] = []
+    records: list[ConsumerRecord] = []
     first, ends = await log.extent(topics)
     last = Extent({where: max(first[where], end - count) for where, end in ends.items()}, ends)
-    await log.read_all(last, dict.fromkeys(topics, found.append), "", lambda *_: None)
-    return sorted(found, key=lambda record: (record.timestamp, record.partition, record.offset))[-count:]
+    await log.read_all(last, dict.fromkeys(topics, records.append), "", lambda *_: None)
+    return sorted(records, key=lambda record: (record.timestamp, record.partition, record.offset))[-count:]
 
 
 async def try_source(settings: Settings, number: int, count: int) -> list[Preview]:
@@ -82,17 +82,17 @@ async def try_source(settings: Settings, number: int, count: int) -> list[Previe
 async def preview(settings: Settings, source: Source, records: Sequence[ConsumerRecord]) -> list[Preview]:
     """Map records as ingest does. Raises: ConfigurationError, RegistryUnavailable."""
     require_registry(settings, [source])
-    found = []
+    previews = []
     async with open_registry(settings.registry) as registry:
         for record in records:
             value = None
             try:
                 value, key = await registry.read(source, record)
                 made, invalid = map_items(source, record, value, key)
-                found.append(Preview(record, value, made, str(invalid) if invalid else ""))
+                previews.append(Preview(record, value, made, str(invalid) if invalid else ""))
             except InvalidRecord as error:
-                found.append(Preview(record, value, problem=str(error)))
-    return found
+                previews.append(Preview(record, value, problem=str(error)))
+    return previews
 
 
 @dataclass
@@ -127,37 +127,37 @@ class Checked:
 
 def checked(previews: Sequence[Preview]) -> Checked:
     """Count what records become."""
-    found, texts = Checked(len(previews)), dict[tuple[Any, ...], Any]()
+    report, texts = Checked(len(previews)), dict[tuple[Any, ...], Any]()
     for preview in previews:
-        found.mapped += bool(preview.becomes)
-        found.skipped += not preview.becomes and not preview.problem
+        report.mapped += bool(preview.becomes)
+        report.skipped += not preview.becomes and not preview.problem
         if preview.problem:
-            found.problems[preview.problem] += 1
-        kinds = [_count(found, texts, one) for one in preview.becomes]
-        found.repeats -= kinds[1:] == ["repeat"]  # an edit that creates what is not known is two events
-    return found
+            report.problems[preview.problem] += 1
+        kinds = [_count(report, texts, made) for made in preview.becomes]
+        report.repeats -= kinds[1:] == ["repeat"]  # an edit that creates what is not known is two events
+    return report
 
 
-def _count(found: Checked, texts: dict[tuple[Any, ...], Any], made: ProducerRecord) -> str:
+def _count(report: Checked, texts: dict[tuple[Any, ...], Any], made: ProducerRecord) -> str:
     event = orjson.loads(made.value or b"{}")
     kind = dict(made.headers)["ce_type"].decode()
     place = tuple(event.get(name) for name in ("tenant_id", "conversation_id", "id"))
     if kind == MESSAGE_DELETED:
-        found.deletions += 1
+        report.deletions += 1
         return "deletion"
     text = event.get("content", texts.get(place))
     if place in texts or kind == MESSAGE_EDITED:
         is_repeat = texts.get(place) == text
-        found.repeats += is_repeat
-        found.edits += not is_repeat
+        report.repeats += is_repeat
+        report.edits += not is_repeat
         texts[place] = text
         return "repeat" if is_repeat else "edit"
     texts[place] = text
-    found.roles[event["role"]] += 1
-    found.users[event["user_id"]] += 1
-    found.conversations[event["conversation_id"]] += 1
-    found.people.setdefault(event["conversation_id"], set()).add(event["user_id"])
-    found.times = [min([*found.times[:1], event["sent_at"]]), max([*found.times[1:], event["sent_at"]])]
+    report.roles[event["role"]] += 1
+    report.users[event["user_id"]] += 1
+    report.conversations[event["conversation_id"]] += 1
+    report.people.setdefault(event["conversation_id"], set()).add(event["user_id"])
+    report.times = [min([*report.times[:1], event["sent_at"]]), max([*report.times[1:], event["sent_at"]])]
     return "message"
 
 
@@ -171,11 +171,11 @@ class FieldShown(NamedTuple):
     note: str
 
 
-def described(found: Guess, records: Sequence[Record]) -> list[FieldShown]:
+def described(guessed: Guess, records: Sequence[Record]) -> list[FieldShown]:
     """Show each field of a mapping by the records that it was guessed from."""
-    if "foreach" in found.source:
-        records = items_in(records, found.source["foreach"])
-    paths = {name: value["path"] if isinstance(value, dict) else value for name, value in found.fields.items()}
+    if "foreach" in guessed.source:
+        records = items_in(records, guessed.source["foreach"])
+    paths = {name: value["path"] if isinstance(value, dict) else value for name, value in guessed.fields.items()}
     values = {name: [_value(Expression(path), record) for record in records] for name, path in paths.items()}
     said = [at for at, value in enumerate(values["content"]) if value or paths["content"] == NOTHING]
     of_each = {values["conversation_id"][at]: at for at in reversed(said)}
@@ -186,7 +186,7 @@ def described(found: Guess, records: Sequence[Record]) -> list[FieldShown]:
             "not found" if path == NOTHING else path,
             [values[name][at] for at in shown],
             len({value for value in values[name] if value}),
-            found.notes.get(name, ""),
+            guessed.notes.get(name, ""),
         )
         for name, path in paths.items()
     ]
@@ -251,11 +251,11 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
                 read += [] if record.value is None else [context(record, value, key_format, key)]
     if not read:
         raise ConfigurationError(setting="--topic", problem=f"no record of {topic} can be read: {problem}")
-    found = guess(read, key_format)
-    toml = toml_of(topic, form, found)
+    guessed = guess(read, key_format)
+    toml = toml_of(topic, form, guessed)
     [source] = parse_sources(toml, "")
     outcomes = await preview(settings, source, records)
-    return Proposal(toml, found, described(found, read), outcomes, segmented(outcomes, settings.episodes))
+    return Proposal(toml, guessed, described(guessed, read), outcomes, segmented(outcomes, settings.episodes))
 
 
 async def format_of(
@@ -296,10 +296,10 @@ def segmented(outcomes: Sequence[Preview], limits: Episodes) -> dict[str, list[E
         for offset, (one, timestamp) in enumerate([*made, *flushes])
     ]
     segmenter = Segmenter(limits, "episodes", "dead letters", {}, {}, count_tokens)
-    found: dict[str, list[EpisodeClosed]] = {}
+    episodes_by_conversation: dict[str, list[EpisodeClosed]] = {}
     for out in segmenter.process(records, last).outgoing:
         if out.topic == "episodes":
             event = decode_closed(out.key, out.value, out.headers)
             if isinstance(event, EpisodeClosed):
-                found.setdefault(event.conversation_id, []).append(event)
-    return found
+                episodes_by_conversation.setdefault(event.conversation_id, []).append(event)
+    return episodes_by_conversation

@@ -121,12 +121,12 @@ class SchemaRegistry:
             if len(kept) >= MOST_KEPT:
                 kept.clear()
         try:
-            found = self._known[key] = await self._schema(form, number, kind)
+            schema = self._known[key] = await self._schema(form, number, kind)
         except SchemaRefused as error:
             problem = f"schema {number} cannot be used: {error}"
             self._unknown[key] = (self._clock() + UNKNOWN_SECONDS, problem)
             raise InvalidRecord(UNKNOWN_SCHEMA, problem) from None
-        return found
+        return schema
 
     async def _schema(self, form: Format, number: int | str, kind: str) -> Read:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
@@ -188,25 +188,25 @@ class SchemaRegistry:
         """Check that the registry answers. Raises: RegistryUnavailable, ConfigurationError."""
         await self._get("/schemas/types")
 
-    async def _add_references(self, answer: dict[str, Any], form: Format, found: dict[str, str]) -> None:
+    async def _add_references(self, answer: dict[str, Any], form: Format, schemas: dict[str, str]) -> None:
         """Add the schemas that a schema refers to, each after those that it depends on. Raises: SchemaRefused."""
         try:
             paths = {
-                str(one["name"]): f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"
-                for one in answer.get("references") or ()
+                str(reference["name"]): f"/subjects/{quote(reference['subject'], safe='')}/versions/{int(reference['version'])}"
+                for reference in answer.get("references") or ()
             }
         except (KeyError, TypeError, ValueError):
             raise SchemaRefused("its references cannot be read") from None
         for name, path in paths.items():
-            if name in found:
+            if name in schemas:
                 continue
-            if len(found) == MOST_REFERENCES:
+            if len(schemas) == MOST_REFERENCES:
                 raise SchemaRefused(f"it has more than {MOST_REFERENCES} references")
-            found[name] = ""  # a schema that refers to itself is not followed again
+            schemas[name] = ""  # a schema that refers to itself is not followed again
             referred = await self._ask(path, form)
-            await self._add_references(referred, form, found)
-            del found[name]
-            found[name] = _schema_in(referred, form)
+            await self._add_references(referred, form, schemas)
+            del schemas[name]
+            schemas[name] = _schema_in(referred, form)
 
     async def _ask(self, path: str, form: Format | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""

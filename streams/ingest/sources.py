@@ -95,10 +95,10 @@ class Named(dict[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Raises: InvalidRecord."""
-        found = super().get(name, default)
-        if isinstance(found, InvalidRecord):
-            raise found
-        return found
+        value = super().get(name, default)
+        if isinstance(value, InvalidRecord):
+            raise value
+        return value
 
 
 class Expression:
@@ -205,7 +205,7 @@ class Source(Table):
 
     def takes(self, topic: str) -> bool:
         """Return whether the topic is named or matches a pattern."""
-        return any(topic == one if TOPIC_NAME.fullmatch(one) else re.fullmatch(one, topic) for one in self.topics)
+        return any(topic == pattern if TOPIC_NAME.fullmatch(pattern) else re.fullmatch(pattern, topic) for pattern in self.topics)
 
     @property
     def named(self) -> Sequence[str]:
@@ -283,7 +283,7 @@ def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Col
 
     Raises: ConfigurationError for a topic of two sources, one of our own, or a named one that does not exist.
     """
-    found: dict[str, int] = {}
+    matched: dict[str, int] = {}
     for topic in source_topics(sources, existing, ours):
         first, *others = [index for index, source in enumerate(sources) if source.takes(topic)]
         where = f"source {first + 1}"
@@ -294,8 +294,8 @@ def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Col
             raise ConfigurationError(setting=where, problem=f"topic {topic} is one that Afterword writes")
         if topic not in existing:
             raise ConfigurationError(setting=where, problem=f"topic {topic} does not exist")
-        found[topic] = first
-    return found
+        matched[topic] = first
+    return matched
 
 
 def our_topics(kafka: Kafka) -> set[str]:
@@ -385,8 +385,8 @@ def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerR
     if is_deletion:
         return [_record(record, MessageDeleted, ids)]
     made: list[ProducerRecord] = []
-    for one in _messages(source, about, ids):
-        made += _said(source, record, about, one)
+    for message in _messages(source, about, ids):
+        made += _said(source, record, about, message)
         _check_size(made)
     return made
 
@@ -410,7 +410,7 @@ def record_row(value: Any) -> Any:
 
 
 def _check_size(made: Sequence[ProducerRecord]) -> None:
-    if sum(len(one.value or b"") for one in made) > MOST_BYTES:
+    if sum(len(record.value or b"") for record in made) > MOST_BYTES:
         raise InvalidRecord("too_large", f"its messages have more than {MOST_BYTES} bytes")
 
 
@@ -425,8 +425,8 @@ def _ids(fields: Fields, about: Named, *, is_deletion: bool) -> dict[str, str]:
     if is_deletion and isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row):
         for name in ("conversation_id", "tenant_id"):
             expression: Expression | None = getattr(fields, name)
-            found = None if expression is None else id_of(expression.find(about))
-            if found in MADE_UP and (found is not None or name == "conversation_id"):
+            value = None if expression is None else id_of(expression.find(about))
+            if value in MADE_UP and (value is not None or name == "conversation_id"):
                 problem = f"the deleted row's {name} is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL"
                 raise InvalidRecord(INCOMPLETE_DELETION, problem)
     ids = {name: _id(getattr(fields, name), about, name) for name in ("id", "conversation_id")}
@@ -477,18 +477,18 @@ def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) 
             shared[name] = _id(party, about, name)
     for name in AS_THEY_ARE:
         expression: Expression | None = getattr(fields, name)
-        if expression is not None and (found := expression.find(about)) not in (None, source.unavailable):
-            shared[name] = found
+        if expression is not None and (value := expression.find(about)) not in (None, source.unavailable):
+            shared[name] = value
     role = _role(fields.role, about)
     if fields.content.find(about) == source.unavailable:
         return [shared]
     messages = said(role, _pieces(fields.content, about, role), ids["id"])
     tools = fields.tools.find(about) if fields.tools is not None else None
     is_skipped = fields.skip_summarization is not None and bool(fields.skip_summarization.find(about))
-    for one in messages:
-        one["tools"] = one["tools"] if tools is None else tools
-        one["skip_summarization"] = one["skip_summarization"] or is_skipped
-    return [{**shared, **one} for one in messages]
+    for message in messages:
+        message["tools"] = message["tools"] if tools is None else tools
+        message["skip_summarization"] = message["skip_summarization"] or is_skipped
+    return [{**shared, **message} for message in messages]
 
 
 def _record(record: KafkaRecord, model: type[Model], fields: Mapping[str, Any]) -> ProducerRecord:
@@ -498,7 +498,7 @@ def _record(record: KafkaRecord, model: type[Model], fields: Mapping[str, Any]) 
         raise InvalidRecord(UNMAPPED, UNENCODABLE) from None
     event: InputEvent = validate(model, data)  # type: ignore[assignment]  # one of the three models above
     made = to_record(event, record_time(record.timestamp), SOURCE, data)
-    return made._replace(headers=[*made.headers, *(one for one in record.headers if one[0] in TRACE)])
+    return made._replace(headers=[*made.headers, *(header for header in record.headers if header[0] in TRACE)])
 
 
 def encoded(fields: Mapping[str, Any]) -> bytes:
@@ -509,58 +509,58 @@ def encoded(fields: Mapping[str, Any]) -> bytes:
     return data
 
 
-def id_of(found: object) -> str | None:
+def id_of(value: object) -> str | None:
     """Return a string, or an integer as a string; None for any other value."""
-    if isinstance(found, str):
-        return found
-    return str(found) if isinstance(found, int) and not isinstance(found, bool) else None
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _id(expression: Expression, about: Mapping[str, Any], field: str) -> str:
     """Return an id. Raises: InvalidRecord."""
-    found = expression.find(about)
-    if (name := id_of(found)) is not None:
+    value = expression.find(about)
+    if (name := id_of(value)) is not None:
         return name
-    raise _unmapped(field, expression, "neither a text nor a whole number" if found is not None else "finds nothing")
+    raise _unmapped(field, expression, "neither a text nor a whole number" if value is not None else "finds nothing")
 
 
 def _role(wanted: RoleOf, about: Mapping[str, Any]) -> str:
-    found = wanted.path.find(about)
-    if found is None:
+    value = wanted.path.find(about)
+    if value is None:
         raise _unmapped("role", wanted.path, "finds nothing")
-    name = role_name(found)
+    name = role_name(value)
     role = wanted.values.get(name) or ROLES.get(name.lower())
     if role is None:
         raise _unmapped("role", wanted.path, "a value that role.values does not have")
     return role
 
 
-def role_name(found: object) -> str:
+def role_name(value: object) -> str:
     """Return the name that `role.values` has for a value."""
-    return str(found).lower() if isinstance(found, bool) else str(found)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _time(wanted: TimeOf | None, about: Mapping[str, Any]) -> str:
     if wanted is None:
         return rfc3339(record_time(about["timestamp"]))
-    found = wanted.path.find(about)
-    if found is None:
+    value = wanted.path.find(about)
+    if value is None:
         raise _unmapped("sent_at", wanted.path, "finds nothing")
-    moment = moment_of(found, wanted.unit)
+    moment = moment_of(value, wanted.unit)
     if moment is None:
         raise _unmapped("sent_at", wanted.path, f"no time between 1990 and 2099 with unit = {wanted.unit!r}")
     return rfc3339(moment)
 
 
-def moment_of(found: object, unit: Unit) -> datetime | None:
+def moment_of(value: object, unit: Unit) -> datetime | None:
     """Read a time in this unit, in UTC unless it has an offset; None if it is not within `YEARS`."""
     try:
         if unit != "iso":
-            if not isinstance(found, int | float | str) or isinstance(found, bool):
+            if not isinstance(value, int | float | str) or isinstance(value, bool):
                 return None
-            moment = datetime.fromtimestamp(float(found) * SECONDS[unit], UTC)
-        elif isinstance(found, str):
-            parsed = datetime.fromisoformat(found.strip())
+            moment = datetime.fromtimestamp(float(value) * SECONDS[unit], UTC)
+        elif isinstance(value, str):
+            parsed = datetime.fromisoformat(value.strip())
             moment = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
         else:
             return None
@@ -570,13 +570,13 @@ def moment_of(found: object, unit: Unit) -> datetime | None:
 
 
 def _pieces(content: Expression, about: Mapping[str, Any], role: str) -> list[Piece]:
-    found = content.find(about)
-    if isinstance(found, str):
-        return [Piece(Kind.SAID, found)]
-    if not isinstance(found, dict | list):
-        raise _unmapped("content", content, "finds nothing" if found is None else "neither text, parts nor a message")
+    value = content.find(about)
+    if isinstance(value, str):
+        return [Piece(Kind.SAID, value)]
+    if not isinstance(value, dict | list):
+        raise _unmapped("content", content, "finds nothing" if value is None else "neither text, parts nor a message")
     try:
-        message = found if isinstance(found, dict) else {"content": found}
+        message = value if isinstance(value, dict) else {"content": value}
         pieces = flatten_message(message, is_answer=role == "tool")
     except ContentUnreadable as error:
         raise _unmapped("content", content, str(error)) from None

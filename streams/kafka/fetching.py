@@ -71,19 +71,19 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
 
 def next_records(self: Any, max_records: int | None = None) -> list[Any]:
     """Return a partition's next records; those beyond HANDED_ON_BYTES, or beyond a turn, stay for the next call."""
-    found: list[Any] = []
+    records: list[Any] = []
     if not self.has_more() or not self.check_assignment(self._topic_partition):
-        return found
+        return records
     size, turn = 0, Turn()
     for record in self._partition_records:
-        found.append(record)
+        records.append(record)
         size += max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0)
-        if len(found) == max_records or size >= HANDED_ON_BYTES or turn.is_over:
+        if len(records) == max_records or size >= HANDED_ON_BYTES or turn.is_over:
             self._update_position()
-            return found
+            return records
     self._update_position()
     self._partition_records = None
-    return found
+    return records
 
 
 class GuardedRecords:

@@ -88,16 +88,16 @@ class Log:
         return {partition: done.offset for partition, done in (await self._progress(group_id, topic)).items()}
 
     async def _progress(self, group_id: str, topic: str) -> dict[int, Progress]:
-        found = await committed_offsets(self._admin, group_id)
-        return {where.partition: Progress.read(*offset) for where, offset in found.items() if where.topic == topic}
+        offsets = await committed_offsets(self._admin, group_id)
+        return {where.partition: Progress.read(*offset) for where, offset in offsets.items() if where.topic == topic}
 
     async def unread(
         self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]
     ) -> AsyncGenerator[ConsumerRecord, None]:
         """Yield committed records before these ends that the group has not finished yet. Raises: TopicStalled."""
-        found = await self._progress(group_id, topic)
+        progress = await self._progress(group_id, topic)
         for where, end in ends.items():
-            done = found.get(where.partition, NOTHING)
+            done = progress.get(where.partition, NOTHING)
             if done.offset < end:
                 async with aclosing(self.records_of(where, end, done.offset)) as records:
                     async for record in records:
@@ -106,8 +106,8 @@ class Log:
 
     async def unfinished(self, group_id: str, topic: str, records: Set[Position]) -> set[Position]:
         """Select the records that the group has not finished yet."""
-        found = await self._progress(group_id, topic)
-        return {one for one in records if not found.get(one.partition, NOTHING).covers(one.offset)}
+        progress = await self._progress(group_id, topic)
+        return {record for record in records if not progress.get(record.partition, NOTHING).covers(record.offset)}
 
     async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
         """Count the records before these ends that the group has not committed yet. Raises: TopicStalled."""

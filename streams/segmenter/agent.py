@@ -127,7 +127,7 @@ class EventHandler:
         if not partitions or partition in self._warned:  # 0 if the number is not known yet
             return
         standard = (standard_partition(key, partitions) for key in outcome.new_conversation_keys)
-        elsewhere = next((one for one in standard if one != partition), None)
+        elsewhere = next((candidate for candidate in standard if candidate != partition), None)
         if elsewhere is not None:
             self._warned.add(partition)
             where = {"topic": topic, "partition": partition, "standard_partition": elsewhere}

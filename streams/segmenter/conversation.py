@@ -149,10 +149,10 @@ class ScopeLog:
         state = self.state
         # a log that remembers no ids must search pending messages too
         looked_at = range(state.overlap_first, state.first_pending if self._window else state.next_seq)
-        found = [seq for seq in looked_at if digest_of(self._row(seq)) == digest]
+        matching = [seq for seq in looked_at if digest_of(self._row(seq)) == digest]
         row = self._messages.get(rows.seen_key(self._prefix, digest))
         seq = None if row is None else rows.decode_seq(row)
-        return [*found, seq] if seq is not None and state.first_pending <= seq < state.next_seq else found
+        return [*matching, seq] if seq is not None and state.first_pending <= seq < state.next_seq else matching
 
     def amend(self, seq: int, amended: Amend, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Change a message that `search` has found, and return the episodes that close because too much is pending.
@@ -215,14 +215,14 @@ class ScopeLog:
         bodies = [self._body(seq) for seq in range(first, min(cut.end + 1, state.next_seq))]
         episodes: list[ClosedEpisode] = []
         overlap = overlap_of(range(first, cut.first), bodies, first, self._overlap)
-        for one in split(cut, bodies[cut.first - first :]):
-            core = [body for body in bodies[one.first - first : one.end - first] if not body.is_gone]
+        for piece in split(cut, bodies[cut.first - first :]):
+            core = [body for body in bodies[piece.first - first : piece.end - first] if not body.is_gone]
             if not core:  # all of its messages were deleted
                 continue
             ordinal = state.last_ordinal + len(episodes) + 1
             before = [bodies[seq - first] for seq in overlap]
-            episodes.append(ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, before))
-            overlap = overlap_of(range(one.first, one.end), bodies, first, self._overlap)
+            episodes.append(ClosedEpisode(self.scope, state.tenant_id, ordinal, piece.reason, core, before))
+            overlap = overlap_of(range(piece.first, piece.end), bodies, first, self._overlap)
         overlap_first = overlap[0] if overlap else cut.end
         for seq in range(first, overlap_first):  # messages that are emitted and not in the overlap keep only their ids
             self._messages[self._body_key(seq)] = bodies[seq - first].digest
@@ -301,11 +301,11 @@ class PerConversation:
         return [self._only.close("flush")]
 
     def amend(self, digest: bytes, amended: Amend) -> Amended:
-        found, state = self._only.search(digest), self._only.state
-        closed = [closed for seq in found for closed in self._only.amend(seq, amended, self._rules)]
-        if not found:
+        places, state = self._only.search(digest), self._only.state
+        closed = [closed for seq in places for closed in self._only.amend(seq, amended, self._rules)]
+        if not places:
             return Amended(closed, is_elsewhere=True)
-        is_overlap = found[-1] < state.first_pending
+        is_overlap = places[-1] < state.first_pending
         return Amended(closed, is_overlap, (self._only.scope, state.last_ordinal) if is_overlap else None)
 
     def clear(self) -> None:

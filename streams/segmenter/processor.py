@@ -163,12 +163,12 @@ class Rulebook:
         text = orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
         if len(text) > MAX_OVERRIDES_BYTES:
             raise _invalid("", f"{len(text)} bytes of JSON, at most {MAX_OVERRIDES_BYTES} can be taken")
-        found = text.decode()
+        text_read = text.decode()
         try:
-            self._settings(found)
+            self._settings(text_read)
         except ValidationError as error:
             raise _invalid(*_where_and_what(error)) from None
-        return found
+        return text_read
 
     def _validated(self, text: str) -> Episodes:
         """Raises: ValidationError, InvalidRecord."""
@@ -337,8 +337,8 @@ class _Batch:
         self._messages.drop()
 
     def _report_damage(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
-        found = {"topic": topic, "partition": partition, "problem": str(error)}
-        self._report(log.error, "conversation_quarantined", key, "state_unreadable", **found)
+        fields = {"topic": topic, "partition": partition, "problem": str(error)}
+        self._report(log.error, "conversation_quarantined", key, "state_unreadable", **fields)
 
     def _report(self, write: Callable[..., Any], event: str, key: bytes, error_type: str, **further: object) -> None:
         """Log an event, once per conversation."""

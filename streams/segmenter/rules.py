@@ -262,10 +262,10 @@ def overlap_of(seqs: range, bodies: Sequence[Body], first: int, overlap: int) ->
 
     `seqs` are the episode's messages, and `bodies` the messages from `first` on. Deleted messages are skipped.
     """
-    found: list[int] = []
+    chosen: list[int] = []
     size = 0
     for seq in reversed(seqs):
-        if len(found) == overlap:
+        if len(chosen) == overlap:
             break
         json = bodies[seq - first].json
         if not json:
@@ -273,5 +273,5 @@ def overlap_of(seqs: range, bodies: Sequence[Body], first: int, overlap: int) ->
         size += len(json) + 1
         if size > MAX_OVERLAP_BYTES:
             break
-        found.append(seq)
-    return found[::-1]
+        chosen.append(seq)
+    return chosen[::-1]

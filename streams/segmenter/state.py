@@ -162,12 +162,12 @@ def decode_state(row: bytes) -> State:
     check_version(row, STATE_HEADER, DEADLINE_BYTES, STATE_VERSION, "a conversation's row")
     moment, _ = STATE_HEADER.unpack_from(row)
     try:
-        found = orjson.loads(row[STATE_HEADER.size :])
+        values = orjson.loads(row[STATE_HEADER.size :])
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
-    if not isinstance(found, list) or not 0 < len(found) <= len(_DEFAULTS):
+    if not isinstance(values, list) or not 0 < len(values) <= len(_DEFAULTS):
         raise RowUnreadable(problem="a conversation's row has the wrong number of fields")
-    fields: list[Any] = found + _DEFAULTS[len(found) :]
+    fields: list[Any] = values + _DEFAULTS[len(values) :]
     if not _have_types(*fields):
         raise RowUnreadable(problem="a conversation's row has fields of the wrong type")
     pending, unsealed = fields[_SINGLE : _SINGLE + len(Totals._fields)], fields[_SINGLE + len(Totals._fields) :]
@@ -327,9 +327,9 @@ def scope_key(scope: Scope) -> bytes:
 
 def parse_scope(key: bytes) -> Scope:
     """Return the scope that a key of the table of conversations stands for. Raises: RowUnreadable."""
-    conversation, found, agent = key.partition(AGENT_SEPARATOR)
+    conversation, separator, agent = key.partition(AGENT_SEPARATOR)
     try:
-        return Scope(conversation.decode(), agent.decode() if found else None)
+        return Scope(conversation.decode(), agent.decode() if separator else None)
     except UnicodeDecodeError:
         raise RowUnreadable(problem="the row's key is not UTF-8") from None
 

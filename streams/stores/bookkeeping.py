@@ -134,7 +134,7 @@ class Erasures:
         """Return all conversations that were added."""
         stored = await self._records.read_all("erased_conversations")
         own = [text for key, text in stored.items() if key.startswith(f"{erasure.erasure_id}/")]
-        return [one for text in own for one in CONVERSATIONS.validate_json(text)]
+        return [conversation for text in own for conversation in CONVERSATIONS.validate_json(text)]
 
     async def report(self, erasure: Erasure) -> None:
         """Store the erasure's progress and its problem; does nothing if it is done."""
@@ -161,7 +161,7 @@ class Erasures:
         await self._records.replace("erasure_receipts", erasure.erasure_id, None, done)
         # in this order, because an erasure is stored before its conversations
         conversations = await self._records.read_all("erased_conversations")
-        under_way = {one.erasure_id for one in await self.under_way()} - {erasure.erasure_id}
+        under_way = {each.erasure_id for each in await self.under_way()} - {erasure.erasure_id}
         for key, text in conversations.items():
             if key.partition("/")[0] not in under_way:
                 await self._records.replace("erased_conversations", key, text, None)
@@ -233,8 +233,8 @@ class ApiKeys:
 
     async def list(self) -> list[ApiKey]:
         """Return all keys, the oldest first."""
-        found = [KEY.validate_json(stored) for stored in (await self._records.read_all("api_keys")).values()]
-        return sorted(found, key=lambda key: key.created_at)
+        api_keys = [KEY.validate_json(stored) for stored in (await self._records.read_all("api_keys")).values()]
+        return sorted(api_keys, key=lambda key: key.created_at)
 
     async def remove(self, key_id: str) -> bool:
         """Remove a key; return False if there is none with this name."""

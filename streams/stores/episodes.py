@@ -423,7 +423,7 @@ async def find_conversation(episodes: EpisodeStore, scope: str) -> Conversation 
 
 def living(episodes: Iterable[Episode]) -> dict[str, StoredEpisode]:
     """Return the episodes that are not deleted, by id."""
-    return {one.summary.episode_id: one for one in episodes if isinstance(one, StoredEpisode)}
+    return {episode.summary.episode_id: episode for episode in episodes if isinstance(episode, StoredEpisode)}
 
 
 def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:

@@ -185,11 +185,11 @@ class Recalled(BaseModel):
     """The zone in which the query's days were counted, and in which the hit as text shows days."""
 
     @classmethod
-    def of(cls, summary: SummaryCreated, **found: Any) -> Self:
+    def of(cls, summary: SummaryCreated, **rest: Any) -> Self:
         """Make a hit of a stored episode and its scores."""
         names = cls.model_fields.keys() & SummaryCreated.model_fields.keys()
         stored = {name: getattr(summary, name) for name in names}
-        return cls(**stored, source=summary.quality.source, **found)
+        return cls(**stored, source=summary.quality.source, **rest)
 
 
 class Candidate(NamedTuple):
@@ -221,7 +221,7 @@ class SearchText(NamedTuple):
 
 def searchable(messages: Iterable[EpisodeMessage | MessageCreated]) -> dict[str, SearchText]:
     """Return the texts to index by message id."""
-    return {one.id: SearchText.of(one.content, one.role, one.author) for one in messages}
+    return {message.id: SearchText.of(message.content, message.role, message.author) for message in messages}
 
 
 class EpisodeIndex(Protocol):

@@ -396,7 +396,7 @@ class MessageArchive(Protocol):
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         """Return archived messages by their `message_key`; missing ones, and those of another tenant, are left out."""
         states = await self.states(keys)
-        return {key: found for key, found in states.items() if isinstance(found, ArchivedMessage)}
+        return {key: state for key, state in states.items() if isinstance(state, ArchivedMessage)}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         """Return the texts of the messages that `get_many` returns, each up to this number of characters."""

@@ -208,11 +208,11 @@ class MongoEpisodes(EpisodeQueries):
         self._conversations = database["conversations"]
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
-        found: dict[str, Episode] = {}
+        episodes: dict[str, Episode] = {}
         for batch in batches(episode_ids):
             async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}})):
-                found[document["_id"]] = _episode_from(document)
-        return found
+                episodes[document["_id"]] = _episode_from(document)
+        return episodes
 
     async def put(self, episode: Episode, before: Episode | None) -> bool:
         version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
@@ -244,8 +244,8 @@ class MongoEpisodes(EpisodeQueries):
 
     async def latest_row(self, scope: str) -> RollingRow | None:
         with mongo_errors():
-            found = await self._rows.find_one({"conversation_id": {"$eq": scope}}, sort=[("row", -1)])
-        return _read(ROW, found) if found else None
+            document = await self._rows.find_one({"conversation_id": {"$eq": scope}}, sort=[("row", -1)])
+        return _read(ROW, document) if document else None
 
     async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
         own = {"conversation_id": {"$eq": scope}, "last_ordinal": {"$gte": ordinal}}
@@ -253,10 +253,10 @@ class MongoEpisodes(EpisodeQueries):
 
     async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
         own = {"conversation_id": {"$eq": scope}}
-        latest = [_read(ROW, found) async for found in _each(self._rows.find(own, sort=[("row", -1)], limit=last))]
+        latest = [_read(ROW, document) async for document in _each(self._rows.find(own, sort=[("row", -1)], limit=last))]
         if latest and latest[-1].row > 1:
             first = {**own, "row": 1}
-            latest += [_read(ROW, found) async for found in _each(self._rows.find(first))]
+            latest += [_read(ROW, document) async for document in _each(self._rows.find(first))]
         return latest[::-1]
 
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
@@ -279,8 +279,8 @@ class MongoEpisodes(EpisodeQueries):
             "first_ordinal": {"$min": "$ordinal"},
             "last_ordinal": {"$max": "$ordinal"},
         }
-        found = await _grouped(self._episodes, _in_scope(conversation_id, agent_id), None, sums)
-        return Totals(**{name: found[0][name] for name in Totals._fields}) if found else Totals()
+        groups = await _grouped(self._episodes, _in_scope(conversation_id, agent_id), None, sums)
+        return Totals(**{name: groups[0][name] for name in Totals._fields}) if groups else Totals()
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
@@ -309,8 +309,8 @@ class MongoEpisodes(EpisodeQueries):
             {"$project": FACT_FIELDS},
         ]
         with mongo_errors():
-            found = await self._episodes.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-        return [FactOfUser(**one) for one in found]
+            documents = await self._episodes.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
+        return [FactOfUser(**document) for document in documents]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
@@ -326,9 +326,9 @@ class MongoEpisodes(EpisodeQueries):
             {"$group": {"_id": "$_id.group"} | _sums({"episodes": 1, **{name: f"${name}" for name in used}})},
         ]
         with mongo_errors(), pymongo.timeout(SCAN_SECONDS):
-            found = await self._episodes.aggregate(stages).to_list(None)
-        totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
-        return sorted(totals, key=lambda one: one.group or "")
+            groups = await self._episodes.aggregate(stages).to_list(None)
+        totals = [UsageTotals(group["_id"], *(group[name] for name in UsageTotals._fields[1:])) for group in groups]
+        return sorted(totals, key=lambda group: group.group or "")
 
     async def users(
         self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
@@ -361,13 +361,13 @@ class MongoEpisodes(EpisodeQueries):
             {"$limit": limit},
         ]
         with mongo_errors(), pymongo.timeout(SCAN_SECONDS):
-            found = await self._episodes.aggregate(stages, allowDiskUse=True).to_list(limit)
-        return [UserTotals(user_id=one.pop("_id"), **one) for one in found]
+            documents = await self._episodes.aggregate(stages, allowDiskUse=True).to_list(limit)
+        return [UserTotals(user_id=document.pop("_id"), **document) for document in documents]
 
     async def count(self) -> int:
         with mongo_errors():
-            found: int = await self._episodes.estimated_document_count()  # read from the collection's metadata
-        return found
+            number: int = await self._episodes.estimated_document_count()  # read from the collection's metadata
+        return number
 
     async def _found(self, wanted: Mapping[str, Any], **order: Any) -> list[Any]:
         return [_episode_from(document) async for document in _each(self._episodes.find(wanted, **order))]
@@ -417,8 +417,8 @@ class MongoMessages(MessageArchive):
 
     async def _keys(self, selection: Selection) -> list[str]:
         with mongo_errors():
-            found = await self._messages.find(_selected(selection), {"_id": 1}, limit=BATCH_SIZE).to_list(None)
-        return [document["_id"] for document in found]
+            documents = await self._messages.find(_selected(selection), {"_id": 1}, limit=BATCH_SIZE).to_list(None)
+        return [document["_id"] for document in documents]
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST)
@@ -430,15 +430,15 @@ class MongoMessages(MessageArchive):
 
     async def count(self, selection: Selection) -> Counted:
         sums = {"messages": {"$sum": 1}, "tokens": {"$sum": "$token_count"}}
-        found = await _grouped(self._messages, _selected(selection), "$skip_summarization", sums)
-        messages = {group["_id"]: group["messages"] for group in found}
-        return Counted(sum(messages.values()), sum(group["tokens"] for group in found), messages.get(True, 0))
+        groups = await _grouped(self._messages, _selected(selection), "$skip_summarization", sums)
+        messages = {group["_id"]: group["messages"] for group in groups}
+        return Counted(sum(messages.values()), sum(group["tokens"] for group in groups), messages.get(True, 0))
 
     async def total(self) -> int:
         with mongo_errors():  # from the collection's metadata and an index, because there may be millions
             deleted = await self._messages.count_documents({"sent_at": None})
-            found: int = await self._messages.estimated_document_count() - deleted
-        return found
+            number: int = await self._messages.estimated_document_count() - deleted
+        return number
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._messages, "user_id", user_id, tenant_id, after, limit)
@@ -446,8 +446,8 @@ class MongoMessages(MessageArchive):
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         wanted = {"conversation_id": {"$eq": conversation_id}}
         with mongo_errors():
-            found = await self._messages.find_one(wanted, sort=[("source.offset", 1)])
-        return message_from(found) if found else None
+            document = await self._messages.find_one(wanted, sort=[("source.offset", 1)])
+        return message_from(document) if document else None
 
     async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
         wanted = {"conversation_id": {"$in": list(conversation_ids)}}
@@ -458,18 +458,18 @@ class MongoMessages(MessageArchive):
             {"$group": {"_id": "$conversation_id", **fields}},
         ]
         with mongo_errors():
-            found = await self._messages.aggregate(stages).to_list(None)
-        return {one["_id"]: (one["user_id"], one["tenant_id"]) for one in found}
+            documents = await self._messages.aggregate(stages).to_list(None)
+        return {document["_id"]: (document["user_id"], document["tenant_id"]) for document in documents}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         # the server cuts the contents, so that one reply has room for all
-        found: dict[str, MessageText] = {}
+        texts: dict[str, MessageText] = {}
         for batch in batches(keys):
             stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": _text_fields(characters)}]
             with mongo_errors():
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            found |= {one["_id"]: _text(one) for one in documents if "source" in one}  # a tombstone has no such field
-        return found
+            texts |= {document["_id"]: _text(document) for document in documents if "source" in document}  # a tombstone has no such field
+        return texts
 
     async def pending(
         self, user_id: str, tenant_id: str | None, limit: int, characters: int, since: datetime | None = None
@@ -485,10 +485,10 @@ class MongoMessages(MessageArchive):
             {"$project": {**_text_fields(characters), "id": 1, "conversation_id": 1}},
         ]
         with mongo_errors():
-            found = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
+            documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
         return [
-            PendingMessage(one["conversation_id"], one["id"], one["agent_id"], one["source"]["offset"], _text(one))
-            for one in found
+            PendingMessage(document["conversation_id"], document["id"], document["agent_id"], document["source"]["offset"], _text(document))
+            for document in documents
         ]
 
     async def states(
@@ -500,24 +500,24 @@ class MongoMessages(MessageArchive):
     async def _documents(
         self, keys: Sequence[str], fields: Mapping[str, int] | None = None
     ) -> dict[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
+        by_key: dict[str, Mapping[str, Any]] = {}
         for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, fields)):
-                found[document["_id"]] = document
-        return found
+                by_key[document["_id"]] = document
+        return by_key
 
     async def expire(self, before: datetime, limit: int) -> int:
         older = {"sent_at": {"$lt": before}}  # a tombstone has no such field
         with mongo_errors():
-            found = await self._messages.find(older, {"_id": 1}, sort=[("sent_at", 1)], limit=limit).to_list(None)
-            if found:
-                await self._messages.delete_many({"_id": {"$in": [document["_id"] for document in found]}, **older})
-        return len(found)
+            documents = await self._messages.find(older, {"_id": 1}, sort=[("sent_at", 1)], limit=limit).to_list(None)
+            if documents:
+                await self._messages.delete_many({"_id": {"$in": [document["_id"] for document in documents]}, **older})
+        return len(documents)
 
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
         # without a filter: if few documents match, the server would answer only after looking at all of them
-        found = self._messages.find({}, ("episode_id", "content", "source", "offset"))
-        async for document in _each(found, SCAN_SIZE):
+        cursor = self._messages.find({}, ("episode_id", "content", "source", "offset"))
+        async for document in _each(cursor, SCAN_SIZE):
             source, changed = document.get("source", {}), document.get("offset", NEVER)
             said = document.get("episode_id"), document.get("content")
             yield StoredMessage(document["_id"], *said, source.get("partition"), source.get("offset"), changed)
@@ -603,7 +603,7 @@ class MongoRecords(Records):
         return {one["_id"]: one["record"] async for one in _each(found)}
 
     async def read_all(self, kind: RecordKind) -> dict[str, str]:
-        return {found["_id"]: found["record"] async for found in _each(self._database[kind].find({}))}
+        return {document["_id"]: document["record"] async for document in _each(self._database[kind].find({}))}
 
     async def replace(self, kind: RecordKind, key: str, before: str | None, after: str | None) -> bool:
         known = None if before is None else {"record": before}
@@ -666,8 +666,8 @@ async def _each(cursor: Any, most: int = PAGE_SIZE) -> AsyncIterator[Mapping[str
 
 async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
     with mongo_errors():
-        found: Mapping[str, Any] | None = await collection.find_one({"_id": {"$eq": key}})
-    return found
+        document: Mapping[str, Any] | None = await collection.find_one({"_id": {"$eq": key}})
+    return document
 
 
 async def _grouped(
@@ -675,8 +675,8 @@ async def _grouped(
 ) -> list[dict[str, Any]]:
     with mongo_errors():
         stages = [{"$match": wanted}, {"$group": {"_id": key, **sums}}]
-        found: list[dict[str, Any]] = await collection.aggregate(stages).to_list(None)
-    return found
+        groups: list[dict[str, Any]] = await collection.aggregate(stages).to_list(None)
+    return groups
 
 
 async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, Any] | None) -> bool:
@@ -723,8 +723,8 @@ async def _conversations(
     It runs one short query per conversation: a `$group` would read every document of the user for each page.
     """
     wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, field: {"$eq": user_id}}
-    found: list[str] = []
-    while len(found) < limit:
+    names: list[str] = []
+    while len(names) < limit:
         if after is not None:
             wanted["conversation_id"] = {"$gt": after}
         with mongo_errors():
@@ -732,5 +732,5 @@ async def _conversations(
         if document is None:
             break
         after = document["conversation_id"]
-        found.append(after)
-    return found
+        names.append(after)
+    return names

@@ -33,8 +33,8 @@ def packed_texts(
 ) -> tuple[bytes, bytes]:
     """Pack the words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
     summarized = f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
-    words = pack_words([texts.get(one, NOTHING) for one in summary.message_ids], summarized)
-    return words, pack_vectors([(vectors or {}).get(one) for one in summary.message_ids])
+    words = pack_words([texts.get(message_id, NOTHING) for message_id in summary.message_ids], summarized)
+    return words, pack_vectors([(vectors or {}).get(message_id) for message_id in summary.message_ids])
 
 
 def pack_words(messages: Sequence[SearchText], summary: str) -> bytes:
@@ -76,5 +76,5 @@ def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
     """Scale a vector, or each row of a matrix, to length 1. Zero vectors stay zero."""
     numbers = vectors.astype(np.float64)
     lengths = np.linalg.norm(numbers, axis=-1, keepdims=True)
-    found: NDArray[np.float32] = (numbers / np.where(lengths, lengths, 1.0)).astype(np.float32)
-    return found
+    normalized: NDArray[np.float32] = (numbers / np.where(lengths, lengths, 1.0)).astype(np.float32)
+    return normalized

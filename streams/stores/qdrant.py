@@ -196,8 +196,8 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def require_supported(version: str, name: str) -> None:
     """Refuse a server that would ignore what it does not know. Raises: ConfigurationError."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if not found or (int(found[1]), int(found[2])) < OLDEST_VERSION:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if not match or (int(match[1]), int(match[2])) < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
         problem = (
             f"{name} is version {version!r}; {oldest} or later is needed: with an older one a late, lower revision may "
@@ -264,7 +264,7 @@ class QdrantIndex:
             payload = {DELETED: True, "filler": "-" * (MEBIBYTE // FILLERS)}
             points = [models.PointStruct(id=str(uuid4()), vector={}, payload=payload) for _ in range(FILLERS)]
             await self._connection.run(methodcaller("upsert", self.collection, points, wait=True))
-            await self._connection.run(methodcaller("delete", self.collection, [one.id for one in points], wait=True))
+            await self._connection.run(methodcaller("delete", self.collection, [point.id for point in points], wait=True))
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
         """Write the point unless there is a later revision."""
@@ -292,12 +292,12 @@ class QdrantIndex:
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         ids = {point_id(episode): episode for episode in episode_ids}
         points = list(ids)
-        found: dict[str, int] = {}
+        revisions: dict[str, int] = {}
         for start in range(0, len(points), PAGE_SIZE):
             asked = {"ids": points[start : start + PAGE_SIZE], "with_payload": ["revision", DELETED]}
             page = await self._asked(methodcaller("retrieve", self.collection, **asked), [])
-            found |= {ids[one.id]: one.payload["revision"] for one in page if not one.payload.get(DELETED)}
-        return found
+            revisions |= {ids[point.id]: point.payload["revision"] for point in page if not point.payload.get(DELETED)}
+        return revisions
 
     async def pages(self) -> AsyncIterator[dict[str, int]]:
         following = None
@@ -307,7 +307,7 @@ class QdrantIndex:
             points, following = await self._asked(scroll, ([], None))
             if not points:
                 return
-            yield {one.payload["episode_id"]: one.payload["revision"] for one in points if not one.payload.get(DELETED)}
+            yield {point.payload["episode_id"]: point.payload["revision"] for point in points if not point.payload.get(DELETED)}
             if following is None:
                 return
 
@@ -339,8 +339,8 @@ class QdrantIndex:
         info = await self._asked(methodcaller("get_collection", self.collection), None)
         if info is None:
             return None
-        if found := mismatches(info, dimension, has_vectors=bool(self._model or dimension)):
-            problem = f"collection {self.collection} does not fit: {'; '.join(found)}. {ANOTHER}"
+        if differences := mismatches(info, dimension, has_vectors=bool(self._model or dimension)):
+            problem = f"collection {self.collection} does not fit: {'; '.join(differences)}. {ANOTHER}"
             raise ConfigurationError(setting=variable(("qdrant", "collection")), problem=problem)
         return set(info.payload_schema)
 

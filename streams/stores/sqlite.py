@@ -167,8 +167,8 @@ class SqliteFile:
 
     async def _run(self, call: Callable[[apsw.Connection], T], begin: str) -> T:
         if self._thread is None:
-            found: list[T] = self._called([call], begin)
-            return found[0]
+            results: list[T] = self._called([call], begin)
+            return results[0]
         job = Job[T](call, begin, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if self._work is None or self._work.done():
@@ -210,13 +210,13 @@ class SqliteFile:
                 return [call(self._connection) for call in calls]
             self._connection.execute(begin)
             try:
-                found = [call(self._connection) for call in calls]
+                results = [call(self._connection) for call in calls]
                 self._connection.execute("COMMIT")
             finally:
                 # SQLite rolls back by itself only after some failures, such as a full disk
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-            return found
+            return results
 
 
 def rows(
@@ -292,8 +292,8 @@ class SqliteEpisodes(EpisodeQueries):
         self._file = file
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
-        found = await self._episodes(f"id IN {LISTED}", _json(episode_ids))
-        return {one.event.episode_id: one for one in found}
+        episodes = await self._episodes(f"id IN {LISTED}", _json(episode_ids))
+        return {episode.event.episode_id: episode for episode in episodes}
 
     async def put(self, episode: Episode, before: Episode | None) -> bool:
         version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
@@ -303,7 +303,7 @@ class SqliteEpisodes(EpisodeQueries):
             if not _replaced(connection, "episodes", {"id": row["id"]}, row, version):
                 return False
             event = episode.event
-            held = [(event.conversation_id, one, event.episode_id) for one in (*episode.core_ids, *episode.overlap_ids)]
+            held = [(event.conversation_id, message_id, event.episode_id) for message_id in (*episode.core_ids, *episode.overlap_ids)]
             connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
             connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
             connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
@@ -342,16 +342,16 @@ class SqliteEpisodes(EpisodeQueries):
 
     async def latest_row(self, scope: str) -> RollingRow | None:
         select = "SELECT document FROM rolling_rows WHERE scope = ? ORDER BY row DESC LIMIT 1"
-        return next((ROW.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
+        return next((ROW.validate_json(document) for (document,) in await self._file.select(select, scope)), None)
 
     async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
         select = "SELECT document FROM rolling_rows WHERE scope = ? AND last_ordinal >= ? ORDER BY row"
-        return [ROW.validate_json(found) for (found,) in await self._file.select(select, scope, ordinal)]
+        return [ROW.validate_json(document) for (document,) in await self._file.select(select, scope, ordinal)]
 
     async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
         highest = "(SELECT max(row) FROM rolling_rows WHERE scope = ?)"
         select = f"SELECT document FROM rolling_rows WHERE scope = ? AND (row = 1 OR row > {highest} - ?) ORDER BY row"
-        return [ROW.validate_json(found) for (found,) in await self._file.select(select, scope, scope, last)]
+        return [ROW.validate_json(document) for (document,) in await self._file.select(select, scope, scope, last)]
 
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
         key = {"scope": row.conversation_id, "row": row.row}
@@ -364,7 +364,7 @@ class SqliteEpisodes(EpisodeQueries):
 
     async def conversation(self, scope: str) -> Conversation | None:
         select = "SELECT document FROM conversations WHERE scope = ?"
-        return next((CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
+        return next((CONVERSATION.validate_json(document) for (document,) in await self._file.select(select, scope)), None)
 
     async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
         key = {"scope": conversation.conversation_id}
@@ -383,8 +383,8 @@ class SqliteEpisodes(EpisodeQueries):
         select = """SELECT count(*), sum(document ->> '$.summary.message_count'),
             sum(document ->> '$.summary.compression.tokens_before'), min(ordinal), max(ordinal)
             FROM episodes WHERE scope = ? AND NOT deleted"""
-        [found] = await self._file.select(select, scope_id(conversation_id, agent_id))
-        return Totals(*found) if found[0] else Totals()
+        [sums] = await self._file.select(select, scope_id(conversation_id, agent_id))
+        return Totals(*sums) if sums[0] else Totals()
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
@@ -396,7 +396,7 @@ class SqliteEpisodes(EpisodeQueries):
             earlier, values = "AND (updated_at, scope) < (?, ?)", [*values, milliseconds(updated_at), scope]
         select = f"""SELECT document FROM conversations WHERE tenant_id IS ? AND user_id = ? AND episode_count > 0
             {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""
-        return [CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, *values, limit)]
+        return [CONVERSATION.validate_json(document) for (document,) in await self._file.select(select, *values, limit)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)
@@ -404,8 +404,8 @@ class SqliteEpisodes(EpisodeQueries):
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[FactOfUser]:
         select = f"""SELECT {", ".join(FactOfUser._fields)} FROM facts
             WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC, rowid LIMIT ?"""
-        found = await self._file.select(select, tenant_id, user_id, limit)
-        return [FactOfUser._make((*own, orjson.loads(ids), moment_at(ended))) for *own, ids, ended in found]
+        facts = await self._file.select(select, tenant_id, user_id, limit)
+        return [FactOfUser._make((*own, orjson.loads(ids), moment_at(ended))) for *own, ids, ended in facts]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         key = {
@@ -420,7 +420,7 @@ class SqliteEpisodes(EpisodeQueries):
         select = f"""SELECT {key} AS grouped, count(DISTINCT episodes.id), {sums}
             FROM episodes LEFT JOIN json_each(document, '$.calls') AS calls
             WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""
-        return [UsageTotals(*found) for found in await self._file.select(select)]
+        return [UsageTotals(*group) for group in await self._file.select(select)]
 
     async def users(
         self, tenant_id: str | None, prefix: str, before: tuple[datetime, str] | None, limit: int
@@ -434,15 +434,15 @@ class SqliteEpisodes(EpisodeQueries):
             GROUP BY user_id HAVING ?3 IS NULL OR (last, user_id) < (?3, ?4)
             ORDER BY last DESC, user_id DESC LIMIT ?5"""
         last_at, user_id = before or (None, None)
-        found = await self._file.select(select, tenant_id, prefix, last_at and milliseconds(last_at), user_id, limit)
+        totals = await self._file.select(select, tenant_id, prefix, last_at and milliseconds(last_at), user_id, limit)
         return [
             UserTotals(user, conversations, episodes, moment_at(last), *counts)
-            for user, conversations, episodes, last, *counts in found
+            for user, conversations, episodes, last, *counts in totals
         ]
 
     async def count(self) -> int:
-        [(found,)] = await self._file.select("SELECT count(*) FROM episodes")
-        return int(found)
+        [(number,)] = await self._file.select("SELECT count(*) FROM episodes")
+        return int(number)
 
     async def _episodes(self, wanted: str, *values: Any) -> list[Any]:
         select = f"SELECT deleted, document FROM episodes WHERE {wanted}"
@@ -517,36 +517,36 @@ class SqliteMessages(MessageArchive):
 
     async def _page(self, selection: Selection) -> list[ArchivedMessage]:
         wanted, values = _selected(selection)
-        found = await self._where(f"{wanted} ORDER BY offset DESC LIMIT {PAGE_SIZE}", *values)
-        return list(found.values())  # type: ignore[arg-type]  # a tombstone has no conversation
+        messages = await self._where(f"{wanted} ORDER BY offset DESC LIMIT {PAGE_SIZE}", *values)
+        return list(messages.values())  # type: ignore[arg-type]  # a tombstone has no conversation
 
     async def count(self, selection: Selection) -> Counted:
         wanted, values = _selected(selection)
         select = f"SELECT count(*), ifnull(sum(tokens), 0), ifnull(sum(skipped), 0) FROM messages WHERE {wanted}"
-        [found] = await self._file.select(select, *values)
-        return Counted(*found)
+        [counts] = await self._file.select(select, *values)
+        return Counted(*counts)
 
     async def total(self) -> int:
-        [(found,)] = await self._file.select("SELECT count(*) FROM messages WHERE sent_at NOT NULL")
-        return int(found)
+        [(number,)] = await self._file.select("SELECT count(*) FROM messages WHERE sent_at NOT NULL")
+        return int(number)
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "messages", user_id, tenant_id, after, limit)
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
-        found = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
-        return next(iter(found.values()), None)  # type: ignore[return-value]
+        messages = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
+        return next(iter(messages.values()), None)  # type: ignore[return-value]
 
     async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
         first = "SELECT rowid FROM messages WHERE conversation_id = value ORDER BY offset LIMIT 1"
         select = f"SELECT value, user_id, tenant_id FROM json_each(?) JOIN messages ON messages.rowid = ({first})"
-        found = await self._file.select(select, _json(conversation_ids))
-        return {conversation_id: (user_id, tenant_id) for conversation_id, user_id, tenant_id in found}
+        owners = await self._file.select(select, _json(conversation_ids))
+        return {conversation_id: (user_id, tenant_id) for conversation_id, user_id, tenant_id in owners}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         select = f"SELECT key, content, {TEXT_COLUMNS} FROM messages WHERE key IN {LISTED} AND NOT deleted"
-        found = await self._file.select(select, _json(keys))
-        return {key: _text(content[:characters], *text) for key, content, *text in found}
+        texts = await self._file.select(select, _json(keys))
+        return {key: _text(content[:characters], *text) for key, content, *text in texts}
 
     async def pending(
         self, user_id: str, tenant_id: str | None, limit: int, characters: int, since: datetime | None = None
@@ -555,10 +555,10 @@ class SqliteMessages(MessageArchive):
             FROM messages WHERE user_id = ?2 AND tenant_id IS ?3 AND sent_at >= ?4 AND episode_id IS NULL
             AND NOT skipped ORDER BY sent_at DESC, offset DESC LIMIT ?5"""
         values = characters, user_id, tenant_id, milliseconds(since or EPOCH), limit
-        found = await self._file.select(select, *values)
+        messages = await self._file.select(select, *values)
         return [
             PendingMessage(conversation_id, name, agent_id, offset, _text(*text))
-            for conversation_id, name, agent_id, offset, *text in found
+            for conversation_id, name, agent_id, offset, *text in messages
         ]
 
     async def states(
@@ -576,32 +576,32 @@ class SqliteMessages(MessageArchive):
             connection.executemany("DELETE FROM message_scopes WHERE key = ?", keys)
             return len(keys)
 
-        if found := await self._file.write(delete):
+        if expired := await self._file.write(delete):
             await self._file.empty_log()
-        return found
+        return expired
 
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
         select = f"""SELECT rowid, {", ".join(StoredMessage._fields)} FROM messages
             WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""
         last = 0
         while page := await self._file.select(select, last):
-            for _, *found in page:
-                yield StoredMessage._make(found)
+            for _, *fields in page:
+                yield StoredMessage._make(fields)
             last = page[-1][0]
 
     async def _where(
         self, wanted: str, *values: Any, columns: str = COLUMNS
     ) -> dict[str, ArchivedMessage | DeletedMessage]:
         select = f"SELECT {columns} FROM messages WHERE {wanted}"
-        return {found[0]: _message(found) for found in await self._file.select(select, *values)}
+        return {row[0]: _message(row) for row in await self._file.select(select, *values)}
 
 
 def _text(content: str, role: Any, sent_at: int, *who: Any) -> MessageText:
     return MessageText(content, role, moment_at(sent_at), *who)
 
 
-def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
-    _, deleted, changed, partition, offset, content, message = found[:7]
+def _message(row: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
+    _, deleted, changed, partition, offset, content, message = row[:7]
     if deleted:
         return DeletedMessage(changed)
     fields = {**orjson.loads(message), "content": content}
@@ -610,11 +610,11 @@ def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
 
 def _known(connection: apsw.Connection, key: str) -> Kept | None:
     select = f"SELECT {COLUMNS}, is_whole, metadata_offset, said FROM messages WHERE key = ?"
-    found = rows(connection, select, (key,))
-    if not found:
+    existing = rows(connection, select, (key,))
+    if not existing:
         return None
-    *_, is_whole, metadata_offset, said = found[0]
-    return Kept(_message(found[0]), bool(is_whole), metadata_offset, said)
+    *_, is_whole, metadata_offset, said = existing[0]
+    return Kept(_message(existing[0]), bool(is_whole), metadata_offset, said)
 
 
 def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:

@@ -219,15 +219,15 @@ def _clear(connection: apsw.Connection, episode_id: str, revision: int, *, is_re
 
 def _search(connection: apsw.Connection, query: Query, dense: Dense | None, model: str | None) -> list[Candidate]:
     allowed = _allowed(query)
-    found = dict.fromkeys((_by_time if query.order else _by_words)(connection, query, allowed))
+    ids = dict.fromkeys((_by_time if query.order else _by_words)(connection, query, allowed))
     if dense:
-        found |= dict.fromkeys(_by_vector(connection, query, model, dense, allowed))
+        ids |= dict.fromkeys(_by_vector(connection, query, model, dense, allowed))
     # the user is compared again: whatever was found, no other user's episode is returned
     select = f"""SELECT episode_id, conversation_id, message_ids, started_at, ended_at, points.packed,
         coalesce(vectors.packed, x'') FROM json_each(:ids) CROSS JOIN {POINTS} LEFT JOIN vectors
         ON vectors.id = point AND vectors.model IS :model
         WHERE finders.id = json_each.value AND {allowed.condition}"""
-    values = {**allowed.values, "model": model, "ids": orjson.dumps(list(found)).decode()}
+    values = {**allowed.values, "model": model, "ids": orjson.dumps(list(ids)).decode()}
     return [_candidate(*point) for point in rows(connection, select, values)]
 
 
@@ -263,11 +263,11 @@ def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
     """Return the rarest words that any episode has. Words in MATCHED episodes or more count as equally rare."""
     select = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MATCHED})"
     counts = {word: connection.execute(select, (word,)).get for word in words}
-    found = sorted(filter(counts.get, counts), key=lambda word: counts[word])
-    before = accumulate((counts[word] for word in found), initial=0)
+    rarest = sorted(filter(counts.get, counts), key=lambda word: counts[word])
+    before = accumulate((counts[word] for word in rarest), initial=0)
     return [
         word
-        for at, (word, matched) in enumerate(zip(found, before, strict=False))
+        for at, (word, matched) in enumerate(zip(rarest, before, strict=False))
         if at < LEAST_WORDS or matched < MATCHED
     ]
 
@@ -278,11 +278,11 @@ def _by_vector(
     """Among the newest allowed episodes, find those with the most similar signs of a message."""
     select = f"""SELECT finders.id, signs FROM {POINTS}
         WHERE {allowed.condition} AND model IS :model AND signs IS NOT NULL ORDER BY started_at DESC LIMIT :most"""
-    found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
-    if not found:
+    scanned = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
+    if not scanned:
         return []
     _require_size(connection, model, len(dense))
-    ids, packed = zip(*found, strict=True)
+    ids, packed = zip(*scanned, strict=True)
     asked = _signs(np.asarray(dense))
     signs = np.frombuffer(b"".join(packed), np.uint8).reshape(-1, len(asked))
     messages = np.fromiter(map(len, packed), np.intp) // len(asked)

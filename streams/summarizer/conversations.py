@@ -144,17 +144,17 @@ class Conversations:
         No LLM is asked, so that a change costs no more than its episodes.
         """
         rows = await self._episodes.rows(scope.id, min(ordinals))
-        held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in ordinals)]
+        held = [row for row in rows if any(row.first_ordinal <= ordinal <= row.last_ordinal for ordinal in ordinals)]
         return [await self._remake(scope, row, cause) for row in held]
 
     async def _remake(self, scope: Scope, row: RollingRow, cause: Cause) -> RollingRow:
         while True:
             left = await self._between(scope, row.first_ordinal, row.last_ordinal)
-            wanted, text = inputs_of([one.summary for one in left]), row.content
+            wanted, text = inputs_of([episode.summary for episode in left]), row.content
             if wanted == row.inputs and not row.cause.is_before(cause):
                 return row
             if wanted != row.inputs:
-                text = joined([one.summary.long_summary for one in left], self._rules)
+                text = joined([episode.summary.long_summary for episode in left], self._rules)
             # if no episode is left, the row stays without a text: a writer that was suspended cannot put its text back
             made = replace(
                 row,
@@ -167,7 +167,7 @@ class Conversations:
             if await self._episodes.put_row(made, row):
                 return made
             rows = await self._episodes.rows(scope.id, row.last_ordinal)
-            row = next(found for found in rows if found.row == row.row)
+            row = next(other for other in rows if other.row == row.row)
 
     async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation | None:
         """Count a new episode; the first one's title is the conversation's. `history` is from before the episode."""
@@ -183,8 +183,8 @@ class Conversations:
         while known := await self._episodes.conversation(scope.id):
             totals = await self._episodes.totals(scope.conversation_id, scope.agent_id)
             ends = [scope.episode_id(totals.first_ordinal), scope.episode_id(totals.last_ordinal)]
-            found = await self._episodes.lookup(ends)
-            first, last = found.get(ends[0]), found.get(ends[1])
+            episodes = await self._episodes.lookup(ends)
+            first, last = episodes.get(ends[0]), episodes.get(ends[1])
             if isinstance(first, StoredEpisode) and isinstance(last, StoredEpisode):
                 counted = replace(
                     known,
@@ -216,7 +216,7 @@ class Conversations:
             row, is_covered = (await self._episodes.rows(scope.id, ordinal))[0], True
             first = row.first_ordinal
         before = await self._between(scope, max(first, ordinal - MOST_BEFORE), ordinal - 1)
-        return History(self._rules, row, tuple(one.summary for one in before), known, is_covered=is_covered)
+        return History(self._rules, row, tuple(episode.summary for episode in before), known, is_covered=is_covered)
 
     async def whole(
         self, scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause
@@ -235,8 +235,8 @@ class Conversations:
         if first > last:
             return []
         count = last - first + 1
-        found = await self._episodes.latest(scope.conversation_id, count, before=last + 1, agent_id=scope.agent_id)
-        return [one for one in reversed(found) if one.ordinal >= first]
+        latest = await self._episodes.latest(scope.conversation_id, count, before=last + 1, agent_id=scope.agent_id)
+        return [episode for episode in reversed(latest) if episode.ordinal >= first]
 
 
 def inputs_of(summaries: Sequence[SummaryCreated]) -> tuple[tuple[int, int], ...]:

@@ -152,11 +152,11 @@ def _with(
 
 def bounded_metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
     """Return the messages' metrics, without flows and tools if a summary with them would be too long for a record."""
-    found = metrics(core)
-    names = [*(message.id for message in core), *found.flows_activated, *found.tools_invoked]
+    measured = metrics(core)
+    names = [*(message.id for message in core), *measured.flows_activated, *measured.tools_invoked]
     if len(orjson.dumps(names)) <= MAX_NAMES_BYTES:
-        return found
-    return found.model_copy(update={"flows_activated": (), "tools_invoked": ()})
+        return measured
+    return measured.model_copy(update={"flows_activated": (), "tools_invoked": ()})
 
 
 def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:

@@ -302,7 +302,7 @@ async def embed_messages(embedder: Embedder, texts: Mapping[str, SearchText]) ->
 
     Raises: StoreUnavailable, ConfigurationError.
     """
-    said = {message_id: one.text for message_id, one in texts.items() if one.text.strip()}
+    said = {message_id: text.text for message_id, text in texts.items() if text.text.strip()}
     vectors = await embedder.passages(list(said.values())) if said else []
     return {message_id: vector for message_id, vector in zip(said, vectors, strict=True) if vector is not None}
 

@@ -229,7 +229,7 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     except (KeyError, IndexError, TypeError, AttributeError):
         raise reported(data, body, "its response was not a chat completion") from None
     # gateways call any reason that they do not know "stop"
-    reason = next((one for one in native if isinstance(one, str) and one), finished)
+    reason = next((value for value in native if isinstance(value, str) and value), finished)
     if error or (isinstance(reason, str) and reason.lower() == "error"):
         raise reported(error or reason, body)
     used = data.get("usage")

@@ -49,7 +49,7 @@ class Masking:
         if not self._values:
             return text
         return self._redactor.numbered.sub(
-            lambda found: self._values.get((found[1].upper(), int(found[2])), found[0]), text
+            lambda match: self._values.get((match[1].upper(), int(match[2])), match[0]), text
         )
 
     def request(self, request: SummaryRequest) -> SummaryRequest:

@@ -198,9 +198,9 @@ class Reconciler:
         message or, if the whole conversation was deleted or assigned, those that had ended before.
         """
         if isinstance(record, EpisodeRedo):
-            found = await self._lookup(record.episode_id)
-            if found is not None and found.event.conversation_id == record.conversation_id:
-                yield found
+            stored = await self._lookup(record.episode_id)
+            if stored is not None and stored.event.conversation_id == record.conversation_id:
+                yield stored
         elif record.message_id is not None:
             for episode in await self._episodes.holding(record.conversation_id, record.message_id):
                 yield episode
@@ -233,11 +233,11 @@ class Reconciler:
         """
         if task.reason == "deleted":
             await self._take_away(scope, ordinals, task)
-        mine = [one async for one in self._caused(scope, ordinals, task)]
+        mine = [each async for each in self._caused(scope, ordinals, task)]
         if not mine:
             return
         rows, conversation = await self._follow(scope, mine, task)
-        events: list[Event] = [one.episode.event for one in mine]
+        events: list[Event] = [each.episode.event for each in mine]
         changed = [row for row in rows if row.cause == task.cause]
         if conversation and (changed or conversation.cause == task.cause):
             events.append(event_of(scope, conversation, changed, task.cause))
@@ -265,8 +265,8 @@ class Reconciler:
         taken: list[Reconciled] = []
         for start in range(0, len(ordinals), AT_A_TIME):
             some = ordinals[start : start + AT_A_TIME]
-            found = await gather_or_cancel(*[self._episode(scope, one, task, asks=False) for one in some])
-            taken += [one for one in found if one and one.episode.cause == task.cause and not has_texts(one.episode)]
+            made = await gather_or_cancel(*[self._episode(scope, each, task, asks=False) for each in some])
+            taken += [each for each in made if each and each.episode.cause == task.cause and not has_texts(each.episode)]
         if taken:
             await self._follow(scope, taken, task)
 
@@ -437,10 +437,10 @@ class Reconciler:
                 self._archive(task.record, first.now),
             ]
         else:
-            ordinals = [one.episode.ordinal for one in mine]
+            ordinals = [each.episode.ordinal for each in mine]
             following = [conversations.remake(scope, ordinals, cause), conversations.recount(scope, cause)]
         unindexed = [] if task.is_assignment else mine
-        rows, conversation, *_ = await gather_or_cancel(*following, *[self._find(one) for one in unindexed])
+        rows, conversation, *_ = await gather_or_cancel(*following, *[self._find(each) for each in unindexed])
         return rows, conversation
 
     async def _find(self, made: Reconciled) -> None:
@@ -458,9 +458,9 @@ class Reconciler:
     async def _archive(self, closed: EpisodeClosed, now: Current) -> None:
         """Archive an episode's messages with its id; most of them are archived already."""
         before = self._retention.messages_before(self._clock())
-        missing = [one for one in closed.messages if one.id not in now.archived]
-        kept = [archived(one, closed) for one in missing if not before or one.sent_at >= before]
-        keys = [message_key(closed.conversation_id, one.id, closed.tenant_id) for one in closed.messages]
+        missing = [message for message in closed.messages if message.id not in now.archived]
+        kept = [archived(message, closed) for message in missing if not before or message.sent_at >= before]
+        keys = [message_key(closed.conversation_id, message.id, closed.tenant_id) for message in closed.messages]
         await self._messages.assign(closed.episode_id, kept, keys)
 
     # -- reading
@@ -481,12 +481,12 @@ class Reconciler:
         """Return the messages of a newly closed episode as they are now; none if it has expired."""
         if self._has_expired(closed):
             return Current()
-        known = {one.id: one for one in (*closed.messages, *closed.overlap)}
+        known = {each.id: each for each in (*closed.messages, *closed.overlap)}
         states = await self._states(scope, known)
-        differing = {one: state for one, state in states.items() if state.changed != changed_at(known[one])}
+        differing = {each: state for each, state in states.items() if state.changed != changed_at(known[each])}
         core_ids, overlap_ids, _ = identity(None, closed)
         read = current(core_ids, overlap_ids, known, differing)
-        kept = (one for one, state in states.items() if state.changed >= changed_at(known[one]))
+        kept = (each for each, state in states.items() if state.changed >= changed_at(known[each]))
         return replace(read, archived=frozenset(kept))
 
     async def _current(self, scope: Scope, stored: Episode, record: EpisodeAmended | EpisodeRedo) -> Current:
@@ -511,9 +511,9 @@ class Reconciler:
         return read
 
     async def _states(self, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
-        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
-        found = await self._messages.states(list(keys), with_metadata=False)
-        return {keys[key]: state for key, state in found.items()}
+        keys = {message_key(scope.conversation_id, message_id, scope.tenant_id): message_id for message_id in ids}
+        states = await self._messages.states(list(keys), with_metadata=False)
+        return {keys[key]: state for key, state in states.items()}
 
     def _has_expired(self, episode: EpisodeClosed | SummaryCreated | SummaryDeleted) -> bool:
         before = self._retention.episodes_before(self._clock())
@@ -589,7 +589,7 @@ def identity(stored: Episode | None, record: Record | None) -> tuple[tuple[str, 
     if isinstance(record, EpisodeClosed):
         core, overlap = (tuple(message.id for message in some) for some in (record.messages, record.overlap))
         return core, overlap, record.source.last_offset
-    return (one := existing(stored)).core_ids, one.overlap_ids, one.last_offset
+    return (episode := existing(stored)).core_ids, episode.overlap_ids, episode.last_offset
 
 
 def revision_after(before: Episode | None, episode_id: str) -> dict[str, Any]:

@@ -70,16 +70,16 @@ class SummaryCheck:
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
         # in a thread, so that other lanes continue: the first check in a language loads models, and long ones take time
-        found = await asyncio.to_thread(assess, source, summary, self._quality.min_grounding)
-        measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
+        assessment = await asyncio.to_thread(assess, source, summary, self._quality.min_grounding)
+        measured = {"grounding": round(assessment.grounding, DECIMALS), "unsupported": assessment.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
-        if not found.problems or not self._quality.enabled:
+        if not assessment.problems or not self._quality.enabled:
             return summary, ()
-        worst = found.problems[0].reason
+        worst = assessment.problems[0].reason
         self._metrics.quality_rejections.labels(worst).inc()
         about = {"grounding": measured["grounding"], "episode_id": episode_id}
         log.warning("summary_refused", stage="check", error_type=worst, **about)
-        return summary, found.problems
+        return summary, assessment.problems
 
 
 def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:

@@ -162,7 +162,7 @@ class Metrics:
 
     def watch_pending(self, idle_seconds: float, clock: Callable[[], int]) -> None:
         """Show the conversations with pending messages. `clock` returns milliseconds since 1970."""
-        self.pending_conversations.set_function(lambda: sum(found.scheduled or 0 for found in self.partition_statuses))
+        self.pending_conversations.set_function(lambda: sum(status.scheduled or 0 for status in self.partition_statuses))
         self.oldest_pending.set_function(lambda: oldest_pending_seconds(self.partition_statuses, clock(), idle_seconds))
 
     @property
@@ -177,7 +177,7 @@ def in_prometheus(name: str) -> str:
 
 
 def oldest_pending_seconds(partition_statuses: Iterable[PartitionStatus], now_ms: int, idle_seconds: float) -> float:
-    deadlines = [found.next_deadline_ms for found in partition_statuses if found.next_deadline_ms is not None]
+    deadlines = [status.next_deadline_ms for status in partition_statuses if status.next_deadline_ms is not None]
     if not deadlines:
         return 0.0
     return max(0.0, (now_ms - min(deadlines)) / 1000 + idle_seconds)

@@ -85,8 +85,8 @@ def trace_in(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:
 
     Returns 25 bytes of trace id, span id and flags; empty if it is invalid.
     """
-    found = _TRACEPARENT.fullmatch(header(headers, TRACEPARENT) or "")
-    trace = bytes.fromhex("".join(found.groups())) if found else b""
+    match = _TRACEPARENT.fullmatch(header(headers, TRACEPARENT) or "")
+    trace = bytes.fromhex("".join(match.groups())) if match else b""
     return trace if trace and span_context(trace).is_valid else b""
 
 

@@ -61,8 +61,8 @@ def status(role: str, metrics: Metrics, reasons: Mapping[str, str], settings: Ma
         "ready": not reasons,
         "reasons": dict(reasons),
         "partitions": [
-            {name: value for name in SHOWN_OF_PARTITION if (value := getattr(found, name)) is not None}
-            for found in metrics.partition_statuses
+            {name: value for name in SHOWN_OF_PARTITION if (value := getattr(partition, name)) is not None}
+            for partition in metrics.partition_statuses
         ],
         "settings": settings,
     }

@@ -22,10 +22,10 @@ def is_public(address: str) -> bool:
 
     An IPv6 address that leads to an IPv4 address counts as the latter. Raises: ValueError if it is not an address.
     """
-    found = ip_address(address.partition("%")[0])
-    found = _inside(found) or found
-    is_special = found.is_multicast or found.is_reserved or any(found in network for network in NOT_PUBLIC)
-    return found.is_global and not is_special
+    parsed = ip_address(address.partition("%")[0])
+    parsed = _inside(parsed) or parsed
+    is_special = parsed.is_multicast or parsed.is_reserved or any(parsed in network for network in NOT_PUBLIC)
+    return parsed.is_global and not is_special
 
 
 def _inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
@@ -54,9 +54,9 @@ def socket_maker(host: str, allowed_hosts: frozenset[str]) -> Callable[[Any], so
 async def unreachable(host: str, allowed_hosts: frozenset[str]) -> str | None:
     """Say why no connection to a host would be made; None if one would be tried."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        resolved = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return f"{host} cannot be resolved"
-    if host.lower() in allowed_hosts or any(is_public(str(where[0])) for *_, where in found):
+    if host.lower() in allowed_hosts or any(is_public(str(where[0])) for *_, where in resolved):
         return None
     return f"{host} has a private address, and AFTERWORD_WEBHOOKS__PRIVATE_HOSTS does not name it"

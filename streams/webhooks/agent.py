@@ -87,8 +87,8 @@ class Deliveries:
         if self.since is not None and record.timestamp < self.since.timestamp() * 1000:
             return
         try:
-            if (found := decode_revision(record)) is not None:
-                await self._until_taken(event, found)
+            if (revision := decode_revision(record)) is not None:
+                await self._until_taken(event, revision)
         except InvalidRecord as error:
             self.give_up(record, error.error_type, error.detail)
         except EndpointGone:
@@ -98,7 +98,7 @@ class Deliveries:
         except DeliveryFailed as error:
             self.give_up(record, error.error_type, str(error), error.tries)
 
-    async def _until_taken(self, event: Any, found: SummaryCreated | SummaryDeleted) -> None:
+    async def _until_taken(self, event: Any, revision: SummaryCreated | SummaryDeleted) -> None:
         """Try with growing waits. Raises: EndpointGone; DeliveryFailed once the time is over."""
         async for attempt in stamina.retry_context(
             on=wait_after,
@@ -113,8 +113,8 @@ class Deliveries:
                     async with self.endpoint.turn():
                         with mark_working(event):
                             outcome = OUTDATED
-                            if not await self._is_outdated(found):
-                                await self.endpoint.post(webhook_id(found.event_id), webhook_body(found))
+                            if not await self._is_outdated(revision):
+                                await self.endpoint.post(webhook_id(revision.event_id), webhook_body(revision))
                                 outcome = DELIVERED
                     self.metrics.webhooks.labels(self.name, outcome).inc()
                 except DeliveryFailed as error:

@@ -66,7 +66,7 @@ def asks_who(text: str) -> bool:
 
 def previous_question(messages: Sequence[MessageCreated]) -> str:
     """Return the last question of a user, other than who said something; "" without one."""
-    asked = (one.content for one in reversed(messages) if one.role == "user" and is_question(one.content))
+    asked = (message.content for message in reversed(messages) if message.role == "user" and is_question(message.content))
     return next((text for text in asked if not asks_who(text)), "")
 
 
@@ -74,13 +74,13 @@ def said_here(question: str, messages: Sequence[MessageCreated], now: datetime) 
     """Return the last message that has most of the question's words, at least half of them; for a question about the
     user as such, the last messages.
     """
-    said = [Said.of(one, now) for one in messages if one.role == "user" and not is_question(one.content)]
+    said = [Said.of(each, now) for each in messages if each.role == "user" and not is_question(each.content)]
     if asked_of_user(question) == GENERAL:
         return said[-MOST_OF_A_TIME:]
     wanted = [set(word.forms) for word in query_words(question) if not word.is_common]
     shares = []
-    for one in said:
-        forms = {form for word in query_words(one.content) for form in word.forms}
+    for each in said:
+        forms = {form for word in query_words(each.content) for form in word.forms}
         shares.append(sum(not forms.isdisjoint(word) for word in wanted))
     best = max(shares, default=0)
     return (
@@ -90,49 +90,49 @@ def said_here(question: str, messages: Sequence[MessageCreated], now: datetime) 
 
 def said_in(question: str, hits: Sequence[Recalled]) -> list[Said]:
     """Return the messages of a recall that answer the question, the best ones first."""
-    found: list[Said] = []
+    statements: list[Said] = []
     names_one_thing = asked_of_user(question) not in (None, GENERAL)
     for hit in hits[: 1 if names_one_thing else None]:
-        told = [one for one in hit.matches if one.role == "user" and not is_question(one.content)]
-        told = told or [one for one in hit.matches if one.role == "assistant"]
+        told = [match for match in hit.matches if match.role == "user" and not is_question(match.content)]
+        told = told or [match for match in hit.matches if match.role == "assistant"]
         if not told or told[0].score < hit.scores.message:
             continue  # what matches is somebody else's, and not shown
         is_of_time = not names_one_thing and not any(share for _, share in hit.scores)
         if not is_of_time:  # what corrects the best message has its score
-            told = [one for one in told if hit.score >= NEARLY * hits[0].score and one.score == told[0].score][:2]
-        found += [
-            Said(one.message_id, one.role, author, one.name or author, one.content, one.sent_at, hit.title)
-            for one in told
-            for author in [one.author or ""]
+            told = [match for match in told if hit.score >= NEARLY * hits[0].score and match.score == told[0].score][:2]
+        statements += [
+            Said(match.message_id, match.role, author, match.name or author, match.content, match.sent_at, hit.title)
+            for match in told
+            for author in [match.author or ""]
         ]
-        if len(found) >= (MOST_OF_A_TIME if is_of_time else MOST):
+        if len(statements) >= (MOST_OF_A_TIME if is_of_time else MOST):
             break
-    return found
+    return statements
 
 
 def answer_of(said: Iterable[Said], asker: str, now: datetime, *, names_speaker: bool = False) -> str:
     """Quote messages, each once and in the order of their times. Days are those of the zone of `now`."""
     lines = {}
-    for one in sorted(said, key=lambda one: one.sent_at):
-        text = brief(one.content, SHOWN_CHARACTERS)
-        at = one.sent_at.astimezone(now.tzinfo)
-        is_own = one.role == "user" and one.author == asker
-        who = "You" if is_own else "I" if one.role == "assistant" else one.name
+    for each in sorted(said, key=lambda each: each.sent_at):
+        text = brief(each.content, SHOWN_CHARACTERS)
+        at = each.sent_at.astimezone(now.tzinfo)
+        is_own = each.role == "user" and each.author == asker
+        who = "You" if is_own else "I" if each.role == "assistant" else each.name
         if names_speaker:
-            place = f"in “{one.title}”" if one.title else "in this conversation"
-            lines[one.message_id] = f"{who} did, {day_of(at, now)} at {at:%H:%M}, {place}: {text}"
+            place = f"in “{each.title}”" if each.title else "in this conversation"
+            lines[each.message_id] = f"{who} did, {day_of(at, now)} at {at:%H:%M}, {place}: {text}"
         else:
-            lines[one.message_id] = f"{who} {'told me' if is_own else 'said'} {day_of(at, now)}: {text}"
+            lines[each.message_id] = f"{who} {'told me' if is_own else 'said'} {day_of(at, now)}: {text}"
     return "\n\n".join(lines.values()) or NOTHING
 
 
 def changes_in(profile: Profile, now: datetime) -> str:
     """List what the user said anew, and what they had said before."""
     lines = [
-        f"You told me {day_of(one.superseded_at.astimezone(now.tzinfo), now)}: {one.superseded_by} "
-        f"Before that, {day_of(one.sources[0].ended_at.astimezone(now.tzinfo), now)}: {one.statement}"
-        for one in profile.superseded[:MOST_OF_A_TIME]
-        if one.superseded_at
+        f"You told me {day_of(fact.superseded_at.astimezone(now.tzinfo), now)}: {fact.superseded_by} "
+        f"Before that, {day_of(fact.sources[0].ended_at.astimezone(now.tzinfo), now)}: {fact.statement}"
+        for fact in profile.superseded[:MOST_OF_A_TIME]
+        if fact.superseded_at
     ]
     return "\n\n".join(lines) or NOTHING_CHANGED
 

@@ -175,10 +175,10 @@ async def _known(services: Services, conversation_id: str, name: str, question: 
         return answers.NOTED, answers.NOTED
     here = answers.said_here(question, said, now)
     own = await memory.recall(question, conversation_id=conversation_id, **owner)
-    here += [one._replace(title="") for one in answers.said_in(question, own)]
+    here += [each._replace(title="") for each in answers.said_in(question, own)]
     hits = await memory.recall(question, **owner)
-    known = {one.message_id for one in here}
-    everything = [*here, *(one for one in answers.said_in(question, hits) if one.message_id not in known)]
+    known = {each.message_id for each in here}
+    everything = [*here, *(each for each in answers.said_in(question, hits) if each.message_id not in known)]
     is_unsure = not here and hits and hits[0].score < answers.UNSURE_BELOW
     quoted = partial(answers.answer_of, asker=name, now=now, names_speaker=names_speaker)
     return (answers.UNSURE if is_unsure and everything else "") + quoted(everything), quoted(here)

@@ -144,17 +144,17 @@ async def show_recent_conversations(
         page = await memory.messages(conversation_id, 1, **owner) if details else None
         return (details, page.messages[0]) if details and page and page.messages else None
 
-    found: list[tuple[ConversationDetails, MessageCreated]] = []
+    recent: list[tuple[ConversationDetails, MessageCreated]] = []
     async with services.turns.of(principal.key_id):
         ids = await memory.owned(names, principal.owner)  # most of them may belong to other people
         for start in range(0, len(ids), AT_A_TIME):
-            found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
-            if len(found) >= count:
+            recent += [entry for entry in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if entry]
+            if len(recent) >= count:
                 break
-    found = found[:count]
-    is_last = live or len(found) < count or count == SIZES[-1]
+    recent = recent[:count]
+    is_last = live or len(recent) < count or count == SIZES[-1]
     more = None if is_last else 2 * count
-    return html_page(request, "conversations_recent.html", principal, recent=found, more=more)
+    return html_page(request, "conversations_recent.html", principal, recent=recent, more=more)
 
 
 @router.get("/search")
@@ -203,7 +203,7 @@ def _may_search_all(principal: Principal) -> bool:
 
 async def _last_active(request: Request, tenant_id: str | None) -> list[str]:
     page = await services_of(request).memory.users(tenant_id=tenant_id, limit=MOST_SEARCHED + 1)
-    return [one.user_id for one in page.users if one.user_id]
+    return [user.user_id for user in page.users if user.user_id]
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,8 @@ async def thread_of(
 ) -> str:
     """Render the page's messages and the episodes they belong to."""
     memory, owner = services_of(request).memory, principal.owner._asdict()
-    found = await memory.messages(wanted.id, wanted.count, wanted.before, wanted.agent_id, **owner)
-    messages = existing("conversation", found)
+    page = await memory.messages(wanted.id, wanted.count, wanted.before, wanted.agent_id, **owner)
+    messages = existing("conversation", page)
     # each message is in at most one episode, so this many episodes are enough
     episodes = await memory.episodes(wanted.id, wanted.count + 1, wanted.episodes_before, wanted.agent_id, **owner)
     runs = runs_of(messages.messages[::-1], episodes.episodes)
@@ -286,8 +286,8 @@ async def show_context(
     """Show what an agent would load within this many tokens. It refreshes itself."""
     services, given = services_of(request), wanted.model_dump(exclude={"id", "version"})
     async with services.turns.if_large(principal.key_id, wanted.max_tokens > LARGE_TOKENS):
-        found = await known_context(services.memory, services.outbox.begun, principal.owner, wanted.id, **given)
-    part = fragment("conversation_context.html", context=found, wanted=wanted)
+        context = await known_context(services.memory, services.outbox.begun, principal.owner, wanted.id, **given)
+    part = fragment("conversation_context.html", context=context, wanted=wanted)
     templates = "conversation_agent.html", "conversation_agent_part.html"
     return refreshing_page(request, *templates, principal, part, wanted.version, wanted=wanted)
 
@@ -304,8 +304,8 @@ async def show_message(
 async def seen_message(request: Request, principal: Principal, wanted: ShownMessageQuery) -> MessageCreated:
     """Find a message that the visitor may see. Raises: NotFound."""
     memory = services_of(request).memory
-    found = await memory.message(wanted.id, wanted.message_id, 0, **principal.owner._asdict())
-    return existing("message", found).message
+    seen = await memory.message(wanted.id, wanted.message_id, 0, **principal.owner._asdict())
+    return existing("message", seen).message
 
 
 async def seen_conversation(

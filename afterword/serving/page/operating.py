@@ -130,9 +130,9 @@ async def read_lag(settings: Settings, counted: Counted) -> dict[str, int | None
         now = frozenset(first.items()), frozenset(ends.items())
         if now not in counted:
             few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
-            found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
+            all_counts = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
             counted.clear()
-            counted[now] = sum(counts.resolved for counts in found) if few else None
+            counted[now] = sum(counts.resolved for counts in all_counts) if few else None
         return {
             **{role: await reading.left(group, topic, last[topic]) for role, (group, topic) in inputs.items()},
             "dead_letters": counted[now],
@@ -164,9 +164,9 @@ async def show_state(request: Request, principal: ReadingVisitor) -> HTMLRespons
 async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy = "day") -> HTMLResponse:
     """Show the LLM's usage for the stored episodes."""
     services = services_of(request)
-    found = await services.usage(by)
-    rows = [(one, services.settings.llm.cost(*one[2:5])) for one in found[:MOST_ROWS]]
-    given: dict[str, Any] = {"by": by, "rows": rows, "left_out": len(found) - len(rows)}
+    totals = await services.usage(by)
+    rows = [(group, services.settings.llm.cost(*group[2:5])) for group in totals[:MOST_ROWS]]
+    given: dict[str, Any] = {"by": by, "rows": rows, "left_out": len(totals) - len(rows)}
     return html_page(request, "health_usage.html", principal, cost_shown=services.settings.llm.cost_shown, **given)
 
 

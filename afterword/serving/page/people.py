@@ -137,8 +137,8 @@ async def show_sources(
     fact = existing("fact", next(facts, None))
     owner = principal.owner._asdict()
     named = [(source.conversation_id, message_id) for source in fact.sources for message_id in source.message_ids]
-    found = await asyncio.gather(*[memory.message(*one, 0, **owner) for one in named])
-    messages = [one.message for one in found if one]
+    seen = await asyncio.gather(*[memory.message(*each, 0, **owner) for each in named])
+    messages = [each.message for each in seen if each]
     hidden = len(named) - len(messages)
     given: dict[str, Any] = {"fact": fact, "profile": profile, "messages": messages, "hidden": hidden}
     return html_page(
@@ -210,8 +210,8 @@ async def watch_erasure(
     request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
 ) -> HTMLResponse:
     """Show an erasure. Its state refreshes itself until it is done."""
-    found = await show_erasure(request, principal, wanted.id)
-    return html_page(request, "erasure_state.html" if wanted.part else "erasure.html", principal, erasure=found)
+    erasure = await show_erasure(request, principal, wanted.id)
+    return html_page(request, "erasure_state.html" if wanted.part else "erasure.html", principal, erasure=erasure)
 
 
 @router.get("/erasure/receipt")

@@ -329,8 +329,8 @@ def error_page(request: Request, error: Exception) -> Response:
 def with_unsupported(text: str, unsupported: Sequence[str]) -> Markup:
     """Underline the names and figures that occur in no message of the episode."""
     either = "|".join(map(re.escape, sorted({*unsupported} - {""}, key=len, reverse=True)))
-    found = re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text) if either else ()
-    return _marked(text, [one.span() for one in found], UNSUPPORTED)
+    matches = re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text) if either else ()
+    return _marked(text, [match.span() for match in matches], UNSUPPORTED)
 
 
 UNSUPPORTED = '<mark class="unsupported" title="This does not occur in any message of the episode">'
@@ -357,7 +357,7 @@ def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator
             yield from (
                 (word.start() + run.start(), word.start() + run.end()) for run in pairs.finditer(word[0].casefold())
             )
-        elif any(not wanted.isdisjoint(one.forms) for found in said for one in found):
+        elif any(not wanted.isdisjoint(one.forms) for words_found in said for one in words_found):
             yield word.span()
 
 

@@ -98,8 +98,8 @@ class Seal:
 
     def session(self, cookie: str | None, seconds: float = SESSION_SECONDS) -> Session | None:
         """Return the session of a cookie of at most this age, unless it has ended."""
-        found = SESSION.fullmatch(self.opened(cookie, seconds) or "")
-        return Session(found[1], found[2], int(found[3])) if found and found[2] not in self._ended else None
+        parts = SESSION.fullmatch(self.opened(cookie, seconds) or "")
+        return Session(parts[1], parts[2], int(parts[3])) if parts and parts[2] not in self._ended else None
 
     def key_in(self, cookie: str | None, seconds: float = SESSION_SECONDS) -> str | None:
         session = self.session(cookie, seconds)

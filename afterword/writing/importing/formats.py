@@ -74,8 +74,8 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[tuple[int,
     first = file.peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).split(b"\n", 1)[0].strip()
     is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes files
     recoded: BinaryIO = codecs.EncodedFile(file, "utf-8", "utf-16", "surrogatepass") if is_utf16 else file
-    one = _parsed(first)
-    if not (is_lines or (first.startswith(b"{") and (one is TOO_DEEP or not isinstance(one, Malformed)))):
+    parsed = _parsed(first)
+    if not (is_lines or (first.startswith(b"{") and (parsed is TOO_DEEP or not isinstance(parsed, Malformed)))):
         yield from enumerate(_values(recoded), start=1)
         return
     for number, line in enumerate(bounded_lines(recoded, MOST_CHARACTERS), start=1):
@@ -262,10 +262,10 @@ def mappings(value: object) -> list[Mapping[str, Any]]:
 
 def user_of(record: Mapping[str, Any]) -> str | None:
     """Return the id of the user named by a record or a message; None if it names nobody. Raises: Refused."""
-    found = named_user(record)
-    if found is None:
+    user = named_user(record)
+    if user is None:
         _check_hidden(record, _is_person, "user")
-    return found
+    return user
 
 
 def named_user(record: Mapping[str, Any]) -> str | None:
@@ -275,10 +275,10 @@ def named_user(record: Mapping[str, Any]) -> str | None:
 
 def conversation_of(record: Mapping[str, Any], is_message: bool = False) -> str | None:
     """Return the id of the conversation named by a record or a message; None if it names none. Raises: Refused."""
-    found = _named(record, CONVERSATION_IDS if is_message else (*CONVERSATION_IDS, *OWN_IDS), "conversation")
-    if found is None:
+    conversation = _named(record, CONVERSATION_IDS if is_message else (*CONVERSATION_IDS, *OWN_IDS), "conversation")
+    if conversation is None:
         _check_hidden(record, _is_conversation, "conversation")
-    return found
+    return conversation
 
 
 def owner_of(record: Any) -> dict[str, Any]:
@@ -292,8 +292,8 @@ def owner_of(record: Any) -> dict[str, Any]:
 
 def identifier(value: object) -> str | None:
     """Return a non-blank string or a whole number as an id, and None for anything else."""
-    found = id_of(value)
-    return found if found and found.strip() else None
+    name = id_of(value)
+    return name if name and name.strip() else None
 
 
 def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what: str) -> str | None:
@@ -327,7 +327,7 @@ def _nested_fields(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
             with suppress(orjson.JSONDecodeError):
                 value = orjson.loads(value)
         if isinstance(value, list):
-            waiting += [(path, one) for one in value]
+            waiting += [(path, each) for each in value]
         elif isinstance(value, dict):
             if isinstance(value.get("key"), str) and "value" in value:  # an attribute as OpenTelemetry writes it
                 value = {value["key"]: value["value"]}
@@ -425,8 +425,8 @@ def read_messages(where: str, record: Any, options: ImportOptions, source: str =
             yield Rejected(place, str(error))
             continue
         common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time, "metadata": metadata}
-        for one in each:
-            yield found(place, options, {**common, **one}, is_shared)
+        for fields in each:
+            yield found(place, options, {**common, **fields}, is_shared)
         if not each:
             yield LeftOut("empty")
 
@@ -434,10 +434,10 @@ def read_messages(where: str, record: Any, options: ImportOptions, source: str =
 def _is_newest_first(messages: Sequence[Any]) -> bool:
     """Return whether the times of messages only fall, as in the answers of many APIs."""
     try:
-        times = [time for one in messages if (time := _time(mapping(one)))]
+        times = [time for message in messages if (time := _time(mapping(message)))]
     except Refused:
         return False
-    return len(times) > 1 and times[0] > times[-1] and all(one >= other for one, other in pairwise(times))
+    return len(times) > 1 and times[0] > times[-1] and all(message >= other for message, other in pairwise(times))
 
 
 def _listed(record: Any) -> Sequence[Any] | None:
@@ -450,7 +450,7 @@ def _owners(record: Mapping[str, Any], messages: Sequence[Any], options: ImportO
     """Return a record's conversation and the user of each message. Raises: Refused."""
     user_id = user_of(record)
     users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
-    named = {conversation_of(record), *(conversation_of(_about(one), is_message=True) for one in messages)} - {None}
+    named = {conversation_of(record), *(conversation_of(_about(message), is_message=True) for message in messages)} - {None}
     if len(named) > 1:
         raise Refused("it and its messages name more than one conversation")
     if not named and len(set(users)) > 1:
@@ -468,17 +468,17 @@ def _users(messages: Sequence[Any], default: str | None) -> list[str]:
 
     A message that names nobody gets the user of the others. Raises: Refused if there are several users, or none.
     """
-    if any(_role(one) == "user" and mapping(one).get("name") for one in messages):
+    if any(_role(message) == "user" and mapping(message).get("name") for message in messages):
         raise Refused("it names its user in a message's name, which is not read; copy the id to user_id")
     # what others say may mention people, such as authors of sources
-    named = [(user_of if _role(one) == "user" else named_user)(_about(one)) for one in messages]
+    named = [(user_of if _role(message) == "user" else named_user)(_about(message)) for message in messages]
     users = {user for user in named if user is not None}
     if len(users) > 1 and None in named:
         raise Refused("its messages name more than one user, and some of them name none")
     user = next(iter(users), default)
     if user is None:
         raise Refused("it has no user; give --user")
-    return [one or user for one in named]
+    return [message or user for message in named]
 
 
 def _fields(message: Any, user: str, time: str | None, repeats: Counter[str]) -> list[dict[str, Any]]:
@@ -496,7 +496,7 @@ def _fields(message: Any, user: str, time: str | None, repeats: Counter[str]) ->
     repeats[same] += 1
     fields = said(role, pieces, identifier(message.get("id")) or f"{same}-{repeats[same]}")
     is_skipped = message.get("skip_summarization") is True
-    return [{**one, "skip_summarization": one["skip_summarization"] or is_skipped} for one in fields]
+    return [{**field, "skip_summarization": field["skip_summarization"] or is_skipped} for field in fields]
 
 
 def _role(message: Any) -> str | None:

@@ -153,14 +153,14 @@ class Import:
                 self._reject(outcome)
             elif await self._is_of_its_conversation(outcome) and self._is_first(outcome):
                 first.append(outcome)
-        keys = [key for one in first for key in (_key(one.message), *_originals(one))]
+        keys = [key for each in first for key in (_key(each.message), *_originals(each))]
         archived = await self.archive.states(keys) if self.archive and keys else {}
         new = []
-        for found in first:
-            where, message = found.where, found.message
+        for entry in first:
+            where, message = entry.where, entry.message
             known = archived.get(_key(message))
-            others = (archived.get(key) for key in _originals(found))
-            if any(self._is_same(message, one) for one in (known, *others)):
+            others = (archived.get(key) for key in _originals(entry))
+            if any(self._is_same(message, each) for each in (known, *others)):
                 self.counts.duplicates += 1
             elif known is None:
                 new.append(message)
@@ -229,10 +229,10 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def _originals(found: Found) -> list[str]:
+def _originals(entry: Found) -> list[str]:
     """Return the keys that a copied message has in the conversations it may come from."""
-    message = found.message
-    return [message_key(one, message.id, message.tenant_id) for one in found.copied_from]
+    message = entry.message
+    return [message_key(conversation, message.id, message.tenant_id) for conversation in entry.copied_from]
 
 
 def _key(message: MessageCreated) -> str:

@@ -170,11 +170,11 @@ async def run_together(apps: Mapping[str, App], readiness: Readiness, beside: Se
     runs = [_run_until(ended, order, app, condition, readiness, agents_wait, timer) for condition, app in apps.items()]
     runs += [_run_beside(ended, order, run) for run in beside]
     try:
-        found = await asyncio.gather(*runs, return_exceptions=True)
+        outcomes = await asyncio.gather(*runs, return_exceptions=True)
     finally:
         if timer.is_alive() and not stop.is_set():  # a timer that is cancelled before it begins would never run out
             timer.cancel()
-    errors = dict(zip(map(id, [*apps.values(), *beside]), found, strict=True))
+    errors = dict(zip(map(id, [*apps.values(), *beside]), outcomes, strict=True))
     for ended_id in order:
         if (error := errors[ended_id]) is not None:
             raise error

@@ -154,16 +154,16 @@ class AtLeastOncePartition:
 
     async def to_do(self, end: int) -> dict[str, Mark]:
         """Return a mark for each unfinished duty, for the watchdog. `end` is the end offset of the source."""
-        found: dict[str, Mark] = {}
+        marks: dict[str, Mark] = {}
         if self._window.unfinished:
             # the agent may be busy with records of other partitions
-            found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
+            marks[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
         # the partition is reopened after each failing commit, and is not ready in the meantime
         if not self.ready or self._window.progress() != self._committed:
-            found[f"nothing is committed of {self._where}"] = Mark((self._committed, self._slices.most))
+            marks[f"nothing is committed of {self._where}"] = Mark((self._committed, self._slices.most))
         if self.ready and self._may_read and self._window.next < end:
-            found[f"nothing is read of {self._where}"] = Mark(self._window.next)
-        return found
+            marks[f"nothing is read of {self._where}"] = Mark(self._window.next)
+        return marks
 
     # -- life cycle
 
@@ -349,11 +349,11 @@ class AtLeastOncePartition:
     async def _learn(self) -> None:
         """Learn what the group has committed, which may include a transaction of ours that got no answer."""
         async with asyncio.timeout(self._options.commit_timeout_seconds):
-            found = await self._clients.committed(self._consumer.kafka, self._app.conf.id, self._source)
-        if found is not None:
-            self._committed = Progress.read(*found)
-            if found.metadata and not self._committed.beyond:
-                log.error("progress_refused", partition=self._where, stage="engine", offset=found.offset)
+            committed = await self._clients.committed(self._consumer.kafka, self._app.conf.id, self._source)
+        if committed is not None:
+            self._committed = Progress.read(*committed)
+            if committed.metadata and not self._committed.beyond:
+                log.error("progress_refused", partition=self._where, stage="engine", offset=committed.offset)
             self._window.learn(self._committed)
         self._known.set()
         self._something_sent.set()

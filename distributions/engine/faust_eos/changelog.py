@@ -121,14 +121,14 @@ async def recover(
     await consumer.start()
     try:
         consumer.assign(list(changelogs.values()))
-        found = await Replay(database, changelogs, stale_seconds, replayed, consumer).run()
+        recovered = await Replay(database, changelogs, stale_seconds, replayed, consumer).run()
     finally:
         await consumer.stop()
     known = database.position
     check_source(topic, known, source_id)
     if source_id not in ("", known.source_id):
         database.write({}, replace(known, source_id=source_id), as_of_ms=known.written_ms)
-    return found
+    return recovered
 
 
 class OtherChangelog(Exception):
@@ -187,9 +187,9 @@ class Replay:
             fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
             if not fetched and any(now < end[each] for each, now in (await consumer.end_offsets(list(tables))).items()):
                 raise TimeoutError("a changelog was recreated during the replay")
-            for changelog, found in fetched.items():
-                marks.update(_apply(self.database, tables[changelog], found, as_of_ms))
-                records += len(found)
+            for changelog, records_of in fetched.items():
+                marks.update(_apply(self.database, tables[changelog], records_of, as_of_ms))
+                records += len(records_of)
                 self.replayed(records)
         if set(known) - set(marks):  # our last bookmark is gone, although compaction always keeps one
             raise OtherChangelog
@@ -243,11 +243,11 @@ async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: s
         described = await admin.describe_topics([topic, *changelogs])
         responses = await admin.describe_configs(resources)
         ids: dict[str, str] = await admin.topic_ids([topic])
-    counts = {found["topic"]: len(found["partitions"]) for found in described}
+    counts = {each["topic"]: len(each["partitions"]) for each in described}
     for changelog in changelogs:  # or a row may be in another partition than its records, and is lost silently
         if counts[changelog] != counts[topic]:
             raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
-    for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:
+    for code, _, _, changelog, entries in [each for response in responses for each in response.resources]:
         if code == 0:
             check_configs(changelog, {entry[0]: entry[1] for entry in entries}, stale_seconds)
         else:  # this Kafka user may not be permitted to read the topic's settings

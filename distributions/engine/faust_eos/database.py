@@ -246,26 +246,26 @@ class Database:
         """
         left = MOST_MOVES
         while left:
-            found: list[tuple[str, bytes]] = []
+            rows: list[tuple[str, bytes]] = []
             moves, moved = _empty_batch(), 0
             with failures_named(self.path):
                 idle = self._passed(IDLE, now_ms - self._tidy_after_ms) if self._tidy_after_ms else ()
                 for entry in chain(self._passed(DUE, now_ms), idle):
-                    if len(found) == limit or moved == left:
+                    if len(rows) == limit or moved == left:
                         break
                     row = entry[ENTRY_BYTES:]
                     name, _, key = row.partition(b"\0")
                     table = name.decode()
                     deadline = self._deadline(table, self.get(table, key))
                     if deadline is not None and _entry_of(deadline) == entry[:ENTRY_BYTES]:
-                        found.append((table, key))
+                        rows.append((table, key))
                         continue
                     self._remove_entry(moves, row, entry[:ENTRY_BYTES])
                     if deadline is not None:
                         self._put_entry(moves, row, _entry_of(deadline))
                     moved += 1
                 if not moved:
-                    return found
+                    return rows
                 self._write(moves)
             left -= moved
         return None

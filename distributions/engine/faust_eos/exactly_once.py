@@ -190,8 +190,8 @@ class ExactlyOncePartition:
         """Return the source offset of the changelogs' last transaction or, without tables, of the group's."""
         kafka, source = self._consumer.kafka, self._source
         async with asyncio.timeout(self._options.commit_timeout_seconds):
-            found = await clients.committed(kafka, self._app.conf.id, source)
-        committed = -1 if found is None else found.offset
+            position = await clients.committed(kafka, self._app.conf.id, source)
+        committed = -1 if position is None else position.offset
         if not self._tables:
             recovered = committed
         if committed > recovered:
@@ -300,10 +300,10 @@ class Session:
         Returns whether there may be more such keys. A key that fails alone is skipped for a while.
         """
         most, slices, skipped = self._options.tick_keys, self.isolation.ticks, self.isolation.skipped()
-        found = self.database.due(now_ms, most + len(skipped))
-        if found is None:
+        rows = self.database.due(now_ms, most + len(skipped))
+        if rows is None:
             return True
-        due = [row for row in found if row not in skipped][:most]
+        due = [row for row in rows if row not in skipped][:most]
         if not due:
             return False
         number = slices.take(repeat(0, len(due)))

@@ -128,7 +128,7 @@ class Isolation:
 
     def refusal(self, offset: int) -> AgentFailed | None:
         """Return why the output of the record at this offset, which is the next one, was refused before."""
-        self._refused = {one: failure for one, failure in self._refused.items() if one >= offset}
+        self._refused = {refused: failure for refused, failure in self._refused.items() if refused >= offset}
         return self._refused.get(offset)
 
     def skip(self, row: TableKey, failure: AgentFailed) -> None:

@@ -177,18 +177,18 @@ class Watchdog:
     async def _to_do(self) -> dict[str, Mark]:
         consumer = self._app.consumer
         partitions = dict(consumer.partitions)
-        found: dict[str, Mark] = {}
+        marks: dict[str, Mark] = {}
         try:
             async with asyncio.timeout(self._answer):
                 self._ends |= await consumer.ends(partitions)
         except (KafkaError, OSError, TimeoutError):
-            found[BROKER] = Mark()
+            marks[BROKER] = Mark()
         if not consumer.in_group.is_set():
-            found[GROUP] = Mark()
+            marks[GROUP] = Mark()
         for source, partition in partitions.items():
             # a partition that is being released has nothing to do
             with suppress(IllegalStateError, TimeoutError):
                 async with asyncio.timeout(self._answer):
-                    found |= await partition.to_do(self._ends.get(source, 0))
+                    marks |= await partition.to_do(self._ends.get(source, 0))
         waits = self._waits()
-        return {what: mark for what, mark in found.items() if not (mark.handling and waits)}
+        return {what: mark for what, mark in marks.items() if not (mark.handling and waits)}

@@ -142,9 +142,9 @@ async def _answer(ask: Callable[[], Awaitable[Any]], group: str, within_seconds:
     wait, deadline = RETRY_SECONDS, time.monotonic() + within_seconds
     while True:
         try:
-            code, found = _read(await ask())
+            code, offsets = _read(await ask())
             if not code:
-                return found
+                return offsets
             raise for_code(code)(f"group {group}")
         except TEMPORARY:
             if time.monotonic() > deadline:
@@ -155,14 +155,14 @@ async def _answer(ask: Callable[[], Awaitable[Any]], group: str, within_seconds:
 
 def _read(answer: Any) -> tuple[int, CommittedOffsets]:
     """Return the first error code, or 0, and the committed offsets."""
-    found: CommittedOffsets = {}
+    offsets: CommittedOffsets = {}
     codes = [answer.error_code]
     for topic, partitions, _ in answer.topics:
         for partition, offset, _, metadata, error_code, _ in partitions:
             codes.append(error_code)
             if offset >= 0:
-                found[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, metadata or "")
-    return next(filter(None, codes), 0), found
+                offsets[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, metadata or "")
+    return next(filter(None, codes), 0), offsets
 
 
 _TOPIC_ID = ("id_high", Int64), ("id_low", Int64)
@@ -271,16 +271,16 @@ class Clients:
         `kafka` is the group's aiokafka consumer. This waits for transactions that are under way, without a limit of its
         own. Raises: KafkaError.
         """
-        found = await _from_coordinator(kafka, group, {source.topic: [source.partition]}, stable=True)
-        return found.get(source)
+        offsets = await _from_coordinator(kafka, group, {source.topic: [source.partition]}, stable=True)
+        return offsets.get(source)
 
     async def metadata(self, kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
         """Return the metadata of the group's commits in a topic, where there is any, without waiting for transactions.
 
         `kafka` is the group's aiokafka consumer. Raises: KafkaError.
         """
-        found = await _from_coordinator(kafka, group, {topic: range(partitions)}, stable=False)
-        return [committed.metadata for committed in found.values() if committed.metadata]
+        offsets = await _from_coordinator(kafka, group, {topic: range(partitions)}, stable=False)
+        return [committed.metadata for committed in offsets.values() if committed.metadata]
 
 
 @asynccontextmanager
@@ -319,13 +319,13 @@ def encode_partitions(partitions: int) -> str:
 
 def least_partitions(metadata: Iterable[str]) -> int | None:
     """Return the smallest partition count named in the metadata of commits; None if there is none."""
-    return min((int(found[1]) for one in metadata if (found := METADATA.fullmatch(one))), default=None)
+    return min((int(match[1]) for text in metadata if (match := METADATA.fullmatch(text))), default=None)
 
 
-def check_source(topic: str, known: DatabasePosition, found: str) -> None:
+def check_source(topic: str, known: DatabasePosition, actual: str) -> None:
     """Refuse a source topic whose id differs from that in the last bookmark. Raises: SourceRecreated."""
-    if known.source >= 0 and known.source_id and found and known.source_id != found:
-        raise SourceRecreated(topic=topic, expected=known.source_id, found=found)
+    if known.source >= 0 and known.source_id and actual and known.source_id != actual:
+        raise SourceRecreated(topic=topic, expected=known.source_id, found=actual)
 
 
 async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str, *, may_grow: bool = False) -> int:
@@ -359,9 +359,9 @@ async def watch_sources(app: Any) -> None:
             for topic in sorted({topic for topic, _ in opened}):
                 clients = consumer.clients()
                 async with started(clients.admin()) as admin:
-                    found = (await admin.topic_ids([topic])).get(topic, "")
+                    topic_id = (await admin.topic_ids([topic])).get(topic, "")
                 for database in [database for name, database in opened if name == topic]:
-                    check_source(topic, database.position, found)
+                    check_source(topic, database.position, topic_id)
                 may_grow = app.engine.sources_may_grow
                 await check_partitions(clients, consumer.kafka, app.conf.id, topic, may_grow=may_grow)
         except (SourceRecreated, SourceGrown) as error:
@@ -371,13 +371,13 @@ async def watch_sources(app: Any) -> None:
             continue
 
 
-def check_order(source: TopicPartition, found: int, expected: int) -> None:
+def check_order(source: TopicPartition, offset: int, expected: int) -> None:
     """Refuse records from before the expected offset; aiokafka silently starts over if the topic was recreated.
 
     Raises: OffsetOutOfRangeError.
     """
-    if found < expected:
-        raise OffsetOutOfRangeError(f"{source.topic}-{source.partition} went back from {expected} to {found}")
+    if offset < expected:
+        raise OffsetOutOfRangeError(f"{source.topic}-{source.partition} went back from {expected} to {offset}")
 
 
 async def readable(

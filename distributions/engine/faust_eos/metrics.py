@@ -83,8 +83,8 @@ async def measure_regularly(app: Any) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 ends = await consumer.kafka.end_offsets(sources) if sources else {}
-                found = [await _status(app, source, int(ends[source]), backlogs[source]) for source in sources]
-            app.engine_metrics.show(found)
+                statuses = [await _status(app, source, int(ends[source]), backlogs[source]) for source in sources]
+            app.engine_metrics.show(statuses)
         except (KafkaError, IllegalStateError, OSError, TimeoutError):  # no broker, or a rebalance is under way
             pass
         await asyncio.sleep(LOOK_SECONDS)
@@ -228,12 +228,12 @@ class EngineMetrics:
         for gauge, labels in self._shown:
             gauge.remove(*labels)  # the new owner reports a partition that has moved
         self._shown = set()
-        for found in partition_statuses:
-            labels = self.role, found.topic, str(found.partition)
-            self._set(self._lag_records, labels, found.lag_records)
-            self._set(self._lag_seconds, labels, found.lag_seconds)
-            if found.state_bytes is not None:
-                self._set(self._state_bytes, labels[2:], found.state_bytes)
+        for status in partition_statuses:
+            labels = self.role, status.topic, str(status.partition)
+            self._set(self._lag_records, labels, status.lag_records)
+            self._set(self._lag_seconds, labels, status.lag_seconds)
+            if status.state_bytes is not None:
+                self._set(self._state_bytes, labels[2:], status.state_bytes)
 
     def _set(self, gauge: Gauge, labels: tuple[str, ...], value: float) -> None:
         gauge.labels(*labels).set(value)

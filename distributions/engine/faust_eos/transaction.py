@@ -316,8 +316,8 @@ async def all_arrived(sent: Iterable[Sent]) -> None:
     try:
         await asyncio.gather(*answers)
     except InvalidTxnState as error:
-        found = await asyncio.gather(*answers, return_exceptions=True)
-        others = [one for one in found if isinstance(one, Exception) and not isinstance(one, InvalidTxnState)]
+        outcomes = await asyncio.gather(*answers, return_exceptions=True)
+        others = [outcome for outcome in outcomes if isinstance(outcome, Exception) and not isinstance(outcome, InvalidTxnState)]
         raise others[0] if others else error from None
 
 
@@ -325,6 +325,6 @@ async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
     """Check that the topics exist; a producer would wait for the metadata of a missing one. Raises: OutputMissing."""
     async with started(clients.admin()) as admin:
         described = await admin.describe_topics(sorted(topics))
-    for found in described:
-        if not found["partitions"]:
-            raise OutputMissing(topic=found["topic"])
+    for topic in described:
+        if not topic["partitions"]:
+            raise OutputMissing(topic=topic["topic"])

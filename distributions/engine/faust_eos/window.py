@@ -60,8 +60,8 @@ class Progress:
         except ValueError:
             return cls(offset)
         bits = (8 * at + bit for at, byte in enumerate(bitmap) for bit in range(8) if byte >> bit & 1)
-        found = cls(offset, frozenset(offset + 1 + bit for bit in bits))
-        return found if found.metadata() == metadata else cls(offset)
+        progress = cls(offset, frozenset(offset + 1 + bit for bit in bits))
+        return progress if progress.metadata() == metadata else cls(offset)
 
 
 def reach(characters: int) -> int:

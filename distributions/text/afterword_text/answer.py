@@ -154,12 +154,12 @@ def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> An
 
     Raises: AnswerUnusable with a text that may be sent to the LLM; it never repeats what the answer said.
     """
-    found = _object_in(text, fields)
+    answer = _object_in(text, fields)
     for field in fields:
-        if not isinstance(found.get(field), str):
-            raise AnswerUnusable(f'"{field}" was {"not a string" if field in found else "missing"}')
-    texts = {field: checked(_without_tokens(found[field]), f'"{field}"') for field in fields}
-    return Answer(**{field: limits.cut(field, texts[field]) for field in fields}, facts=read_facts(found.get(FACTS)))
+        if not isinstance(answer.get(field), str):
+            raise AnswerUnusable(f'"{field}" was {"not a string" if field in answer else "missing"}')
+    texts = {field: checked(_without_tokens(answer[field]), f'"{field}"') for field in fields}
+    return Answer(**{field: limits.cut(field, texts[field]) for field in fields}, facts=read_facts(answer.get(FACTS)))
 
 
 def read_facts(found: object) -> tuple[StatedFact, ...] | None:
@@ -169,24 +169,24 @@ def read_facts(found: object) -> tuple[StatedFact, ...] | None:
     if not isinstance(found, list):
         return None
     stated = []
-    for one in found[: 2 * MOST_FACTS]:
-        if not isinstance(one, dict):
+    for fact in found[: 2 * MOST_FACTS]:
+        if not isinstance(fact, dict):
             continue
-        statement, about = _line(one.get("statement")), _line(one.get("about"))
-        kind: Any = one.get("kind")
-        numbers = one.get("messages")
+        statement, about = _line(fact.get("statement")), _line(fact.get("about"))
+        kind: Any = fact.get("kind")
+        numbers = fact.get("messages")
         is_usable = any(map(str.isalnum, statement)) and not is_refusal(statement)
         is_short = len(statement) <= STATEMENT_CHARACTERS and len(about) <= NAME_CHARACTERS
         if is_usable and is_short and kind in KINDS and isinstance(numbers, list):
-            attribute = re.sub(r"\W+", "_", _line(one.get("attribute")).casefold()).strip("_")[:NAME_CHARACTERS]
+            attribute = re.sub(r"\W+", "_", _line(fact.get("attribute")).casefold()).strip("_")[:NAME_CHARACTERS]
             named = attribute if attribute not in ("", "none", "null") else None
             cited = tuple(number for number in numbers if type(number) is int)
             stated.append(StatedFact(statement, kind, named, about, cited))
     return tuple(stated[:MOST_FACTS])
 
 
-def _line(found: object) -> str:
-    return " ".join(_without_tokens(found).split()) if isinstance(found, str) else ""
+def _line(value: object) -> str:
+    return " ".join(_without_tokens(value).split()) if isinstance(value, str) else ""
 
 
 def _without_tokens(text: str) -> str:
@@ -228,12 +228,12 @@ def _unwrapped(text: str, field: str) -> str:
 def _inside(text: str, field: str) -> str:
     """Remove the marks around a whole text: emphasis, a fence, quotation marks, JSON or tags."""
     for around in (_EMPHASIZED, _COMMAND, _FENCE):
-        if found := around.match(text):
-            return found["inside"]
+        if match := around.match(text):
+            return match["inside"]
     if text[:1] + text[-1:] in ('""', "{}", "[]"):
         texts = [(path[-1:], value) for path, value in walk(_decoded(text)) if isinstance(value, str)]
         if texts:
-            return max(texts, key=lambda one: (one[0] == (field,), len(one[1])))[1]
+            return max(texts, key=lambda part: (part[0] == (field,), len(part[1])))[1]
     if _LOOSE.match(text):
         return text[1:].removesuffix("}")
     if len(text) > 1 and _QUOTES.get(text[0]) == text[-1] and text[-1] not in text[1:-1]:
@@ -334,24 +334,24 @@ def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
     string = _decoded(text)  # the object may be inside a JSON string
     text = string if isinstance(string, str) else text
     texts = _LIST_OF_FACTS.sub("}", text)
-    objects = [_with_known_names(one, fields) for one in _objects(text)]
+    objects = [_with_known_names(each, fields) for each in _objects(text)]
     candidates = [_labelled_texts(texts, fields), _loose_object(texts, fields), *objects]
-    complete = [one for one in candidates if all(isinstance(one.get(field), str) for field in fields)]
-    found = complete or [one for one in candidates if not one.keys().isdisjoint(fields)] or objects[:1]
+    complete = [each for each in candidates if all(isinstance(each.get(field), str) for field in fields)]
+    chosen = complete or [each for each in candidates if not each.keys().isdisjoint(fields)] or objects[:1]
     if not complete and is_refusal(spoken):
         raise AnswerUnusable("it was a refusal")
-    if found:
-        return found[-1]
+    if chosen:
+        return chosen[-1]
     if not spoken.strip():
         raise AnswerUnusable("it was empty")
     has_braces = 0 <= text.find("{") < text.rfind("}")
     raise AnswerUnusable("it was not valid JSON" if has_braces else "it held no JSON object")
 
 
-def _with_known_names(found: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+def _with_known_names(answer: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     """Rename fields that are spelled in another way: `shortSummary`, `Short summary`."""
     known = {_letters(field): field for field in (*fields, FACTS)}
-    return {known.get(_letters(name), name): value for name, value in found.items()}
+    return {known.get(_letters(name), name): value for name, value in answer.items()}
 
 
 def _letters(name: str) -> str:
@@ -399,9 +399,9 @@ def _labelled_texts(text: str, fields: Sequence[str]) -> dict[str, Any]:
 
 def _parts(text: str, names: re.Pattern[str]) -> list[tuple[str, str]]:
     """Return each name in a text, with what follows up to the next one."""
-    found = list(names.finditer(text))
-    ends = [*(following.start() for following in found[1:]), len(text)]
-    return [(name[1], text[name.end() : end]) for name, end in zip(found, ends, strict=False)]
+    matches = list(names.finditer(text))
+    ends = [*(following.start() for following in matches[1:]), len(text)]
+    return [(name[1], text[name.end() : end]) for name, end in zip(matches, ends, strict=False)]
 
 
 def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
@@ -425,7 +425,7 @@ def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def _unescaped(raw: str) -> str:
-    quoted = _ESCAPED.sub(lambda found: '\\"' if found[0] == '"' else found[0].replace("\\'", "'"), raw)
+    quoted = _ESCAPED.sub(lambda match: '\\"' if match[0] == '"' else match[0].replace("\\'", "'"), raw)
     try:
         return str(_DECODER.decode(f'"{quoted}"'))
     except ValueError:

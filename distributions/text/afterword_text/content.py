@@ -127,15 +127,15 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
         return answer
     if kind := _kind_of(message):
         return _joined(_of_kind(kind, _type(message), message, 0))
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for name in _in_order(message):
-        known = "\n".join(piece.text for piece in found)  # the text is often there twice, in `content` and in `parts`
-        found += [
+        known = "\n".join(piece.text for piece in pieces)  # the text is often there twice, in `content` and in `parts`
+        pieces += [
             piece
             for piece in _field(name, message[name], 0)
             if piece.tools or piece.kind is not Kind.SAID or not known or piece.text not in known
         ]
-    if not found:
+    if not pieces:
         # One word is a user's message; beside an assistant's empty content it is a model's name or a status.
         is_persons = ROLES.get(str(message.get("role")).lower()) == "user"
         is_said = is_persons or message.keys().isdisjoint(TEXTS)
@@ -143,7 +143,7 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
         place = next((path for path, text in texts if is_said or path[0] in TEXTS or _is_prose(text)), None)
         if place is not None:
             raise ContentUnreadable(f"its text is in {'.'.join(place)[:80]}, where it is not read")
-    return _joined(found)
+    return _joined(pieces)
 
 
 def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, 
 
 def _without_thoughts(piece: Piece) -> Piece:
     unsaid = list(_UNSAID.finditer(piece.text))
-    calls = [_CALLED.search(found[0]) for found in unsaid if found["type"] == "tool_calls"]
+    calls = [_CALLED.search(match[0]) for match in unsaid if match["type"] == "tool_calls"]
     tools = dict.fromkeys((*piece.tools, *(call[1] for call in calls if call)))
     said = _UNSAID.sub("", piece.text).strip() if unsaid else piece.text
     return Piece(Kind.SAID, said, tuple(tools)) if said or tools or not unsaid else Piece(Kind.REASONING, piece.text)
@@ -195,14 +195,14 @@ def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
     if kind := _kind_of(part):
         yield from _of_kind(kind, _type(part), part, depth)
         return
-    found = list(_fields(part, depth))
-    if not found:
+    pieces = list(_fields(part, depth))
+    if not pieces:
         texts = [text for _, text in _leaves(part) if text.strip() and not _is_data(text)]
-        found = [Piece(Kind.SAID, text) for text in texts] if any(map(_is_prose, texts)) else []
+        pieces = [Piece(Kind.SAID, text) for text in texts] if any(map(_is_prose, texts)) else []
     filled = [value for value in part.values() if value not in (None, "", [], {})]
-    if not found and len(filled) > 1 and set(name_words(_type(part))) - {"text", "message", "input", "output"}:
-        found = [Piece(Kind.SAID, "[attachment]")]
-    yield from found
+    if not pieces and len(filled) > 1 and set(name_words(_type(part))) - {"text", "message", "input", "output"}:
+        pieces = [Piece(Kind.SAID, "[attachment]")]
+    yield from pieces
 
 
 def _kind_of(part: Mapping[str, Any]) -> str | None:
@@ -230,8 +230,8 @@ def _field(name: str, value: Any, depth: int) -> Iterator[Piece]:
         yield from _fields(value, depth + 1)
     elif isinstance(value, dict) or (isinstance(value, list | str) and not _is_about(name)):
         kind = _kind(name_words(name)) if value else None
-        for one in (value if isinstance(value, list) else [value]) if kind else ():
-            yield from _of_kind(kind or "", name, one, depth + 1)
+        for item in (value if isinstance(value, list) else [value]) if kind else ():
+            yield from _of_kind(kind or "", name, item, depth + 1)
 
 
 def _kind(words: Sequence[str]) -> str | None:
@@ -273,7 +273,7 @@ def _called(name: str, part: Mapping[str, Any]) -> str:
     """Return the name of the called tool, or what the type says, as in `web_search_call`."""
     names = [(len(path), value) for path, value in walk(part) if path and path[-1] in NAMES and isinstance(value, str)]
     if names:
-        return min(names, key=lambda found: found[0])[1]
+        return min(names, key=lambda named: named[0])[1]
     words = [word for word in name_words(name) if word != "tool" and word not in CALLS]
     return "_".join(words) or "tool"
 
@@ -327,10 +327,10 @@ def _json(value: Any) -> str:
 
 def _joined(pieces: Iterator[Piece] | Sequence[Piece]) -> list[Piece]:
     """Join adjacent pieces of one kind. Reasoning counts only if a message has nothing else."""
-    found = list(pieces)
-    others = [piece for piece in found if piece.kind is not Kind.REASONING]
+    all_pieces = list(pieces)
+    others = [piece for piece in all_pieces if piece.kind is not Kind.REASONING]
     joined = []
-    for kind, group in groupby(others or found, key=lambda piece: piece.kind):
+    for kind, group in groupby(others or all_pieces, key=lambda piece: piece.kind):
         same = list(group)
         tools = dict.fromkeys(tool for piece in same for tool in piece.tools)
         joined.append(Piece(kind, "\n".join(piece.text for piece in same if piece.text), tuple(tools)))
@@ -355,7 +355,7 @@ def is_too_deep(value: Any) -> bool:
     level, levels = [value], 0
     while level and levels <= MOST_LEVELS:
         containers = (inner for inner in level if isinstance(inner, dict | list))
-        level = [*chain.from_iterable(one.values() if isinstance(one, dict) else one for one in containers)]
+        level = [*chain.from_iterable(container.values() if isinstance(container, dict) else container for container in containers)]
         levels += 1
     return bool(level)
 

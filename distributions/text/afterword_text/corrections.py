@@ -49,7 +49,7 @@ def _pattern(languages: tuple[str, ...]) -> re.Pattern[str]:
 def corrects(text: str, languages: tuple[str, ...] = LANGUAGES) -> bool:
     """Return whether a sentence at the beginning of the message has a correction's form. Questions have not."""
     sentences = _SENTENCE_ENDS.split(_folded(text))
-    return any(_pattern(languages).search(one) for one in sentences if not one.rstrip().endswith("?"))
+    return any(_pattern(languages).search(sentence) for sentence in sentences if not sentence.rstrip().endswith("?"))
 
 
 @cache
@@ -126,9 +126,9 @@ class _Values(NamedTuple):
     @classmethod
     def of(cls, text: str, language: str) -> Self:
         text = normalized("NFKC", text[:READ_CHARACTERS])
-        found = _NAME.findall(text)
-        days = frozenset(map(str.casefold, found)) & _names_of_days()
-        names = frozenset(word for word in found if word[0].isupper() and word.casefold() not in days)
+        capitalized = _NAME.findall(text)
+        days = frozenset(map(str.casefold, capitalized)) & _names_of_days()
+        names = frozenset(word for word in capitalized if word[0].isupper() and word.casefold() not in days)
         return cls(frozenset(_NUMBER.findall(text)), days, names, frozenset(stem_words(text, language)))
 
     def differ(self, earlier: Self) -> bool:

@@ -39,24 +39,24 @@ def grounded(stated: Iterable[StatedFact], messages: Sequence[Message]) -> tuple
     language = detect_all(message.content for message in messages)
     places = {message.id: place for place, message in enumerate(messages)}
     own = own_texts(messages)
-    found: dict[tuple[str, str], PersonalFact] = {}
-    for one in stated:
-        numbers = sorted(set(one.numbers))[:MOST_CITED]
+    facts: dict[tuple[str, str], PersonalFact] = {}
+    for statement in stated:
+        numbers = sorted(set(statement.numbers))[:MOST_CITED]
         cited = [messages[number - 1] for number in numbers if 0 < number <= len(messages)]
-        source = next((source for source in _sources(cited, own) if _says(source, one, language)), None)
+        source = next((source for source in _sources(cited, own) if _says(source, statement, language)), None)
         if source is not None:
             fact = PersonalFact(
-                statement=one.statement,
-                kind=one.kind,
-                attribute=one.attribute,
-                status="ended" if says_end(one.statement) else "stated",
-                about=_other_person(one, source),
+                statement=statement.statement,
+                kind=statement.kind,
+                attribute=statement.attribute,
+                status="ended" if says_end(statement.statement) else "stated",
+                about=_other_person(statement, source),
                 user_id=source.user_id,
                 said_by=source.said_by,
                 message_ids=tuple(message.id for message in source.messages),
             )
-            found.setdefault((source.user_id, fold(one.statement)), fact)
-    return tuple(sorted(found.values(), key=lambda fact: places[fact.message_ids[-1]]))
+            facts.setdefault((source.user_id, fold(statement.statement)), fact)
+    return tuple(sorted(facts.values(), key=lambda fact: places[fact.message_ids[-1]]))
 
 
 def _sources(cited: Sequence[Message], texts: Mapping[str, str]) -> Iterator[Source]:
@@ -99,9 +99,9 @@ def _says(source: Source, stated: StatedFact, language: str) -> bool:
 def _is_denied(source: Source, stated: StatedFact) -> bool:
     """Return whether the clauses with all words of a fact deny it, or say it of somebody whom it does not name."""
     fact, first = subject_of(stated.statement), stated.statement.split()[0]
-    clauses = [one for one in source.texts if fact.words.keys() <= subject_of(one).words.keys() | subject_of(one).verbs]
+    clauses = [clause for clause in source.texts if fact.words.keys() <= subject_of(clause).words.keys() | subject_of(clause).verbs]
     return bool(clauses) and all(
-        (is_denial(one) and not is_denial(stated.statement))
-        or not (subject_of(one).others <= fact.others or (first.istitle() and first in one.split()[1:]))
-        for one in clauses
+        (is_denial(clause) and not is_denial(stated.statement))
+        or not (subject_of(clause).others <= fact.others or (first.istitle() and first in clause.split()[1:]))
+        for clause in clauses
     )

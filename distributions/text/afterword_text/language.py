@@ -114,11 +114,11 @@ def words(text: str) -> list[str]:
     text = normalized("NFKC", text).casefold()
     if text.isascii():
         return _ASCII_WORD.findall(text)
-    found: list[str] = []
+    pieces: list[str] = []
     for word in _WORD.findall(text):
         is_unspaced = len(word) > 1 and _UNSPACED_RUN.fullmatch(word)
-        found += map("".join, pairwise(word)) if is_unspaced else (word,)
-    return found
+        pieces += map("".join, pairwise(word)) if is_unspaced else (word,)
+    return pieces
 
 
 def stem_words(text: str, language: str) -> list[str]:
@@ -131,7 +131,7 @@ def stem_words(text: str, language: str) -> list[str]:
 
 def stems(words: Iterable[str], language: str) -> list[str]:
     """Drop stop words and reduce the rest to stems; `words` is what the function `words` returned."""
-    return [found for word in words if (found := stem(word, language)) is not None]
+    return [stemmed for word in words if (stemmed := stem(word, language)) is not None]
 
 
 def stem(word: str, language: str) -> str | None:
@@ -164,10 +164,10 @@ def date_words(language: str) -> Mapping[str, Any]:
     from dateparser.languages.loader import default_loader  # imported here because few callers need it
 
     try:
-        found: dict[str, Any] = default_loader.get_locale(language).info
+        info: dict[str, Any] = default_loader.get_locale(language).info
     except ValueError:
         return {}
-    return found
+    return info
 
 
 @cache
@@ -194,6 +194,6 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
     from afterword_text.language_identifier import identifier
 
     with _LOADING:  # or every thread that needs it now would load it
-        found = identifier()
-    ranked: Sequence[tuple[str, float]] = found.rank(text)
+        loaded = identifier()
+    ranked: Sequence[tuple[str, float]] = loaded.rank(text)
     return ranked

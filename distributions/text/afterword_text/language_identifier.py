@@ -46,7 +46,7 @@ class Identifier(LanguageIdentifier):  # type: ignore[misc]
     def found(self, text: bytes) -> list[int]:
         """List the features of the longest n-gram ending at each byte, if there is one."""
         codes = np.frombuffer(text, np.uint8).astype(np.uint64)
-        found = np.full(len(codes), _NO_FEATURE)
+        features_at = np.full(len(codes), _NO_FEATURE)
         ngrams = codes
         for _ in range(LONGEST_NGRAM - 1):
             longer = codes.copy()
@@ -54,6 +54,6 @@ class Identifier(LanguageIdentifier):  # type: ignore[misc]
             ngrams = longer
             places = np.searchsorted(self._ngrams, ngrams)
             is_known = self._ngrams.take(places, mode="clip") == ngrams
-            np.copyto(found, self._features.take(places, mode="clip"), where=is_known)
-        features: list[int] = found[found != _NO_FEATURE].tolist()
+            np.copyto(features_at, self._features.take(places, mode="clip"), where=is_known)
+        features: list[int] = features_at[features_at != _NO_FEATURE].tolist()
         return features

@@ -81,8 +81,8 @@ class _Folding(dict[int, str]):
 
 
 def _base(character: str) -> str:
-    found = _LATIN.fullmatch(unicodedata.name(character, ""))
-    return found["letters"].lower() if found else _NAMED_OTHERWISE.get(character, character)
+    match = _LATIN.fullmatch(unicodedata.name(character, ""))
+    return match["letters"].lower() if match else _NAMED_OTHERWISE.get(character, character)
 
 
 _FOLDING = _Folding()
@@ -136,16 +136,16 @@ def _word_forms(said: str, languages: tuple[str, ...], is_query: bool) -> tuple[
     In a query each part also stands for the whole word, in a text only the first.
     """
     parts = _JOINTS.split(said)
-    whole = [form for one in languages for form in _forms("".join(parts), one)] if len(parts) > 1 else []
-    found = []
+    whole = [form for language in languages for form in _forms("".join(parts), language)] if len(parts) > 1 else []
+    search_words = []
     for part in parts:
-        stems = [_forms(part, one) for one in languages]
+        stems = [_forms(part, language) for language in languages]
         if any(stems):
-            found.append(Word(tuple(dict.fromkeys(chain(*stems, whole))), not all(stems)))
+            search_words.append(Word(tuple(dict.fromkeys(chain(*stems, whole))), not all(stems)))
             whole = whole if is_query else []
-    if not found and "&" in said:  # "AT&T" consists of stop words
-        found = [Word((form,)) for form in whole[:1]]
-    return tuple(found)
+    if not search_words and "&" in said:  # "AT&T" consists of stop words
+        search_words = [Word((form,)) for form in whole[:1]]
+    return tuple(search_words)
 
 
 _known_forms = lru_cache(maxsize=STEMS)(_word_forms)
@@ -164,7 +164,7 @@ def _forms(word: str, language: str) -> tuple[str, ...]:
     if word.isascii():
         return (stemmed,)
     plain = dict.fromkeys((fold(word), fold(word.translate(_SPELLED_OUT))))
-    return (fold(stemmed), *(stem(written, one) or written for written in plain for one in (language, "en")))
+    return (fold(stemmed), *(stem(written, spoken) or written for written in plain for spoken in (language, "en")))
 
 
 def _number_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
@@ -172,7 +172,7 @@ def _number_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
 
     They may be joined from the first group on or up to the last: a telephone number may lack its country code.
     """
-    groups = ["".join(str(unicodedata.digit(one)) for one in group) for group in _DIGITS.findall(said)]
+    groups = ["".join(str(unicodedata.digit(digit)) for digit in group) for group in _DIGITS.findall(said)]
     joined = tuple(map(_plain, accumulate(groups)))[1:]
     if is_query and joined and _GROUPED.fullmatch(said):
         yield joined[-1:] if len(groups[-1]) == 3 else joined[::-1][:2]

@@ -74,10 +74,10 @@ _UNSPACED = re.compile(
 def split_sentences(text: str) -> list[str]:
     """Split a text into sentences, stripped and not empty; a line break also ends one. Linear in the text's length."""
     sentences, start = [], 0
-    for found in _BREAK.finditer(text):
-        if found.end() > start and _ends(text, start, found):
-            sentences.append(text[start : found.end()].strip())
-            start = found.end()
+    for match in _BREAK.finditer(text):
+        if match.end() > start and _ends(text, start, match):
+            sentences.append(text[start : match.end()].strip())
+            start = match.end()
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
@@ -93,19 +93,19 @@ def first_sentences(text: str, most: int) -> str:
     return text[:end]
 
 
-def _ends(text: str, start: int, found: re.Match[str]) -> bool:
-    if found["hard"] is not None or "\n" in found[0]:
+def _ends(text: str, start: int, match: re.Match[str]) -> bool:
+    if match["hard"] is not None or "\n" in match[0]:
         return True
-    words = text[max(start, found.start() - _NEAR_CHARACTERS) : found.start()].rsplit(None, 2)[-2:]
+    words = text[max(start, match.start() - _NEAR_CHARACTERS) : match.start()].rsplit(None, 2)[-2:]
     first = _FIRST_LETTER.match(text, start)
     begins_small = first is not None and first[1].islower()
-    after = text[found.end() : found.end() + _NEAR_CHARACTERS]
+    after = text[match.end() : match.end() + _NEAR_CHARACTERS]
     opens = _first_word(after) in _OPENS
-    if found["glued"] is not None and not (opens and words and _WHOLE.fullmatch(words[-1])):
+    if match["glued"] is not None and not (opens and words and _WHOLE.fullmatch(words[-1])):
         return False
     if after[:1].islower() and not (begins_small and words and (opens or _WHOLE_WORD.fullmatch(words[-1]))):
         return False
-    if _LIST_NUMBER.fullmatch(text, start, found.start()):
+    if _LIST_NUMBER.fullmatch(text, start, match.start()):
         return False
     if len(words) > 1 and words[0].endswith(":") and _LIST_NUMBER.fullmatch(words[1]):
         return False
@@ -115,8 +115,8 @@ def _ends(text: str, start: int, found: re.Match[str]) -> bool:
 
 
 def _first_word(text: str) -> str:
-    found = _WORD.match(text)
-    return found[0].lower().replace("’", "'") if found else ""
+    match = _WORD.match(text)
+    return match[0].lower().replace("’", "'") if match else ""
 
 
 def _goes_on(words: list[str], after: str) -> bool:
@@ -158,19 +158,19 @@ def sentences_of(content: str) -> tuple[str, ...]:
     if len(content) > MAX_MESSAGE_CHARACTERS:
         content = "\n".join(both_ends(content, MAX_MESSAGE_CHARACTERS))
     spoken = list(_spoken(strip_control_tokens(content)))
-    found: list[str] = []
+    sentences: list[str] = []
     for is_item, group in groupby(spoken, key=lambda line: line[0]):
         lines = [text for _, text in group]
-        opening = found.pop() if found and found[-1].endswith((":", "：")) else ""
+        opening = sentences.pop() if sentences and sentences[-1].endswith((":", "：")) else ""
         whole = f"{opening} {'; '.join(line.rstrip('.:;, ') for line in lines)}"
         if is_item and opening and len(whole) <= MAX_LIST_CHARACTERS:
-            found.append(whole)
+            sentences.append(whole)
             continue
         said = [sentence for line in lines for sentence in split_sentences(line)]
         if opening and not is_item and said:
             said[0] = f"{opening} {said[0]}"
-        found += said
-    return tuple(sentence for sentence in map(_ended, found) if sentence)
+        sentences += said
+    return tuple(sentence for sentence in map(_ended, sentences) if sentence)
 
 
 def _spoken(text: str) -> Iterator[tuple[bool, str]]:
@@ -184,7 +184,7 @@ def _spoken(text: str) -> Iterator[tuple[bool, str]]:
         if prose and _NOT_SAID.match(line):
             heading = _HEADING.match(line)
             continue
-        line = line[found.end() :] if (found := _QUOTED.match(line)) else line
+        line = line[match.end() :] if (match := _QUOTED.match(line)) else line
         item = _ITEM.match(line)
         is_item = item is not None and (item["number"] is None or numbered > 1)  # a single "12. Mai" is a date
         if line.lstrip().startswith("|"):

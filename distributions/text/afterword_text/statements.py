@@ -71,7 +71,7 @@ class Rule(NamedTuple):
 def _with_pieces(pattern: str) -> str:
     """Replace the names of pieces in braces; pieces may consist of others."""
     pieces = VOCABULARY["first_person"]["pieces"]
-    return re.sub(r"\{([a-z_]+)\}", lambda found: _with_pieces(pieces[found[1]].replace("\n", "")), pattern)
+    return re.sub(r"\{([a-z_]+)\}", lambda match: _with_pieces(pieces[match[1]].replace("\n", "")), pattern)
 
 
 def _rules(name: str) -> Iterator[Rule]:
@@ -106,7 +106,7 @@ class _Caseless:
 
     def __init__(self, *patterns: str) -> None:
         self._patterns = patterns
-        self._small = [_in_small_letters([one]) for one in patterns]
+        self._small = [_in_small_letters([pattern]) for pattern in patterns]
 
     @cached_property
     def exact(self) -> re.Pattern[str]:
@@ -114,7 +114,7 @@ class _Caseless:
 
     def search(self, text: str) -> re.Match[str] | None:
         small = text.lower()
-        return self.exact.search(text) if any(one.search(small) for one in self._small) else None
+        return self.exact.search(text) if any(pattern.search(small) for pattern in self._small) else None
 
 
 RULES = tuple(_rules("rules"))
@@ -176,7 +176,7 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
     `before` are the messages before the episode: a game that began there may still go on, and "forget that" may mean
     the last of them.
     """
-    found: dict[tuple[str, str, str | None, str], PersonalFact] = {}
+    facts: dict[tuple[str, str, str | None, str], PersonalFact] = {}
     texts = own_texts((*before, *messages))
     said_before: dict[str, Callable[[], Sequence[Statement]]] = {}
     for place, message in enumerate((*before, *messages)):
@@ -184,19 +184,19 @@ def first_person(messages: Sequence[Message], before: Sequence[Message] = ()) ->
             continue
         user = message.user_id
         said = said_before[user] = partial(_said, texts[message.id], said_before.get(user, tuple))
-        for one in said() if place >= len(before) else ():
+        for statement in said() if place >= len(before) else ():
             fact = PersonalFact(
-                statement=one.text,
-                kind=one.kind,
-                attribute=one.attribute,
-                status=one.status,
+                statement=statement.text,
+                kind=statement.kind,
+                attribute=statement.attribute,
+                status=statement.status,
                 about=None,
                 user_id=user,
                 said_by="user",
                 message_ids=(message.id,),
             )
-            found.setdefault((user, one.text.casefold(), one.attribute, one.status), fact)
-    return tuple(found.values())[-MOST_FACTS:]
+            facts.setdefault((user, statement.text.casefold(), statement.attribute, statement.status), fact)
+    return tuple(facts.values())[-MOST_FACTS:]
 
 
 def _said(text: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Statement]:
@@ -209,8 +209,8 @@ def _said(text: str, before: Callable[[], Sequence[Statement]]) -> Sequence[Stat
 
 def _forgotten(request: str, said: Iterable[Statement]) -> Iterator[Statement]:
     """Yield what ends each statement; its text repeats the statement, because that is how the profile knows it."""
-    for one in said:
-        yield one._replace(text=f"{request} ({one.text})", status="ended")
+    for statement in said:
+        yield statement._replace(text=f"{request} ({statement.text})", status="ended")
 
 
 def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, _Caseless | None]:
@@ -226,7 +226,7 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
         if begin.search(text):
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
-    labelled = (found.start() for found in _LABEL.finditer(text) if not _OWN_LABEL.match(found["label"]))
+    labelled = (match.start() for match in _LABEL.finditer(text) if not _OWN_LABEL.match(match["label"]))
     return ("" if _FRAME.search(text) else text[: next(labelled, None)]), None
 
 
@@ -264,13 +264,13 @@ def says_end(statement: str) -> bool:
 
 def statements(text: str) -> list[Statement]:
     """Return what a text in its author's own words says about the author, in order."""
-    found: dict[tuple[str, str | None, str], Statement] = {}
+    by_text: dict[tuple[str, str | None, str], Statement] = {}
     sentences = (part for sentence in sentences_of(text) for part in _LOOSE_END.split(sentence))
     for number, sentence in enumerate(sentences):
         if _is_said(sentence):
-            for one in _statements(sentence, is_first=number < GREETINGS):
-                found.setdefault((one.text, one.attribute, one.status), one)
-    return list(found.values())
+            for statement in _statements(sentence, is_first=number < GREETINGS):
+                by_text.setdefault((statement.text, statement.attribute, statement.status), statement)
+    return list(by_text.values())
 
 
 def _is_said(sentence: str) -> bool:
@@ -279,8 +279,8 @@ def _is_said(sentence: str) -> bool:
 
 
 def _is_hypothetical(clause: str) -> bool:
-    found = _HYPOTHETICAL.search(clause)
-    return found is not None and not found["wish"]
+    match = _HYPOTHETICAL.search(clause)
+    return match is not None and not match["wish"]
 
 
 def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
@@ -288,14 +288,14 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
         for rule in ANYWHERE:
             if (fits := rule.pattern.search(sentence)) and _has_right_values(fits):
                 yield Statement(fits[0].strip(" ,"), rule.kind, _attribute(rule, fits), rule.status)
-    clauses = [one for one in _clauses(sentence) if len(one) <= STATEMENT_CHARACTERS and re.search(r"\w", one)]
-    clauses = [one for one in clauses if ELLIPSIS not in one]  # it stands for the words of others
+    clauses = [each for each in _clauses(sentence) if len(each) <= STATEMENT_CHARACTERS and re.search(r"\w", each)]
+    clauses = [each for each in clauses if ELLIPSIS not in each]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
-    subject = next((one for word, one in _ELLIPTICAL if word.search(sentence)), "")
-    stated = [one for clause in clauses if not _is_hypothetical(clause) for one in _stated(clause, subject, is_first)]
+    subject = next((each for word, each in _ELLIPTICAL if word.search(sentence)), "")
+    stated = [each for clause in clauses if not _is_hypothetical(clause) for each in _stated(clause, subject, is_first)]
     is_end = _ALSO_ENDS.search(said) or (
-        all(one.status != "ended" for one in stated)
-        and any(probabilities_of(one)[len(KINDS)] >= ENDED for one in clauses)
+        all(each.status != "ended" for each in stated)
+        and any(probabilities_of(each)[len(KINDS)] >= ENDED for each in clauses)
     )
     if is_end and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
         yield Statement(said, "event", value_of(said, LIKELY), "ended")
@@ -320,8 +320,8 @@ def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
             return
     values = [*_ruled(clause, is_first)] or [*_ruled(f"{subject} {clause}", is_first)]
     if kind_of(clause) == "constraint":  # "soy alérgico" has the form of a job
-        values = [one for one in values if one.attribute != "job"]
-    yield from (one._replace(text=clause) for one in values)
+        values = [statement for statement in values if statement.attribute != "job"]
+    yield from (statement._replace(text=clause) for statement in values)
     if not values and not _ONLY_ENDS.search(clause):
         yield from _found_by_model(clause)
 
@@ -337,7 +337,7 @@ def _found_by_model(clause: str) -> Iterator[Statement]:
 
 def _clauses(sentence: str) -> Iterator[str]:
     """Split a sentence before each subject in the first person, without what it asks and the words that lead in."""
-    starts = [0, *(found.end() for found in _CLAUSE.finditer(sentence)), len(sentence)]
+    starts = [0, *(match.end() for match in _CLAUSE.finditer(sentence)), len(sentence)]
     pieces = [sentence[start:end] for start, end in pairwise(starts)]
     if "¿" in sentence:
         sentence = sentence.partition("¿")[0]
@@ -429,7 +429,7 @@ def _lasting(probabilities: NDArray[np.float64]) -> float:
 
 def _beginnings(clause: str) -> list[str]:
     """Return the parts of a clause from its beginning, the shortest first: the fact often stands before the rest."""
-    ends = [found.start() for found in _PART_ENDS.finditer(clause)]
+    ends = [match.start() for match in _PART_ENDS.finditer(clause)]
     return [clause[:end] for end in (*ends[:MOST_PARTS], len(clause)) if clause[:end].count(" ") > 1] or [clause]
 
 

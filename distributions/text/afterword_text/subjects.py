@@ -54,16 +54,16 @@ def subject_of(statement: str) -> Subject:
     heads: dict[str, str] = {}
     says_end = False
     statement = known.compounds.sub(r"\1 \2", statement)
-    found = list(_WORD.finditer(statement))
-    language = max(LANGUAGES, key=lambda one: sum(is_common(word[0], one) for word in found))
+    matches = list(_WORD.finditer(statement))
+    language = max(LANGUAGES, key=lambda candidate: sum(is_common(word[0], candidate) for word in matches))
     before, end = "", 0
-    for place, (word, key) in enumerate((each[0], word_key(each[0])) for each in found):
+    for place, (word, key) in enumerate((each[0], word_key(each[0])) for each in matches):
         is_common_word = is_common(word, language)
-        gap, behind = statement[end : found[place].start()], statement[found[place].end() :]
+        gap, behind = statement[end : matches[place].start()], statement[matches[place].end() :]
         is_head = language == "en" and before in words and key not in known.no_heads and not is_common_word
         if is_head and gap in (" ", "'s ", "’s ") and (says_end or _BE.match(behind)):
             heads[before] = key
-        before, end = key, found[place].end()
+        before, end = key, matches[place].end()
         says_end |= key in known.verbs_with_objects
         if {word.casefold(), word.casefold().removesuffix("s")} & known.people[language] and place < SUBJECT_WORDS:
             others.add(key)
@@ -91,7 +91,7 @@ def numbers_of(statement: str) -> dict[str, str]:
 
 def word_key(word: str) -> str:
     """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
-    plain = "".join(one for one in normalized("NFKD", word.casefold()) if not unicodedata.combining(one))
+    plain = "".join(character for character in normalized("NFKD", word.casefold()) if not unicodedata.combining(character))
     stem = re.sub(r"(?:ed|ing|er|[aeiouy]+[ns]*|[ns]+)$", "", plain)
     return (stem if len(stem) > 2 else plain)[:5]
 

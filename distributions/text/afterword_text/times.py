@@ -332,11 +332,11 @@ class _Reader:
     @property
     def understood(self) -> tuple[int, int]:
         """The number of words in dates, and of words that may join dates. They tell which language the dates are in."""
-        return sum(one.end - one.begin for one in self.dates), sum(word in self._known.plain for word in self._words)
+        return sum(each.end - each.begin for each in self.dates), sum(word in self._known.plain for word in self._words)
 
     def _dates(self) -> list[_Date]:
         """Find dates from left to right, each as long as possible."""
-        found, said = [], list(self._said)
+        dates, said = [], list(self._said)
         stems = " ".join(map(self._known.stem, self._words))
         for pattern in (self._known.relative, self._known.ago, self._known.dates):
             for match in pattern.finditer(stems if pattern is self._known.relative else " ".join(said)):
@@ -344,26 +344,26 @@ class _Reader:
                 end = begin + match[0].count(" ") + 1
                 said[begin:end] = ["."] * (end - begin)  # no word belongs to two dates
                 try:
-                    found.append(_Date(begin, end, *self._read(match)))
+                    dates.append(_Date(begin, end, *self._read(match)))
                 except (OverflowError, ValueError):  # no such day, before the year 1 or after 9999
                     continue
-        return sorted(found)
+        return sorted(dates)
 
     def _read(self, match: re.Match[str]) -> tuple[Kind, Period]:
-        today, found = self._today, {name: value for name, value in match.groupdict().items() if value}
-        if not found:
+        today, parts = self._today, {name: value for name, value in match.groupdict().items() if value}
+        if not parts:
             return self._relative(*self._known.phrases[match[0]])
-        if unit := next((unit for unit in _UNITS if f"{unit}s" in found), None):
+        if unit := next((unit for unit in _UNITS if f"{unit}s" in parts), None):
             number = re.search(r"\d+", match[0])
             return self._relative(-int(number[0] if number else 1), unit)
-        if "digits" in found:
-            return "day", _days(date.fromisoformat(found["digits"]))
-        if "weekend" in found:
+        if "digits" in parts:
+            return "day", _days(date.fromisoformat(parts["digits"]))
+        if "weekend" in parts:
             return "day", _days(today - timedelta(days=today.weekday() + 3), 3)
-        if "weekday" in found:
-            days_ago = (today.weekday() - int(found["weekday"]) - 1) % 7 + (8 if "^" in match[0] else 1)
+        if "weekday" in parts:
+            days_ago = (today.weekday() - int(parts["weekday"]) - 1) % 7 + (8 if "^" in match[0] else 1)
             return "weekday", _days(today - timedelta(days=days_ago))
-        month, day, year = (int(found.get(name, 0)) for name in ("month", "day", "year"))
+        month, day, year = (int(parts.get(name, 0)) for name in ("month", "day", "year"))
         if not month:
             return "year", _year(year)
         latest = today.year - ((month, day) > (today.month, today.day if day else 0))
@@ -384,11 +384,11 @@ class _Reader:
     @property
     def is_relative(self) -> bool:
         """Whether no date has the name or number of a day, a month or a year."""
-        return not any(_NAMED.match(word) for one in self.dates for word in self._said[one.begin : one.end])
+        return not any(_NAMED.match(word) for each in self.dates for word in self._said[each.begin : each.end])
 
     def without_dates(self, text: str) -> str:
-        for one in reversed(self.dates):
-            text = f"{text[: self._tokens[one.begin].start()]} {text[self._tokens[one.end - 1].end() :]}"
+        for each in reversed(self.dates):
+            text = f"{text[: self._tokens[each.begin].start()]} {text[self._tokens[each.end - 1].end() :]}"
         return text
 
     def days(self) -> Period | None:
@@ -400,7 +400,7 @@ class _Reader:
         if self._known.unclear.search(self._around(dates)):
             return None
         if len(dates) > 1:
-            dates = [one for one in dates if one.days.first <= self._today]  # a memory is only about the past
+            dates = [each for each in dates if each.days.first <= self._today]  # a memory is only about the past
         if len(dates) != 1:
             return None
         if not self._known.since.search(self._around(dates)):
@@ -413,10 +413,10 @@ class _Reader:
 
         A weekday beside any other date is ignored.
         """
-        weekdays = [one for one in self.dates if one.kind == "weekday"]
-        others = [one for one in self.dates if one.kind != "weekday"]
+        weekdays = [each for each in self.dates if each.kind == "weekday"]
+        others = [each for each in self.dates if each.kind != "weekday"]
         if len(others) == 2 and self._known.of.issuperset(self._words[others[0].end : others[1].begin]):
-            year, other = sorted(others, key=lambda one: one.kind != "year")
+            year, other = sorted(others, key=lambda each: each.kind != "year")
             has_year = any(map(_YEAR.fullmatch, self._words[other.begin : other.end]))
             if year.kind == "year" and other.kind in ("day", "month") and not has_year:
                 first = other.days.first.replace(year=year.days.first.year)
@@ -424,14 +424,14 @@ class _Reader:
                 return [_Date(others[0].begin, others[1].end, other.kind, named)]
         if not (weekdays and len(others) == 1 and others[0].kind == "week"):
             return others or weekdays
-        days = [others[0].days.first + timedelta(days=one.days.first.weekday()) for one in weekdays]
-        return [one._replace(kind="week", days=_days(day)) for one, day in zip(weekdays, days, strict=True)]
+        days = [others[0].days.first + timedelta(days=each.days.first.weekday()) for each in weekdays]
+        return [each._replace(kind="week", days=_days(day)) for each, day in zip(weekdays, days, strict=True)]
 
     def _around(self, dates: Sequence[_Date]) -> str:
         """Return the question's symbols with "@" for each date, followed by its kind and, for a single word, a "1"."""
         said = list(self._said)
-        for one in reversed(dates):
-            said[one.begin : one.end] = [f"@{one.kind}1" if one.end - one.begin == 1 else f"@{one.kind}"]
+        for each in reversed(dates):
+            said[each.begin : each.end] = [f"@{each.kind}1" if each.end - each.begin == 1 else f"@{each.kind}"]
         return " ".join(said)
 
 
@@ -439,8 +439,8 @@ def _numeric(token: re.Match[str]) -> date | None:
     """Read a date in digits; None for 03/05/2024, which may be in May or in March."""
     if not (token["ymd"] or token["dmy"]):
         return None
-    one, month, other = map(int, re.findall(r"\d+", token[0]))
-    year, day = (one, other) if token["ymd"] else (other, one)
+    first, month, other = map(int, re.findall(r"\d+", token[0]))
+    year, day = (first, other) if token["ymd"] else (other, first)
     if token["mark"] == "/" and max(month, day) <= 12 and month != day:
         return None
     if token["dmy"] and month > 12:

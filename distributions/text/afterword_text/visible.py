@@ -42,9 +42,9 @@ _MENTION = re.compile(
 """A control token inside a sentence, where a writer means the token itself."""
 
 
-def many(count: int, one: str, more: str) -> str:
+def many(count: int, singular: str, more: str) -> str:
     """Write a count with its noun in the singular or plural."""
-    return f"{count:,} {one if count == 1 else more}"
+    return f"{count:,} {singular if count == 1 else more}"
 
 
 def shown(text: str) -> str:
@@ -74,7 +74,7 @@ def without_hidden(text: str) -> str:
 
 
 def _replaced(text: str, kept: str, replacement: str = "\ufffd") -> str:
-    return _HIDING.sub(lambda found: found[0] if found["seen"] == "" or found[0] in kept else replacement, text)
+    return _HIDING.sub(lambda match: match[0] if match["seen"] == "" or match[0] in kept else replacement, text)
 
 
 def _escaped(character: str) -> str:
@@ -92,7 +92,7 @@ def strip_control_tokens(text: str) -> str:
 
 def with_named_tokens(text: str) -> str:
     """Replace each control token that a sentence mentions with its name: "the <s> tag" becomes "the s tag"."""
-    return _MENTION.sub(lambda found: found["token"].strip("<>[]|｜~"), text)
+    return _MENTION.sub(lambda match: match["token"].strip("<>[]|｜~"), text)
 
 
 def without_surrogates(text: str) -> str:

@@ -146,17 +146,17 @@ def parts_of(text: str) -> tuple[Words, ...]:
     """Split a message's text by whose words they are."""
     lines = _lines(text)
     task = _end_of_text_before_its_task(lines)
-    found: list[Words] = []
+    parts: list[Words] = []
     for part in _blocks(lines):
         if part.whose is Whose.OWN and part.start < task:
-            found.append(Words(part.start, min(part.end, task), Whose.PASTED))
+            parts.append(Words(part.start, min(part.end, task), Whose.PASTED))
             part = part._replace(start=min(part.end, task))
         for one in _with_quotations(text, part) if part.whose is Whose.OWN else (part,):
-            if one.start < one.end and found and found[-1][2:] == one[2:]:
-                found[-1] = found[-1]._replace(end=one.end)
+            if one.start < one.end and parts and parts[-1][2:] == one[2:]:
+                parts[-1] = parts[-1]._replace(end=one.end)
             elif one.start < one.end:
-                found.append(one)
-    return tuple(found)
+                parts.append(one)
+    return tuple(parts)
 
 
 def own_words(text: str) -> str:
@@ -334,8 +334,8 @@ def _transcript_lines(lines: Sequence[_Line]) -> list[str | None]:
     People who fill in a form also write names and colons; in a transcript, a name is there again, or is a role.
     """
     spoken: list[str | None] = [None] * len(lines)
-    found = {at: label for at, line in enumerate(lines) if (label := _SPEAKER.match(line.text))}
-    named = {at: label["nick"] or label["name"] for at, label in found.items() if label.end() < len(lines[at].text)}
+    labels = {at: label for at, line in enumerate(lines) if (label := _SPEAKER.match(line.text))}
+    named = {at: label["nick"] or label["name"] for at, label in labels.items() if label.end() < len(lines[at].text)}
     counts = Counter(name.lower() for name in named.values())
     speakers = {name for name, count in counts.items() if count > 1 or _ROLE.match(name)}
     turns = [at for at, name in named.items() if name.lower() in speakers]

@@ -181,9 +181,9 @@ def whole_sentences(text: str, max_tokens: int, cost: Callable[[str], int] = cou
         stems = _stems(lines[later[0]][later[1]], languages)
         kept = [key for key in kept if key > later or stems.isdisjoint(_stems(lines[key[0]][key[1]], languages))]
     # the parts may have fewer tokens than the whole
-    while cost(found := _joined(lines, set(kept))) > max_tokens:
+    while cost(text_kept := _joined(lines, set(kept))) > max_tokens:
         kept.pop()
-    return found
+    return text_kept
 
 
 def _languages(language: str) -> tuple[str, ...]:
@@ -193,16 +193,16 @@ def _languages(language: str) -> tuple[str, ...]:
 
 def _corrections(told: Mapping[tuple[int, int], str], languages: tuple[str, ...]) -> set[tuple[int, int]]:
     """Return the places of what the user, or a summary without speakers, takes back of what was told before."""
-    found: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     stated: set[str] = set()
     for place, text in told.items():
         said = _SPEAKER.sub("", text)
         is_others = said != text and not text.startswith("User")
         stems = _stems(text, languages)
         if not is_others and corrects(said, languages) and (gives_value(said) or not stems.isdisjoint(stated)):
-            found.add(place)
+            places.add(place)
         stated |= stems
-    return found
+    return places
 
 
 def _stems(told: str, languages: Sequence[str]) -> frozenset[str]:
@@ -231,15 +231,15 @@ def cut_to_tokens(text: str, max_tokens: int) -> str:
 
 def _parts(line: str) -> list[str]:
     """Split a line into its smallest parts: sentences, questions with their answers, or what one named speaker says."""
-    found: list[str] = []
+    joined: list[str] = []
     sentences = split_sentences(line)
     has_speakers = any(map(_SPEAKER.match, sentences))
     for sentence in sentences:
-        if found and (is_question(found[-1]) or (has_speakers and not _SPEAKER.match(sentence))):
-            found[-1] += f" {sentence}"
+        if joined and (is_question(joined[-1]) or (has_speakers and not _SPEAKER.match(sentence))):
+            joined[-1] += f" {sentence}"
         else:
-            found.append(sentence)
-    return found
+            joined.append(sentence)
+    return joined
 
 
 def _value(sentence: str, place: int) -> float:

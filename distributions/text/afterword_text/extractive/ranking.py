@@ -161,11 +161,11 @@ def _corrections(
     sentences: Sequence[str], stated: Collection[str], terms: Terms, corrects: Callable[[str], bool]
 ) -> set[str]:
     """Return the sentences that correct what was stated, each with the next one: "I was wrong. It is the blue one."."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for text, following in pairwise((*sentences, "")):
         if (gives_value(text) or any(stem in stated for stem in terms(text))) and corrects(text):
-            found.update((text, following))
-    return found
+            texts.update((text, following))
+    return texts
 
 
 def whose_words(message: Message) -> Read:
@@ -223,15 +223,15 @@ def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
     If a question is answered by a question, the answer to that one follows. A brief answer, such as "Yes", comes with
     the sentence after it.
     """
-    found = turns[at].questions[-1:]
+    pair = turns[at].questions[-1:]
     for turn in turns[at + 1 : at + 3]:
-        if is_question(found[-1].text):
+        if is_question(pair[-1].text):
             is_brief = any(len(terms(said.text)) < FEW_TERMS for said in turn.statements[:1])
-            found = [*found, *(turn.statements[: 1 + is_brief] or turn.questions[-1:])]
-    if sum(len(sentence.text) for sentence in found) > MAX_CHARACTERS or _codes_differ(found[0].text, found[-1].text):
+            pair = [*pair, *(turn.statements[: 1 + is_brief] or turn.questions[-1:])]
+    if sum(len(sentence.text) for sentence in pair) > MAX_CHARACTERS or _codes_differ(pair[0].text, pair[-1].text):
         return ()
-    is_open = is_question(found[-1].text) and found[-1].place[0] < len(turns) - 1
-    return () if is_open else tuple(found)
+    is_open = is_question(pair[-1].text) and pair[-1].place[0] < len(turns) - 1
+    return () if is_open else tuple(pair)
 
 
 def _codes_differ(question: str, answer: str) -> bool:

@@ -132,8 +132,8 @@ class Evidence:
 
     @cached_property
     def _facts(self) -> Facts:
-        found = source_facts(self._source, self._said, self._language, self._sent_at)
-        return replace(found, spells=partial(_spells, self._spoken, self._language))
+        source = source_facts(self._source, self._said, self._language, self._sent_at)
+        return replace(source, spells=partial(_spells, self._spoken, self._language))
 
     def has_run(self, tokens: Sequence[str]) -> bool:
         """Return whether the source has these words in a row."""
@@ -158,7 +158,7 @@ class Evidence:
     def _has_code(self, code: str) -> bool:
         """Return whether the source has a code, in one word or in a few: "AB-1234" and "AB 1234" are the same."""
         spelled = re.compile(rf"(?<![a-z0-9]){' ?'.join(map(re.escape, code))}(?![a-z0-9])")
-        return any(found[0].count(" ") < JOINED_WORDS for found in spelled.finditer(self._spoken))
+        return any(match[0].count(" ") < JOINED_WORDS for match in spelled.finditer(self._spoken))
 
     def _has_form_of(self, word: str) -> bool:
         if {fold(stem) for stem in stem_words(word, self._language)} & self._folded_stems:
@@ -188,8 +188,8 @@ def _spells(text: str, language: str, number: int) -> bool:
         return False
     written = "|".join(" ?".join(map(re.escape, each)) for each in spelled)
     parts = frozenset().union(*map(number_words, languages))
-    for found in re.finditer(f" (?:{written})(?= )", text):
-        start, end = found.span()
+    for match in re.finditer(f" (?:{written})(?= )", text):
+        start, end = match.span()
         before, after = text[text.rfind(" ", 0, start) + 1 : start], text[end + 1 : text.find(" ", end + 1)]
         if parts.isdisjoint((before, after)):
             return True

@@ -393,13 +393,13 @@ def _day_keys(days: Iterable[Day]) -> frozenset[Key | Exact]:
 def _short_dates(text: str, language: str) -> frozenset[Key | Exact]:
     """Return the days that "12.6.", "6/12" and, after some words, "5-6" may mean."""
     pairs = (*_SHORT_DATE.findall(text), *_HYPHENED_DATE.findall(text))
-    days = (day for one, other in pairs for day in _in_order(int(one), int(other), language))
+    days = (day for first, other in pairs for day in _in_order(int(first), int(other), language))
     return _day_keys((None, *day) for day in days)
 
 
-def _in_order(one: int, other: int, language: str) -> list[tuple[int, int]]:
+def _in_order(first: int, other: int, language: str) -> list[tuple[int, int]]:
     """Return the months and days that two numbers may mean, in the order of the language unless no day has it."""
-    ordered = [(one, other), (other, one)] if language in MONTH_FIRST else [(other, one), (one, other)]
+    ordered = [(first, other), (other, first)] if language in MONTH_FIRST else [(other, first), (first, other)]
     days = [(month, day) for month, day in ordered if 1 <= month <= 12 and 1 <= day <= 31]
     return days if language in ANY_ORDER else days[:1]
 

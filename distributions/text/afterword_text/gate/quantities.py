@@ -128,17 +128,17 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
     A summary must not change a unit, but it may leave it out, and a source may have the number alone.
     """
     end = 0
-    for found in _NUMBER.finditer(text):
-        if found.start() < end:  # it belongs to the previous number, as in "2 1000000"
+    for match in _NUMBER.finditer(text):
+        if match.start() < end:  # it belongs to the previous number, as in "2 1000000"
             continue
-        before = _BEFORE.search(text, max(0, found.start() - LOOKED_BACK), found.start())
-        after = _AFTER.match(text, found.end())
+        before = _BEFORE.search(text, max(0, match.start() - LOOKED_BACK), match.start())
+        after = _AFTER.match(text, match.end())
         if before is None or after is None:  # never None, because both patterns match the empty text
             continue
         mark = (before["currency"] or "").strip().rstrip(".").casefold()
         unit = (CURRENCIES.get(mark, mark), Decimal(1)) if mark else _unit(text, after, language)
         signs, factors = _signs(text, before), _factors(after, language, unit)
-        written = (*numbers(found[0]), *_short_years(text, found))
+        written = (*numbers(match[0]), *_short_years(text, match))
         values = {sign * value * factor for sign in signs for value in written for factor in factors}
         claimed = values | {abs(value) for value in values}  # a source may have a word for the sign: "overdrawn"
         if unit:
@@ -148,12 +148,12 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
         else:
             in_source, in_summary = _keys(values, NUMBER, BARE), _keys(claimed, NUMBER, CLOCK)
             in_source |= _keys({100 * value for value in values if 0 < value < 1}, "%")
-            if re.fullmatch(r"(?:1\d|2[0-3])[0-5]\d", found[0]):  # "1845" may be a time of day
-                in_source |= _keys({Decimal(int(found[0][:2]) * 60 + int(found[0][2:]))}, TIME)
+            if re.fullmatch(r"(?:1\d|2[0-3])[0-5]\d", match[0]):  # "1845" may be a time of day
+                in_source |= _keys({Decimal(int(match[0][:2]) * 60 + int(match[0][2:]))}, TIME)
         if not unit or _PART_OF_HOUR.match(text, after.end()):
             hours = {Decimal(int(hour) - step) % 12 for hour in values if 1 <= hour < 25 for step in (0, 1)}
             in_source |= _keys(hours, NEAR_HOUR)
-        magnitude_end = max(found.end(), after.end("letter"), after.end("magnitude"))
+        magnitude_end = max(match.end(), after.end("letter"), after.end("magnitude"))
         rate = _RATE.match(text, magnitude_end)
         if rate and (period := _units_of_time(language).get(rate[1].casefold())):
             per = f"{period[1]} {period[0]}"
@@ -175,14 +175,14 @@ _BETWEEN_PARTS = re.compile(r"\s?(?:[^\W\d_]{1,12}\.?\s?)?(?:(?:and|und|et|y|con
 
 def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
     """Yield the sums of a source's numbers that are parts of one: "3 lakh 20 thousand", "1 h 30 min", "12 Euro 50"."""
-    for one, other in pairwise(figures):
-        between = text[one.end : other.start]
+    for figure, other in pairwise(figures):
+        between = text[figure.end : other.start]
         if not _BETWEEN_PARTS.fullmatch(between):
             continue
         # it ends with a magnitude, which may be written in digits
-        is_number = not between.strip() and not text[one.start : one.end].isdigit()
+        is_number = not between.strip() and not text[figure.start : figure.end].isdigit()
         cents = text[other.start : other.end] if BARE in dict(other.in_source) else ""
-        for kind, value in one.in_source:
+        for kind, value in figure.in_source:
             is_whole = kind in _NUMBERS["currencies"] or (kind == "m" and value < TALLEST)
             if is_whole and re.fullmatch(r"\d\d?", cents):
                 yield from _keys({value + Decimal(cents) / 100}, kind, NUMBER)
@@ -249,8 +249,8 @@ def unit_of(word: str, language: str) -> tuple[str, Decimal] | None:
     if word in ("C", "F", "A"):  # "a" is an article
         return "a" if word == "A" else f"°{word.lower()}", Decimal(1)
     small = word.casefold()
-    if found := _UNITS.get(small) or _units_of_time(language).get(small):
-        return found
+    if unit := _UNITS.get(small) or _units_of_time(language).get(small):
+        return unit
     for each in (word, small, word.upper()):
         if symbol := _SYMBOL.fullmatch(each):
             power = _PREFIXES[symbol["prefix"]] if symbol["prefix"] else 0
@@ -278,8 +278,8 @@ def numbers(digits: str) -> Iterator[Decimal]:
         yield from (value.scaleb(int(exponent)) for value in numbers(digits))
         return
     plain = re.sub(r"['’\s]", "", digits)
-    found = re.fullmatch(r"([\d.,]*?)(?:[.,](\d+))?", plain)
-    whole, fraction = (found[1], found[2]) if found else (plain, None)
+    match = re.fullmatch(r"([\d.,]*?)(?:[.,](\d+))?", plain)
+    whole, fraction = (match[1], match[2]) if match else (plain, None)
     whole = re.sub(r"[.,]", "", whole)
     if fraction is None or len(fraction) == _SMALL_FRACTION:
         yield Decimal(whole + (fraction or ""))
@@ -287,16 +287,16 @@ def numbers(digits: str) -> Iterator[Decimal]:
         yield Decimal(f"{whole or 0}.{fraction}")
 
 
-def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
+def _short_years(text: str, match: re.Match[str]) -> Iterator[Decimal]:
     """Yield the years that "'88" and "the 90s" may mean."""
-    if len(found[0]) != 2:
+    if len(match[0]) != 2:
         return
-    before, after = text[max(0, found.start() - 8) : found.start()], text[found.end() : found.end() + 4]
+    before, after = text[max(0, match.start() - 8) : match.start()], text[match.end() : match.end() + 4]
     is_decade = re.match(r"(?:s|er|ern)\b", after) or re.search(r"(?i)\b(?:années|años|anni|anos|jaren)\s\Z", before)
     if (before[-1:] in ("'", "’") and not before[-2:-1].isalnum()) or is_decade:
-        yield Decimal(1900 + int(found[0]))
-        if int(found[0]) <= _LATEST_SHORT_YEAR:
-            yield Decimal(2000 + int(found[0]))
+        yield Decimal(1900 + int(match[0]))
+        if int(match[0]) <= _LATEST_SHORT_YEAR:
+            yield Decimal(2000 + int(match[0]))
 
 
 _AM, _PM, _NIGHT = (pattern("times", half) for half in ("am", "pm", "night"))
@@ -319,35 +319,35 @@ EVENING = 6
 
 def times_of_day(text: str) -> Iterator[Figure]:
     """Find the times of day in a text. Linear in its length. "5:30" may be in either half of the day."""
-    for found in _TIME_OF_DAY.finditer(text):
-        four = found["four"] or ""
-        half = found["am"] or found["pm"] or found["night"] or found["before_noon"] or found["after_noon"]
-        pointed = found["separator"] == "." and bool(
-            found["clock"] or _POINTED.search(text, max(0, found.start() - LOOKED_BACK), found.start())
+    for match in _TIME_OF_DAY.finditer(text):
+        four = match["four"] or ""
+        half = match["am"] or match["pm"] or match["night"] or match["before_noon"] or match["after_noon"]
+        pointed = match["separator"] == "." and bool(
+            match["clock"] or _POINTED.search(text, max(0, match.start() - LOOKED_BACK), match.start())
         )
-        is_four = four.startswith("0") or found["hours"]
-        if not (is_four or half or pointed or found["clock"] or (found["minute"] and found["separator"] != ".")):
+        is_four = four.startswith("0") or match["hours"]
+        if not (is_four or half or pointed or match["clock"] or (match["minute"] and match["separator"] != ".")):
             continue
-        hour, minute = int(four[:2] or found["hour"]), int(four[2:] or found["minute"] or 30 * bool(found["half_past"]))
+        hour, minute = int(four[:2] or match["hour"]), int(four[2:] or match["minute"] or 30 * bool(match["half_past"]))
         minutes = hour * 60 + minute
-        is_exact = is_four or hour > 12 or (found["hour"] or "").startswith("0")
+        is_exact = is_four or hour > 12 or (match["hour"] or "").startswith("0")
         readings = {minutes} if is_exact else {minutes, minutes + HALF_DAY}
         if half and 1 <= hour <= 12:
-            is_pm = bool(found["pm"] or found["after_noon"]) or (bool(found["night"]) and EVENING <= hour < 12)
+            is_pm = bool(match["pm"] or match["after_noon"]) or (bool(match["night"]) and EVENING <= hour < 12)
             readings = {minutes % HALF_DAY + HALF_DAY * is_pm}
         numbered = {each // 60 % 24 for each in readings}
         numbered |= {each % 12 or 12 for each in numbered}
         hours = [Decimal(f"{each}.{minute:02}") for each in numbered]
         exact = _keys({Decimal(each % (2 * HALF_DAY)) for each in readings}, TIME)
-        if (found["separator"] or "").lstrip().startswith("h"):  # "1h30" is a duration as well
+        if (match["separator"] or "").lstrip().startswith("h"):  # "1h30" is a duration as well
             exact |= {("second", Decimal(60 * minutes))}
         in_source = exact | _keys(hours, *((CLOCK, NUMBER) if pointed else (CLOCK,)))
         near = {Decimal(hour % 12)} if minute else set()
-        if _IN_WORDS.search(text, max(0, found.start() - LOOKED_BACK), found.start()) or _PART_OF_HOUR.match(
-            text, found.end()
+        if _IN_WORDS.search(text, max(0, match.start() - LOOKED_BACK), match.start()) or _PART_OF_HOUR.match(
+            text, match.end()
         ):
             in_source |= _keys({Decimal(hour % 12), Decimal((hour - 1) % 12)}, NEAR_HOUR)
-        yield Figure(*found.span(), found[0].strip(), in_source, exact | _keys(hours, NUMBER) | _keys(near, NEAR_HOUR))
+        yield Figure(*match.span(), match[0].strip(), in_source, exact | _keys(hours, NUMBER) | _keys(near, NEAR_HOUR))
 
 
 _NAMED_TIME = re.compile(
@@ -390,18 +390,18 @@ def readable(text: str, language: str) -> str:
 
     The text is read in pieces, because text2num's time grows with the square of the length.
     """
-    text = _NAMED_TIME.sub(lambda found: "12:00 pm" if found["noon"] else "12:00 am", text)
-    text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
-    text = _CHINESE_DATE.sub(lambda found: str(chinese(found[0])), text)
-    text = _CHINESE_HEIGHT.sub(lambda found: f"{chinese(found[1])}.{chinese(found[2])}米", text)
+    text = _NAMED_TIME.sub(lambda match: "12:00 pm" if match["noon"] else "12:00 am", text)
+    text = _FRACTION.sub(lambda match: [*_FRACTIONS][(match.lastindex or 1) - 1], text)
+    text = _CHINESE_DATE.sub(lambda match: str(chinese(match[0])), text)
+    text = _CHINESE_HEIGHT.sub(lambda match: f"{chinese(match[1])}.{chinese(match[2])}米", text)
     if language not in WORDS_KNOWN:
         return text
     text = _IDIOMS.get(language, _NOTHING).sub(" ", text)
-    text = _SPOKEN.sub(lambda found: _SPOKEN_AS[found[0].lower()], text)
+    text = _SPOKEN.sub(lambda match: _SPOKEN_AS[match[0].lower()], text)
     if language == "en":
         text = _COUPLE.sub("two ", text)
-        text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
-    text = _GERMAN_HEIGHT.sub("eins ", _GERMAN_HALF.sub(lambda found: f" einhalb {found[1] or ''}".rstrip(), text))
+        text = _DECADE.sub(lambda match: f"{_TENS.index(match[1].lower()) + 2}0s", text)
+    text = _GERMAN_HEIGHT.sub("eins ", _GERMAN_HALF.sub(lambda match: f" einhalb {match[1] or ''}".rstrip(), text))
     text = "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text))
     return _HALF.sub(_with_half, _CLOCKS[language].sub(_of_clock, text) if language in _CLOCKS else text)
 
@@ -413,12 +413,12 @@ def _of_clock(found: re.Match[str]) -> str:
     return f"{minutes // 60 or 12}:{minutes % 60:02}"
 
 
-def _with_half(found: re.Match[str]) -> str:
+def _with_half(match: re.Match[str]) -> str:
     """Read "2 and a half" as 2.5, but "2000000 and a half" as 2.5 million."""
-    thousands = (len(found["number"]) - len(found["number"].rstrip("0"))) // 3
+    thousands = (len(match["number"]) - len(match["number"].rstrip("0"))) // 3
     if not thousands:
-        return f"{found['number']}.5{found['hours'] or ''}"
-    return str(int(found["number"]) + 1000**thousands // 2) + (found["hours"] or "")
+        return f"{match['number']}.5{match['hours'] or ''}"
+    return str(int(match["number"]) + 1000**thousands // 2) + (match["hours"] or "")
 
 
 _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
@@ -450,20 +450,20 @@ _YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(?:(\d\d)|oh?\s(\d))(?!\d|[.,]\
 
 def units_in_words(text: str, language: str) -> Iterator[Key]:
     """Yield the keys of units with an article, such as "an hour and a half" in a source that `readable` returned."""
-    for one in _ONE_UNIT.finditer(text):
-        dimension, factor = unit_of(one["unit"], language) or ("", Decimal(0))
-        part = unit_of(one["part"] or "", language)
-        if MAGNITUDES.get(one["unit"].casefold()) == DOZEN:
+    for match in _ONE_UNIT.finditer(text):
+        dimension, factor = unit_of(match["unit"], language) or ("", Decimal(0))
+        part = unit_of(match["part"] or "", language)
+        if MAGNITUDES.get(match["unit"].casefold()) == DOZEN:
             yield from _keys({Decimal(DOZEN)}, NUMBER, BARE)
         if factor:
-            yield dimension, factor * (Decimal("1.5") if one["half"] else 1)
+            yield dimension, factor * (Decimal("1.5") if match["half"] else 1)
         if factor and part and part[0] == dimension:
-            yield dimension, factor + int(one["number"]) * part[1]
+            yield dimension, factor + int(match["number"]) * part[1]
 
 
 def spoken_digits(text: str) -> Iterator[str]:
     """Yield numbers and codes that are said in parts: "four four seven one", "one oh one", "forty-four seventy-one"."""
-    text = _REPEATED.sub(lambda found: " ".join(found[2] * (2 if found[1] else 3)), text)
+    text = _REPEATED.sub(lambda match: " ".join(match[2] * (2 if match[1] else 3)), text)
     for run in _SPOKEN_DIGITS.findall(text):
         digits = re.sub(r"\D", "", re.sub("[oO]h?", "0", run))
         if len(digits) >= LEAST_SPOKEN:

@@ -101,10 +101,10 @@ class OwnPattern:
         start = 0
         for line in text.split("\n"):
             most = max(1, MOST_SCANNED // (len(line) + 1))
-            for number, found in enumerate(self._compiled.finditer(line)):
+            for number, match in enumerate(self._compiled.finditer(line)):
                 if number == most:
-                    yield Span(start + found.start(), start + len(line), self.name)
+                    yield Span(start + match.start(), start + len(line), self.name)
                     break
-                if found.end() > found.start():
-                    yield Span(start + found.start(), start + found.end(), self.name)
+                if match.end() > match.start():
+                    yield Span(start + match.start(), start + match.end(), self.name)
             start += len(line) + 1

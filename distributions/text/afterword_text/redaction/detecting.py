@@ -184,26 +184,26 @@ _AUTHORIZATION = re.compile(
 def emails(text: str) -> Spans:
     """Find email addresses, also with `(at)` and `[dot]` in them."""
     if "@" in text:
-        for found in _EMAIL.finditer(text):
-            is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
-            if not _FILE.search(found[0]) and not is_remote:
-                yield found.span()
+        for match in _EMAIL.finditer(text):
+            is_remote = match[0].startswith("git@") and _REPOSITORY.match(text, match.end())
+            if not _FILE.search(match[0]) and not is_remote:
+                yield match.span()
         if not text.isascii():
-            yield from (found.span() for found in _FOREIGN_EMAIL.finditer(_EMAIL.sub(_blank, text)))
+            yield from (match.span() for match in _FOREIGN_EMAIL.finditer(_EMAIL.sub(_blank, text)))
     if _SPELLED_SIGN.search(text):
-        for found in _SPELLED.finditer(text):
-            if not _EMAIL.fullmatch(found[0]) and not _FILE.search(found[0]):
-                yield found.span()
+        for match in _SPELLED.finditer(text):
+            if not _EMAIL.fullmatch(match[0]) and not _FILE.search(match[0]):
+                yield match.span()
 
 
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found[0])
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
 
 
 def cards(text: str) -> Spans:
     """Find card numbers: an issuer's first digits, its length, and a valid Luhn check digit."""
     for run in _DIGIT_RUN.finditer(text):
-        groups = [found.span() for found in _GROUP.finditer(text, *run.span())]
+        groups = [match.span() for match in _GROUP.finditer(text, *run.span())]
         if _GOES_ON.match(text, run.end()):
             groups.pop()
         at = 0
@@ -259,26 +259,26 @@ def iban_rest(country: str) -> re.Pattern[str]:
 
 def ips(text: str) -> Spans:
     """Find IPv4 and IPv6 addresses that identify somebody: not loopback, unspecified, netmasks or section numbers."""
-    for found in _IPV4.finditer(text):
-        if not _VERSION.search(text, max(0, found.start() - LOOKED_BACK), found.start()) and _is_somebodys(found[0]):
-            yield found.span()
+    for match in _IPV4.finditer(text):
+        if not _VERSION.search(text, max(0, match.start() - LOOKED_BACK), match.start()) and _is_somebodys(match[0]):
+            yield match.span()
     if text.count(":") < 2:
         return
-    for found in _IPV6.finditer(text):
-        candidate = found[0].rstrip(":") if not found[0].endswith("::") else found[0]
+    for match in _IPV6.finditer(text):
+        candidate = match[0].rstrip(":") if not match[0].endswith("::") else match[0]
         is_long = candidate.count(":") == 7 or "::" in candidate
         if is_long and any(c.isdigit() for c in candidate) and _is_somebodys(candidate):
-            yield found.start(), found.start() + len(candidate)
+            yield match.start(), match.start() + len(candidate)
 
 
 def _is_somebodys(address: str) -> bool:
     if ":" not in address and (address.startswith("255.") or len(address) == 7):
         return False  # a netmask; 1.2.3.4 is a section, or a resolver that everybody uses
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return False
-    return not (found.is_loopback or found.is_unspecified)
+    return not (parsed.is_loopback or parsed.is_unspecified)
 
 
 def url_secrets(text: str) -> Spans:
@@ -293,11 +293,11 @@ def url_secrets(text: str) -> Spans:
 
 
 def _secret_paths(text: str, at: int, end: int) -> Spans:
-    for found in _PATH.finditer(text, at, end):
-        number = found.lastindex or 1
-        value = found[number].rstrip(".")
+    for match in _PATH.finditer(text, at, end):
+        number = match.lastindex or 1
+        value = match[number].rstrip(".")
         if any(c.isdigit() for c in value) or number < 4:
-            yield found.start(number), found.start(number) + len(value)
+            yield match.start(number), match.start(number) + len(value)
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -310,16 +310,16 @@ def api_keys(text: str) -> Spans:
     """Find keys of known services, tokens of any others, private keys, and whatever is called a key or a token."""
     if "-----BEGIN" not in text and not _LONG_WORD.search(text) and not _LABELS.search(text):
         return
-    yield from (found.span() for whole in (_KNOWN_KEY, _PRIVATE_KEY) for found in whole.finditer(text))
-    for found in _TOKEN.finditer(text):
-        token = found[0].rstrip(".:/-=~")
+    yield from (match.span() for whole in (_KNOWN_KEY, _PRIVATE_KEY) for match in whole.finditer(text))
+    for match in _TOKEN.finditer(text):
+        token = match[0].rstrip(".:/-=~")
         if is_token(token):
-            yield found.start(), found.start() + len(token)
+            yield match.start(), match.start() + len(token)
     for labelled in (_LABELLED_KEY, _PASSWORD, _AUTHORIZATION):
-        for found in labelled.finditer(text):
-            value = found[1].rstrip(".")
+        for match in labelled.finditer(text):
+            value = match[1].rstrip(".")
             if is_random(value) or (labelled is _PASSWORD and value.isalnum()):
-                yield found.start(1), found.start(1) + len(value)
+                yield match.start(1), match.start(1) + len(value)
 
 
 def is_token(word: str) -> bool:
@@ -410,7 +410,7 @@ class Phones:
         for run in _PHONE_RUN.finditer(text):
             if run.end() - run.start() < LEAST_DIGITS:
                 continue
-            groups = [found.span() for found in _GROUP.finditer(text, run.start(), run.end())]
+            groups = [match.span() for match in _GROUP.finditer(text, run.start(), run.end())]
             if _UNFINISHED.match(text, run.end()):
                 groups.pop()
             at = starts = 0
@@ -437,14 +437,14 @@ class Phones:
                 continue
             written = Written(text[begin:end], parts[:count], digits, before)
             if written.text.lstrip("(").startswith("+"):
-                found = is_international(digits)
+                is_phone = is_international(digits)
             elif digits.startswith("00"):
-                found = is_international(digits[2:]) and len(digits) > LONG_DIGITS and _is_plausible(written, text, end)
+                is_phone = is_international(digits[2:]) and len(digits) > LONG_DIGITS and _is_plausible(written, text, end)
             else:
-                found = any(is_national(each, written) for each in self._countries) and _is_plausible(
+                is_phone = any(is_national(each, written) for each in self._countries) and _is_plausible(
                     written, text, end
                 )
-            if found:
+            if is_phone:
                 return count
         return 0
 
@@ -459,7 +459,7 @@ def leaning(before: str) -> int:
     if not _ANY_LETTER.search(before):
         return 0
     called, numbered = (
-        max((found.end() for found in pattern.finditer(before)), default=-1) for pattern in (_CALLED, _NUMBERED)
+        max((match.end() for match in pattern.finditer(before)), default=-1) for pattern in (_CALLED, _NUMBERED)
     )
     return (called > numbered) - (numbered > called)
 
@@ -467,13 +467,13 @@ def leaning(before: str) -> int:
 @lru_cache
 def country(region: str) -> Country:
     """Read a country's metadata. Raises: ValueError for an unknown code."""
-    found = PhoneMetadata.metadata_for_region(region)
-    if found is None:
+    metadata = PhoneMetadata.metadata_for_region(region)
+    if metadata is None:
         raise ValueError(f"{region!r} is not a country with telephone numbers")
-    kinds = (found.fixed_line, found.mobile, found.toll_free, found.personal_number, found.voip, found.uan)
+    kinds = (metadata.fixed_line, metadata.mobile, metadata.toll_free, metadata.personal_number, metadata.voip, metadata.uan)
     patterns = {kind.national_number_pattern for kind in kinds if kind and kind.national_number_pattern}
     # in some countries, such as Italy, the leading 0 is part of the number, so there is no trunk prefix
-    trunk = "" if found.national_prefix == "1" else found.national_prefix or ""
+    trunk = "" if metadata.national_prefix == "1" else metadata.national_prefix or ""
     return Country(region, trunk, re.compile("|".join(f"(?:{pattern})" for pattern in sorted(patterns))))
 
 
