@@ -327,7 +327,9 @@ def usage(by: By = "model", as_json: Json = False) -> None:
     totals = use(open_stores, settings, lambda stores: stores.episodes.usage(by))
     costs = [settings.llm.cost(*group[2:5]) for group in totals]
     if as_json:
-        named = [{by if name == "group" else name: value for name, value in group._asdict().items()} for group in totals]
+        named = [
+            {by if name == "group" else name: value for name, value in group._asdict().items()} for group in totals
+        ]
         print_json([{**group, "cost": cost} for group, cost in zip(named, costs, strict=True)])
         return
     has_cost = any(cost is not None for cost in costs)

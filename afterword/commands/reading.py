@@ -318,7 +318,8 @@ def users(
     used."""
     page = from_memory(lambda memory: memory.users(tenant_id=tenant, limit=limit, after=after, prefix=prefix))
     rows = [
-        (user.user_id, str(user.conversations), str(user.episodes), f"{user.last_at:%Y-%m-%d %H:%M}") for user in page.users
+        (user.user_id, str(user.conversations), str(user.episodes), f"{user.last_at:%Y-%m-%d %H:%M}")
+        for user in page.users
     ]
     _print_page(page, USER_COLUMNS, rows, as_json, none=f"nobody has an episode{_hint(tenant)}")
 

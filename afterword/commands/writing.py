@@ -267,7 +267,9 @@ def try_source(number: Number = 1, last: Last = 20, check: Check = None, as_json
 
 def _print_checked(report: "Checked", as_json: bool) -> None:
     if as_json:
-        print_json({name: value for name, value in vars(report).items() if name != "people"} | {"doubts": report.doubts})
+        print_json(
+            {name: value for name, value in vars(report).items() if name != "people"} | {"doubts": report.doubts}
+        )
         return
     users = {name: f"{count}; {', '.join(sorted(report.people[name])[:MOST_NAMED])}" for name, count in _most(report)}
     rows = [
@@ -363,7 +365,9 @@ def _address(preview: "Preview") -> str:
 
 def _row(preview: "Preview") -> tuple[str, str, str]:
     value = json.dumps(preview.value, ensure_ascii=False, indent=1, default=repr)[:SHOWN_CHARACTERS]
-    fields = [line for field in _fields(preview.becomes) for line in (f"{name}: {said}" for name, said in field.items())]
+    fields = [
+        line for field in _fields(preview.becomes) for line in (f"{name}: {said}" for name, said in field.items())
+    ]
     becomes = "\n".join(fields)
     return _address(preview), value, becomes[:SHOWN_CHARACTERS] or preview.problem or "skipped"
 

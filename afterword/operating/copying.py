@@ -83,7 +83,9 @@ async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress:
         await target.episodes.put(episode, None)
         if isinstance(episode, StoredEpisode):
             summary = episode.summary
-            keys = [message_key(summary.conversation_id, message_id, summary.tenant_id) for message_id in episode.core_ids]
+            keys = [
+                message_key(summary.conversation_id, message_id, summary.tenant_id) for message_id in episode.core_ids
+            ]
             archived = await source.messages.get_many(keys)
             await target.messages.assign(summary.episode_id, list(archived.values()))
         if (scope := scope_of(episode.event)) not in scopes:

@@ -244,8 +244,14 @@ class Eraser:
             await run.check("conversations in which something was deleted", deleted)
         return bool(deleted)
 
-    async def _deletions(self, run: Run, conversation: ErasedConversation) -> list[ConversationDeleted | MessageDeleted]:
-        name, tenant_id, reason = conversation.conversation_id, run.person.tenant_id, f"erasure {run.erasure.erasure_id}"
+    async def _deletions(
+        self, run: Run, conversation: ErasedConversation
+    ) -> list[ConversationDeleted | MessageDeleted]:
+        name, tenant_id, reason = (
+            conversation.conversation_id,
+            run.person.tenant_id,
+            f"erasure {run.erasure.erasure_id}",
+        )
         if conversation.alone:
             return [ConversationDeleted(conversation_id=name, tenant_id=tenant_id, reason=reason)]
         theirs = self._stores.messages.newest(Selection(name, tenant_id, user_id=run.person.user_id))

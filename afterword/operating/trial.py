@@ -146,7 +146,11 @@ async def summarize_again(
     async def judged(request: SummaryRequest, made: Summary) -> TrialSummary:
         source, least = source_of(request, everything_asked), settings.quality.min_grounding
         assessment = await asyncio.to_thread(assess, source, made, least)
-        verdict = assessment.grounding, len(assessment.unsupported), assessment.problems[0].reason if assessment.problems else None
+        verdict = (
+            assessment.grounding,
+            len(assessment.unsupported),
+            assessment.problems[0].reason if assessment.problems else None,
+        )
         return TrialSummary(made.model, made.usage, made.short_summary, made.long_summary, *verdict)
 
     async def candidate(request: SummaryRequest) -> TrialSummary:

@@ -197,7 +197,10 @@ def _times(messages: Sequence[MessageCreated], time_zone: str) -> list[str]:
     needed = [_needs_time(*pair) for pair in pairwise(messages)]
     zone = ZoneInfo(time_zone)
     shown = zip(messages, [any(needed), *needed], strict=False)
-    return [f"{message.sent_at.astimezone(zone):{TIME}}, " if is_dated and message.sent_at else "" for message, is_dated in shown]
+    return [
+        f"{message.sent_at.astimezone(zone):{TIME}}, " if is_dated and message.sent_at else ""
+        for message, is_dated in shown
+    ]
 
 
 def _cost(messages: Sequence[MessageCreated]) -> int:
@@ -407,10 +410,16 @@ def _unsaid(turn: str, shown: str) -> str:
     label = _SPEAKER.match(turn)
     said = turn[label.end() if label else 0 :]
     sentences = split_sentences(said)
-    left = [sentence for sentence in sentences if len(sentence) < SHORTEST_SENTENCE or sentence.rstrip(".") not in shown]
+    left = [
+        sentence for sentence in sentences if len(sentence) < SHORTEST_SENTENCE or sentence.rstrip(".") not in shown
+    ]
     if len(left) == len(sentences):
         return turn
-    return (label[0] if label else "") + " ".join(left) if any(len(sentence) >= SHORTEST_SENTENCE for sentence in left) else ""
+    return (
+        (label[0] if label else "") + " ".join(left)
+        if any(len(sentence) >= SHORTEST_SENTENCE for sentence in left)
+        else ""
+    )
 
 
 async def _window(

@@ -49,7 +49,10 @@ def later_query(query: Query, hit: Recalled) -> Query:
 def places_after(hit: Recalled, best: str) -> list[Place]:
     """Return the messages of the hit after its `best` one."""
     after = hit.message_ids.index(best) + 1
-    return [Place(hit.conversation_id, message_id, Likelihood.SAME_SUBJECT) for message_id in hit.message_ids[after:][:AFTER]]
+    return [
+        Place(hit.conversation_id, message_id, Likelihood.SAME_SUBJECT)
+        for message_id in hit.message_ids[after:][:AFTER]
+    ]
 
 
 def places_in(episodes: Sequence[Candidate], hit: Recalled) -> list[Place]:

@@ -290,7 +290,8 @@ def _cosines(vector: QueryVector | None, candidates: Sequence[Candidate], messag
         return np.zeros(int(messages.sum()))
     sizes = (messages * len(vector.vector)).tolist()
     packed = b"".join(
-        candidate.vectors if len(candidate.vectors) == size else bytes(size) for candidate, size in zip(candidates, sizes, strict=True)
+        candidate.vectors if len(candidate.vectors) == size else bytes(size)
+        for candidate, size in zip(candidates, sizes, strict=True)
     )
     return cosines(packed, vector.vector).astype(np.float64)
 

@@ -213,7 +213,10 @@ class EpisodeSearch:
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self.search(each, vector and vector.vector) for each in queries))
-        candidates = [*{one.episode_id: one for answer in answers for one in answer}.values(), *_allowed(query, pending)]
+        candidates = [
+            *{one.episode_id: one for answer in answers for one in answer}.values(),
+            *_allowed(query, pending),
+        ]
         ranked = await asyncio.to_thread(rank, words, vector, candidates, partial(_of_time, asked))
         wanted = max(query.k, MOST_RERANKED) if self.reranking else query.k
         shown = await self._as_stored(query, ranked[:wanted], pending)

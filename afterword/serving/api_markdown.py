@@ -26,7 +26,13 @@ def _operation(title: str, operation: Node) -> Iterator[str]:
         yield text
     if parameters := operation.get("parameters"):
         rows = [
-            (f"`{parameter['name']}`", parameter["in"], type_of(parameter["schema"]), "yes" if parameter["required"] else "", _text(parameter))
+            (
+                f"`{parameter['name']}`",
+                parameter["in"],
+                type_of(parameter["schema"]),
+                "yes" if parameter["required"] else "",
+                _text(parameter),
+            )
             for parameter in parameters
         ]
         yield _table(("parameter", "in", "type", "required", "meaning"), rows)

@@ -336,7 +336,9 @@ class BoundedHttp(H11Protocol):
 
     def greet(self, address: str) -> bool:
         """Take the client for a stranger at this address, and return whether there is room for one."""
-        strangers = sum(connection.stranger == address for connection in self.connections if isinstance(connection, BoundedHttp))
+        strangers = sum(
+            connection.stranger == address for connection in self.connections if isinstance(connection, BoundedHttp)
+        )
         self.stranger = address if strangers < MOST_STRANGERS else None
         return self.stranger is not None
 

@@ -175,7 +175,9 @@ def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
     billions of such values.
     """
     if isinstance(schema, list):  # a value of a union begins with the number of its type
-        others = [part for part in schema if part != "null" and not (isinstance(part, dict) and part.get("fields") == [])]
+        others = [
+            part for part in schema if part != "null" and not (isinstance(part, dict) and part.get("fields") == [])
+        ]
         return 1 + max((_depth(part, named, known) for part in others), default=0)
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind in PRIMITIVES or kind == "enum" or (kind == "fixed" and schema["size"] > 0):

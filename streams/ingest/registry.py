@@ -192,7 +192,9 @@ class SchemaRegistry:
         """Add the schemas that a schema refers to, each after those that it depends on. Raises: SchemaRefused."""
         try:
             paths = {
-                str(reference["name"]): f"/subjects/{quote(reference['subject'], safe='')}/versions/{int(reference['version'])}"
+                str(
+                    reference["name"]
+                ): f"/subjects/{quote(reference['subject'], safe='')}/versions/{int(reference['version'])}"
                 for reference in answer.get("references") or ()
             }
         except (KeyError, TypeError, ValueError):

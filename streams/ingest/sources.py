@@ -205,7 +205,10 @@ class Source(Table):
 
     def takes(self, topic: str) -> bool:
         """Return whether the topic is named or matches a pattern."""
-        return any(topic == pattern if TOPIC_NAME.fullmatch(pattern) else re.fullmatch(pattern, topic) for pattern in self.topics)
+        return any(
+            topic == pattern if TOPIC_NAME.fullmatch(pattern) else re.fullmatch(pattern, topic)
+            for pattern in self.topics
+        )
 
     @property
     def named(self) -> Sequence[str]:

@@ -253,7 +253,9 @@ class MongoEpisodes(EpisodeQueries):
 
     async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
         own = {"conversation_id": {"$eq": scope}}
-        latest = [_read(ROW, document) async for document in _each(self._rows.find(own, sort=[("row", -1)], limit=last))]
+        latest = [
+            _read(ROW, document) async for document in _each(self._rows.find(own, sort=[("row", -1)], limit=last))
+        ]
         if latest and latest[-1].row > 1:
             first = {**own, "row": 1}
             latest += [_read(ROW, document) async for document in _each(self._rows.find(first))]
@@ -468,7 +470,9 @@ class MongoMessages(MessageArchive):
             stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": _text_fields(characters)}]
             with mongo_errors():
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            texts |= {document["_id"]: _text(document) for document in documents if "source" in document}  # a tombstone has no such field
+            texts |= {
+                document["_id"]: _text(document) for document in documents if "source" in document
+            }  # a tombstone has no such field
         return texts
 
     async def pending(
@@ -487,7 +491,13 @@ class MongoMessages(MessageArchive):
         with mongo_errors():
             documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
         return [
-            PendingMessage(document["conversation_id"], document["id"], document["agent_id"], document["source"]["offset"], _text(document))
+            PendingMessage(
+                document["conversation_id"],
+                document["id"],
+                document["agent_id"],
+                document["source"]["offset"],
+                _text(document),
+            )
             for document in documents
         ]
 

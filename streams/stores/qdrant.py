@@ -264,7 +264,9 @@ class QdrantIndex:
             payload = {DELETED: True, "filler": "-" * (MEBIBYTE // FILLERS)}
             points = [models.PointStruct(id=str(uuid4()), vector={}, payload=payload) for _ in range(FILLERS)]
             await self._connection.run(methodcaller("upsert", self.collection, points, wait=True))
-            await self._connection.run(methodcaller("delete", self.collection, [point.id for point in points], wait=True))
+            await self._connection.run(
+                methodcaller("delete", self.collection, [point.id for point in points], wait=True)
+            )
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
         """Write the point unless there is a later revision."""
@@ -307,7 +309,11 @@ class QdrantIndex:
             points, following = await self._asked(scroll, ([], None))
             if not points:
                 return
-            yield {point.payload["episode_id"]: point.payload["revision"] for point in points if not point.payload.get(DELETED)}
+            yield {
+                point.payload["episode_id"]: point.payload["revision"]
+                for point in points
+                if not point.payload.get(DELETED)
+            }
             if following is None:
                 return
 

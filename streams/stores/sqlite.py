@@ -303,7 +303,10 @@ class SqliteEpisodes(EpisodeQueries):
             if not _replaced(connection, "episodes", {"id": row["id"]}, row, version):
                 return False
             event = episode.event
-            held = [(event.conversation_id, message_id, event.episode_id) for message_id in (*episode.core_ids, *episode.overlap_ids)]
+            held = [
+                (event.conversation_id, message_id, event.episode_id)
+                for message_id in (*episode.core_ids, *episode.overlap_ids)
+            ]
             connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
             connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
             connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
@@ -364,7 +367,9 @@ class SqliteEpisodes(EpisodeQueries):
 
     async def conversation(self, scope: str) -> Conversation | None:
         select = "SELECT document FROM conversations WHERE scope = ?"
-        return next((CONVERSATION.validate_json(document) for (document,) in await self._file.select(select, scope)), None)
+        return next(
+            (CONVERSATION.validate_json(document) for (document,) in await self._file.select(select, scope)), None
+        )
 
     async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
         key = {"scope": conversation.conversation_id}

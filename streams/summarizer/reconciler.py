@@ -266,7 +266,9 @@ class Reconciler:
         for start in range(0, len(ordinals), AT_A_TIME):
             some = ordinals[start : start + AT_A_TIME]
             made = await gather_or_cancel(*[self._episode(scope, each, task, asks=False) for each in some])
-            taken += [each for each in made if each and each.episode.cause == task.cause and not has_texts(each.episode)]
+            taken += [
+                each for each in made if each and each.episode.cause == task.cause and not has_texts(each.episode)
+            ]
         if taken:
             await self._follow(scope, taken, task)
 

@@ -162,7 +162,9 @@ class Metrics:
 
     def watch_pending(self, idle_seconds: float, clock: Callable[[], int]) -> None:
         """Show the conversations with pending messages. `clock` returns milliseconds since 1970."""
-        self.pending_conversations.set_function(lambda: sum(status.scheduled or 0 for status in self.partition_statuses))
+        self.pending_conversations.set_function(
+            lambda: sum(status.scheduled or 0 for status in self.partition_statuses)
+        )
         self.oldest_pending.set_function(lambda: oldest_pending_seconds(self.partition_statuses, clock(), idle_seconds))
 
     @property

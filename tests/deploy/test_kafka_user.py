@@ -71,7 +71,7 @@ def rules(helm: Helm) -> list[dict[str, Any]]:
     return found
 
 
-async def test_the_rights_of_the_user_are_enough_for_topics_workers_and_a_conversation(
+async def test_kafka_users_rights_suffice_for_topics_workers_and_conversation(
     guarded: Guarded, rules: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     with pytest.raises(StoreUnavailable):

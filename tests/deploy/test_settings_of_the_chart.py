@@ -105,7 +105,7 @@ def as_values(section: str, given: Section) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("section", "given"), cases())
-def test_the_chart_takes_what_the_code_takes(helm: Helm, section: str, given: Section, tmp_path: Path) -> None:
+def test_chart_accepts_the_settings_that_code_accepts(helm: Helm, section: str, given: Section, tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(as_values(section, given)))
     refusal = ""
@@ -117,7 +117,7 @@ def test_the_chart_takes_what_the_code_takes(helm: Helm, section: str, given: Se
     assert refusal == "" or f"settings.{section}." in refusal
 
 
-def test_the_cases_are_of_both_kinds_for_every_section() -> None:
+def test_every_section_has_accepted_and_refused_cases() -> None:
     verdicts = {(section, takes(section, given)) for section, given in cases()}
     assert verdicts >= {(section, verdict) for section in CHOICES for verdict in (True, False)}
 
@@ -141,6 +141,6 @@ def test_every_section_with_rules_has_cases() -> None:
         ("prometheusRule.alerts.AfterwordSleepy.enabled=false", "AfterwordSleepy"),
     ],
 )  # fmt: skip
-def test_what_would_crash_or_do_nothing_is_refused_with_its_name(helm: Helm, given: str, named: str) -> None:
+def test_harmful_chart_values_are_refused_by_name(helm: Helm, given: str, named: str) -> None:
     with pytest.raises(AssertionError, match=named):
         helm.template("--set", given)

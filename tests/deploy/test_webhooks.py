@@ -65,7 +65,7 @@ async def until_it_listens(port: int) -> None:
                 return
 
 
-async def test_a_receiver_in_node_verifies_what_is_posted_and_refuses_another_secret(tmp_path: Path) -> None:
+async def test_node_receiver_verifies_signatures_and_refuses_another_secret(tmp_path: Path) -> None:
     install(tmp_path)
     (tmp_path / "receiver.js").write_text(receiver_program())
     [port] = free_ports(1)

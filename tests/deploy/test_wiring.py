@@ -27,5 +27,5 @@ def _merged(ours: Any, given: Any) -> Any:
 
 
 @pytest.mark.parametrize("file", sorted((CHART / "ci").glob("*.yaml")), ids=lambda file: file.stem)
-def test_selectors_select_and_references_resolve_and_ports_exist(helm: Helm, file: Path) -> None:
+def test_selectors_references_and_ports_resolve(helm: Helm, file: Path) -> None:
     assert findings(helm.resources("--values", file), effective(file)) == []

@@ -84,7 +84,7 @@ async def has(events: Events, conversation: str, revisions: dict[int, int]) -> b
     return {ordinal: event.revision for ordinal, event in known.items()} == revisions
 
 
-async def test_what_was_corrected_or_deleted_is_so_everywhere(deployment: Deployment, events: Events) -> None:
+async def test_correction_and_deletion_take_effect_everywhere(deployment: Deployment, events: Events) -> None:
     async with (
         Producer.from_settings(deployment.settings) as producer,
         Memory.from_settings(deployment.settings) as memory,
@@ -145,9 +145,7 @@ async def until_forgotten(deployment: Deployment, conversation: str, stub: State
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("settings", [{"forget_after_days": 3 / 86_400, "overlap": 2}], indirect=True)
-async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_changed(
-    deployment: Deployment, events: Events
-) -> None:
+async def test_forgotten_conversation_goes_on_and_accepts_changes(deployment: Deployment, events: Events) -> None:
     async with Producer.from_settings(deployment.settings) as producer:
         for number, fact in enumerate(FACTS[:2]):
             await producer.send(message("f", number, fact))
@@ -176,7 +174,7 @@ async def test_a_forgotten_conversation_goes_on_and_its_messages_can_still_be_ch
     assert report.clean, list(report.lines())
 
 
-async def test_what_is_still_pending_closes_as_it_is_then(deployment: Deployment, events: Events) -> None:
+async def test_pending_messages_close_with_their_latest_text(deployment: Deployment, events: Events) -> None:
     async with Producer.from_settings(deployment.settings) as producer:
         for number, fact in enumerate(FACTS):
             await producer.send(message("p", number, fact))
@@ -195,7 +193,7 @@ async def test_what_is_still_pending_closes_as_it_is_then(deployment: Deployment
     assert report.clean, list(report.lines())
 
 
-async def test_a_deleted_conversation_is_gone_and_begins_anew(deployment: Deployment, events: Events) -> None:
+async def test_deleted_conversation_is_gone_and_begins_anew(deployment: Deployment, events: Events) -> None:
     async with (
         Producer.from_settings(deployment.settings) as producer,
         Memory.from_settings(deployment.settings) as memory,
@@ -223,7 +221,7 @@ async def test_a_deleted_conversation_is_gone_and_begins_anew(deployment: Deploy
     assert report.clean, list(report.lines())
 
 
-async def test_changes_that_cannot_be_made_are_dead_letters(deployment: Deployment, events: Events) -> None:
+async def test_impossible_changes_become_dead_letters(deployment: Deployment, events: Events) -> None:
     async with Producer.from_settings(deployment.settings) as producer:
         await producer.send(message("u", 0, FACTS[0]))
         await producer.flush("u", tenant_id=TENANT)

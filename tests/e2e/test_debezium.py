@@ -157,7 +157,7 @@ async def changed_table(
 
 
 @pytest.mark.parametrize("transforms", [{}, UNWRAPPED], ids=["envelope", "rewritten"])
-async def test_table_is_connected_by_what_init_writes_of_real_changes(
+async def test_table_of_real_changes_is_connected_by_init(
     transforms: Mapping[str, str], settings: Settings, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     async with changed_table(settings, unique("crm"), transforms, tmp_path) as topic:

@@ -85,7 +85,7 @@ def on_a_terminal(*arguments: str, environment: dict[str, str]) -> Iterator[Term
 
 
 @pytest.mark.timeout(400)
-async def test_demo_recalls_one_persons_chats_and_serves_until_ctrl_c() -> None:
+async def test_demo_recalls_one_persons_chats_until_ctrl_c() -> None:
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("AFTERWORD_") and name != "CI"
     }

@@ -31,7 +31,7 @@ def servers(data: Path) -> dict[str, int]:
     return found
 
 
-async def test_a_server_that_was_killed_is_told_and_started_again(tmp_path: Path) -> None:
+async def test_killed_server_is_reported_and_restarted(tmp_path: Path) -> None:
     data = tmp_path / ".afterword"
     async with development(tmp_path) as process:
         killed = servers(data)
@@ -58,7 +58,7 @@ async def test_workers_that_were_killed_are_started_again(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_demo_that_is_told_to_end_by_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+async def test_demo_ended_by_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """SIGHUP: its terminal was closed."""
     command = [sys.executable, "-m", "afterword", "demo"]
     (tmp_path / "tmp").mkdir()
@@ -84,7 +84,7 @@ async def test_recall_asks_the_running_server(tmp_path: Path) -> None:
         assert re.search(r'requests_total{[^}]*route="/v1/recall"[^}]*} [1-9]', counted)
 
 
-async def test_where_there_is_a_file_of_sources_it_makes_their_topics_and_reads_them(tmp_path: Path) -> None:
+async def test_dev_creates_topics_of_its_sources_and_reads_them(tmp_path: Path) -> None:
     fields = ("id", "conversation_id", "user_id", "role", "content")
     mapping = "\n".join(f'{name} = "value.{name}"' for name in fields)
     (tmp_path / "afterword.toml").write_text(f'[[sources]]\ntopics = ["our.chat"]\n[sources.map]\n{mapping}\n')

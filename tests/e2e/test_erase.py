@@ -45,9 +45,7 @@ def message(conversation: str, number: int, user: str, content: str, **fields: A
     return MessageCreated(id=f"m{number}", conversation_id=conversation, user_id=user, content=content, **given)
 
 
-async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+async def test_person_is_erased_alone_and_in_groups_and_repeatedly(deployment: Deployment, tmp_path: Path) -> None:
     settings = deployment.settings
     person = ("--user", "ann", "--tenant", TENANT)
     async with Producer.from_settings(settings) as producer, running_producer(settings.kafka) as raw:
@@ -127,7 +125,7 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     assert report.clean, list(report.lines())
 
 
-async def test_what_one_participant_of_a_group_said_is_gone_and_the_others_keep_what_they_said(
+async def test_erasing_a_group_member_keeps_the_others_messages(
     deployment: Deployment,
 ) -> None:
     """The participant wrote in the first of two episodes, in its last message, which the second one has as overlap."""
@@ -176,7 +174,7 @@ async def test_what_one_participant_of_a_group_said_is_gone_and_the_others_keep_
     assert report.clean, list(report.lines())
 
 
-async def test_who_writes_on_is_found_again(deployment: Deployment) -> None:
+async def test_person_who_writes_after_an_erasure_is_found_again(deployment: Deployment) -> None:
     settings = deployment.settings
     async with Producer.from_settings(settings) as producer, Eraser.from_settings(settings) as eraser:
         for number in range(20):
@@ -192,7 +190,7 @@ async def test_who_writes_on_is_found_again(deployment: Deployment) -> None:
     assert not [text for text in await documents(settings) if b"'ann'" in text]
 
 
-async def test_an_erasure_does_not_wait_for_episodes_of_others(
+async def test_erasure_does_not_wait_for_others_episodes(
     make_settings: Callable[..., Settings], tmp_path: Path, llm_server: LlmServer
 ) -> None:
     asked, answered = asyncio.Event(), asyncio.Event()
@@ -232,7 +230,7 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
         assert report.clean, list(report.lines())
 
 
-async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
+async def test_erasure_ends_while_the_llm_is_down(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
     """Two fallbacks are due: an episode's, and that of the revision without the person's message."""
     settings = make_settings(
         kafka={"partitions": 1},

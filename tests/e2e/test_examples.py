@@ -72,7 +72,7 @@ async def npm_problem(directory: Path) -> str | None:
     return "npm reaches no registry" if code != 0 and any(problem in said for problem in UNREACHABLE) else None
 
 
-async def test_a_shell_with_curl_recalls_what_it_said(server: Serving) -> None:
+async def test_shell_client_recalls_what_it_said(server: Serving) -> None:
     if not shutil.which("curl"):
         pytest.skip("there is no curl")
     code, said = await run(str(EXAMPLES / "curl.sh"), directory=EXAMPLES, MEMORY_URL=server.address)
@@ -130,7 +130,7 @@ async def test_chat_with_the_ai_sdk_recalls_an_earlier_chat(server: Serving, tmp
 
 
 @pytest.mark.parametrize("newest", [False, True], ids=["locked", "newest"])
-async def test_the_typescript_client_typechecks_and_recalls_what_it_said(
+async def test_typescript_client_typechecks_and_recalls_what_it_said(
     server: Serving, tmp_path: Path, *, newest: bool
 ) -> None:
     program = await built_typescript(tmp_path, newest=newest)
@@ -141,7 +141,7 @@ async def test_the_typescript_client_typechecks_and_recalls_what_it_said(
     assert "context: 2 messages" in said
 
 
-async def test_a_service_of_ones_own_recalls_in_a_new_chat_what_was_said_in_another(deployment: Deployment) -> None:
+async def test_example_service_recalls_an_earlier_chat(deployment: Deployment) -> None:
     for role in ROLES:
         deployment.start(role)
     port = free_ports(1)[0]

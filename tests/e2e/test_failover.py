@@ -60,9 +60,7 @@ async def send_together(producer: AIOKafkaProducer, records: list[ConsumerRecord
             await send_copy(producer, record.topic, record, record.partition, record.timestamp)
 
 
-async def test_after_a_failover_every_message_is_in_one_episode_and_changes_reach_earlier_ones(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+async def test_failover_keeps_every_message_in_one_episode(deployment: Deployment, tmp_path: Path) -> None:
     here = deployment.settings
     for role in ALWAYS_RUN:
         deployment.start(role)

@@ -20,14 +20,14 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 
 
 @pytest.mark.parametrize("company", ["workers", "ingest", "stores", "servers", "clocks"])
-async def test_nothing_is_lost_or_made_twice_whatever_fails(company: str, servers: Servers, tmp_path: Path) -> None:
+async def test_faults_lose_and_repeat_nothing(company: str, servers: Servers, tmp_path: Path) -> None:
     result = await short_run(company, servers, tmp_path)
     assert result.clean, report(result)
     assert all(fault.injected for fault in result.faults)
 
 
 @pytest.mark.parametrize("company", ["members", "cluster"])
-async def test_nothing_is_lost_or_made_twice_whoever_comes_and_goes(company: str, tmp_path: Path) -> None:
+async def test_members_that_come_and_go_lose_and_repeat_nothing(company: str, tmp_path: Path) -> None:
     async with servers_for(company, tmp_path / "stack") as servers:
         result = await short_run(company, servers, tmp_path)
     assert result.clean, report(result)

@@ -17,7 +17,7 @@ BEFORE_EVERY_CHANGE = (Bytes, Flips, Headers, Times, Shapes, Texts, Overrides)
 
 
 @pytest.mark.parametrize("kinds", [BEFORE_EVERY_CHANGE, pytest.param(HOSTILE, marks=pytest.mark.nightly)])
-async def test_whatever_is_sent_nothing_stops_grows_or_gets_lost(tmp_path: Path, kinds: Sequence[type[Fault]]) -> None:
+async def test_hostile_input_stops_loses_and_grows_nothing(tmp_path: Path, kinds: Sequence[type[Fault]]) -> None:
     result = await attacked(tmp_path, kinds, Form(SEED, HOSTILE_RATE, hostile=True))
     assert result.clean, "\n".join([f"SEED={SEED}", *hostile_table(result), *details(result)])
     assert all(kind.injected for kind in result.faults)

@@ -163,7 +163,7 @@ async def printed_by(page: Path, directory: Path, address: str, kafka: str) -> s
 
 
 @pytest.mark.timeout(1800)
-async def test_the_commands_and_programs_of_the_pages_work(tmp_path: Path) -> None:
+async def test_documented_commands_and_programs_work(tmp_path: Path) -> None:
     files_of_the_pages(tmp_path)
     failed = {}
     async with development(tmp_path) as process:

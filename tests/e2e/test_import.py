@@ -94,9 +94,7 @@ def messages_in(episodes: list[EpisodeClosed]) -> Counter[str]:
     return Counter(message.id for episode in episodes for message in episode.messages if message.user_id == "ann")
 
 
-async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_episode(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+async def test_killed_and_repeated_import_stores_each_message_once(deployment: Deployment, tmp_path: Path) -> None:
     file = tmp_path / "conversations.json"
     file.write_text(json.dumps(history()))
     await send_one(deployment.settings)

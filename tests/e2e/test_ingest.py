@@ -189,9 +189,7 @@ def fields_of(source: Source) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "shape", [pytest.param(one, marks=() if one in BEFORE_EVERY_CHANGE else pytest.mark.nightly) for one in SHAPES]
 )
-async def test_init_finds_the_pages_mapping_and_source_try_shows_that_it_fits(
-    shape: str, settings: Settings, unique: Callable[[str], str]
-) -> None:
+async def test_init_finds_the_documented_mapping(shape: str, settings: Settings, unique: Callable[[str], str]) -> None:
     topic = unique("strangers")
     await fill(settings, {shape: topic})
     code, said, _ = await afterword(settings, "init", "--topic", topic)
@@ -214,7 +212,7 @@ async def test_init_finds_the_pages_mapping_and_source_try_shows_that_it_fits(
     assert "map.content = value.absent: finds nothing" in " ".join(said.split())
 
 
-async def test_all_shapes_side_by_side_end_as_episodes_and_the_audit_is_clean(
+async def test_all_record_shapes_become_episodes_with_a_clean_audit(
     settings: Settings, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     topics = {shape: unique(given.topic) for shape, given in SHAPES.items()}

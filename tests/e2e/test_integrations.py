@@ -54,7 +54,7 @@ def said(*contents: str) -> Any:
     return [{"role": "user", "content": content} for content in contents]
 
 
-async def test_a_session_has_what_it_wrote_before_the_archive_and_loses_what_it_deletes(
+async def test_session_reads_unarchived_writes_and_loses_what_it_deletes(
     deployment: Deployment, clients: Clients
 ) -> None:
     session = clients.session("s1")
@@ -100,9 +100,7 @@ async def test_a_session_has_what_it_wrote_before_the_archive_and_loses_what_it_
     assert texts(await fresh.get_items()) == ["again"]
 
 
-async def test_agents_recall_in_a_new_conversation_what_was_said_in_an_earlier_one(
-    deployment: Deployment, clients: Clients
-) -> None:
+async def test_agents_recall_earlier_conversations_in_a_new_one(deployment: Deployment, clients: Clients) -> None:
     for role in ("segmenter", "summarizer", "archiver"):
         deployment.start(role)
     listener = RepeatingModel()

@@ -65,7 +65,7 @@ def said_in(answer: CallToolResult) -> list[str]:
     return [] if answer.is_error else [one["content"] for one in answer.structured_content["messages"]]
 
 
-async def test_an_agent_writes_over_http_and_another_reads_and_forgets_over_stdio(deployment: Deployment) -> None:
+async def test_agent_writes_over_http_and_another_forgets_over_stdio(deployment: Deployment) -> None:
     for role in ROLES:
         deployment.start(role)
     key, of_key = new_key(("read", "write"), "t1", "ann")

@@ -221,7 +221,7 @@ async def let_go(settings: Settings, llm: LlmServer, held_back: HeldBack) -> Non
     assert not has_needle(llm.requests[asked:])
 
 
-async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
+async def test_erased_persons_bytes_remain_only_where_the_receipt_says(
     stack: EmbeddedStack, deployment: Deployment, tmp_path: Path, llm_server: LlmServer
 ) -> None:
     settings = deployment.settings

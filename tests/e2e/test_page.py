@@ -189,7 +189,7 @@ async def test_screenshots_are_written(world: World) -> None:
                     await page.screenshot(path=directory / f"page-{name}-{scheme}-{width}.png")
 
 
-async def test_what_is_produced_appears_in_live_without_reloading(world: World) -> None:
+async def test_produced_message_appears_in_live_without_reloading(world: World) -> None:
     async with world.page() as page:
         await page.goto("/")
         await settled(page)
@@ -206,7 +206,7 @@ async def test_what_is_produced_appears_in_live_without_reloading(world: World) 
         await expect(page.locator(".episode-card")).to_contain_text("revision 1")
 
 
-async def test_a_first_message_is_on_the_page_before_any_summary(world: World) -> None:
+async def test_first_message_is_on_the_page_before_any_summary(world: World) -> None:
     async with world.page() as page:
         await page.goto("/")
         await settled(page)
@@ -222,7 +222,7 @@ async def test_a_first_message_is_on_the_page_before_any_summary(world: World) -
         await expect(page.locator(".message strong", has_text="first")).to_be_visible()
 
 
-async def test_without_an_llm_nothing_warns_of_it(world: World) -> None:
+async def test_missing_llm_causes_no_warning(world: World) -> None:
     async with world.page() as page:
         await page.goto("/")
         await expect(page.locator("#tiles")).to_contain_text("summaries are made of sentences from the messages")
@@ -230,7 +230,7 @@ async def test_without_an_llm_nothing_warns_of_it(world: World) -> None:
         await expect(page.locator("#tiles .number").nth(1)).not_to_have_text("0")
 
 
-async def test_a_page_that_nobody_sees_gives_its_stream_back_and_goes_on_later(world: World) -> None:
+async def test_hidden_page_releases_its_stream_and_resumes_later(world: World) -> None:
     async with world.page() as page:
         await page.add_init_script("""
             window.streams = [];
@@ -254,7 +254,7 @@ async def test_a_page_that_nobody_sees_gives_its_stream_back_and_goes_on_later(w
         await expect(page.locator("#connection")).to_be_hidden()
 
 
-async def test_search_is_gone_back_to_and_no_request_names_its_words(world: World) -> None:
+async def test_search_survives_going_back_and_urls_omit_its_words(world: World) -> None:
     await world.send("found-again", 4, user_id="u-again")
     await world.deployment.finished()
     async with world.page() as page:
@@ -280,7 +280,7 @@ async def test_search_is_gone_back_to_and_no_request_names_its_words(world: Worl
         await expect(page.get_by_label("What was said")).to_have_value("flights to rome")
 
 
-async def test_search_of_everybody_names_users_and_works_without_scripts(world: World) -> None:
+async def test_search_of_all_users_works_without_scripts(world: World) -> None:
     await world.send("hers", 2, user_id="u-hers", content="The *lighthouse* keeper sings.")
     await world.send("his", 2, user_id="u-his", content="A lighthouse was sold.")
     await world.deployment.finished()
@@ -296,7 +296,7 @@ async def test_search_of_everybody_names_users_and_works_without_scripts(world: 
                 await check_accessible(page)
 
 
-async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: World) -> None:
+async def test_keyboard_edit_becomes_a_revision_of_the_card(world: World) -> None:
     await world.send("edited", 4)
     await world.deployment.finished()
     async with world.page() as page:
@@ -322,7 +322,7 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
 
 
 @pytest.mark.nightly
-async def test_a_card_says_why_it_changed_but_never_shows_what_is_gone(world: World) -> None:
+async def test_card_tells_why_it_changed_without_deleted_text(world: World) -> None:
     await world.send("rewritten", 4)
     await world.deployment.finished()
     async with world.page() as page, world.server.client() as client:
@@ -371,7 +371,7 @@ async def tab_to(page: Page, name: str = "", selector: str = "*") -> None:
 
 
 @pytest.mark.nightly
-async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> None:
+async def test_tab_reaches_everything_and_shows_the_focus(world: World) -> None:
     stops = """() => Array.from(document.querySelectorAll("a[href], button, input, textarea, summary"))
         .filter((one) => one.checkVisibility()).map(nameOf)"""
     async with world.page() as page:
@@ -401,7 +401,7 @@ async def in_sight(page: Page, text: str, *, last: bool = False) -> bool:
     return shown
 
 
-async def test_conversation_opens_at_its_newest_and_grows_without_a_jump(world: World) -> None:
+async def test_conversation_opens_at_its_newest_and_grows_without_jump(world: World) -> None:
     await world.send("long", 120)
     await world.deployment.finished()
     async with world.page() as page:
@@ -427,7 +427,7 @@ async def test_conversation_opens_at_its_newest_and_grows_without_a_jump(world: 
 
 
 @pytest.mark.nightly
-async def test_the_slider_shows_what_an_agent_loads(world: World) -> None:
+async def test_slider_shows_what_an_agent_loads(world: World) -> None:
     async with world.page() as page, world.server.client() as client:
         await world.send("loaded", 2)
         await world.deployment.finished()
@@ -469,7 +469,7 @@ async def search(page: Page, query: str, user_id: str) -> None:
     await page.get_by_role("button", name="Search").click()
 
 
-async def test_what_a_person_said_leads_to_its_message_and_is_forgotten(world: World) -> None:
+async def test_fact_leads_to_its_message_and_can_be_forgotten(world: World) -> None:
     for n, text in enumerate(("I live in Leeds.", "I live in Porto now.", "I am allergic to nuts.")):
         await world.send(f"mia-{n}", 1, user_id="mia", content=text)
         await world.deployment.finished()
@@ -545,7 +545,7 @@ async def test_chat_answers_the_four_questions_without_an_llm(world: World) -> N
         await check_accessible(page)
 
 
-async def test_two_people_chat_and_lines_are_broken_by_shift_and_enter(world: World) -> None:
+async def test_two_people_chat_and_shift_enter_breaks_lines(world: World) -> None:
     for width in (1280, 390):
         async with world.page(width) as page:
             await page.goto("/chat")
@@ -586,7 +586,7 @@ async def test_chat_works_without_scripts(world: World) -> None:
         await expect(page.locator(".message")).to_have_count(2)
 
 
-async def test_dead_letters_are_shown_and_replayed_and_discarded(world: World) -> None:
+async def test_dead_letters_are_shown_replayed_and_discarded(world: World) -> None:
     await reject(world.deployment, b"<script>alert(1)</script>\x1b[31m", "bad-letter")
     async with world.page() as page:
         letter = page.locator(".letter", has_text="bad-letter")
@@ -604,7 +604,7 @@ async def test_dead_letters_are_shown_and_replayed_and_discarded(world: World) -
         await expect(letter).to_have_count(0)
 
 
-async def test_dead_letters_of_a_source_are_shown_with_their_key_and_discarded(world: World) -> None:
+async def test_source_dead_letters_show_their_key_and_are_discarded(world: World) -> None:
     kafka, [source] = world.deployment.settings.kafka, load_sources(world.deployment.settings)
     rejected = Foreign(b'{"user": "dana"}', key=b"customer-7", topic=source.topics[0])
     key, value, headers = dead_letter(rejected, stage=INGEST, error_type="unmapped", message="no role", now_ms=1)
@@ -628,7 +628,7 @@ async def until_there(page: Page, path: str, wanted: Any) -> None:
     raise AssertionError(f"{path} does not show it")
 
 
-async def test_an_erasure_ends_with_a_receipt_and_its_user_is_gone(world: World) -> None:
+async def test_erasure_ends_with_a_receipt(world: World) -> None:
     await world.send("left", 3, user_id="u-left")
     await world.deployment.finished()
     async with world.page() as page:
@@ -666,7 +666,7 @@ async def test_screens_fit_are_accessible_and_have_both_schemes(
             assert (ground == "rgb(17, 22, 29)") == (scheme == "dark")
 
 
-async def test_hostile_content_executes_nothing_and_holds_the_layout(world: World) -> None:
+async def test_hostile_content_runs_nothing_and_keeps_the_layout(world: World) -> None:
     names = [f"{n}{text}"[:250] for n, text in enumerate(SCRIPTS)]
     long = "x" * 690_000
     for n, text in enumerate(SCRIPTS):
@@ -694,7 +694,7 @@ async def test_hostile_content_executes_nothing_and_holds_the_layout(world: Worl
             assert await page.locator("main script, main iframe, main img, main a[href^=javascript]").count() == 0
 
 
-async def test_a_key_signs_in_and_sees_its_own_only(world: World) -> None:
+async def test_api_key_signs_in_and_sees_its_own_only(world: World) -> None:
     key, record = new_key(("read",), "t1", "u1")
     async with open_stores(world.deployment.settings) as stores:
         await stores.keys.put(record)

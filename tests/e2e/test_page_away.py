@@ -77,7 +77,7 @@ async def refused(world: World, method: str, path: str, body: object = None) -> 
     assert answer.json()["error_type"] in ("store_unavailable", "broker_unavailable")
 
 
-async def test_mongodb_goes_and_comes_back(world: World, database: MongoServer) -> None:
+async def test_page_survives_an_outage_of_mongodb(world: World, database: MongoServer) -> None:
     async with world.page() as page, world.page() as other, world.page() as health:
         await page.goto(address("/conversation", id="trip"))
         await expect(page.locator(".message")).to_have_count(4)
@@ -106,7 +106,7 @@ async def test_mongodb_goes_and_comes_back(world: World, database: MongoServer) 
         await expect(tile).to_contain_text("ready")
 
 
-async def test_kafka_goes_and_comes_back(world: World, own_stack: EmbeddedStack) -> None:
+async def test_page_survives_an_outage_of_kafka(world: World, own_stack: EmbeddedStack) -> None:
     async with world.page() as page, world.page() as other, world.page() as health:
         await page.goto("/")
         await expect(page.locator("#entries")).to_contain_text("trip")

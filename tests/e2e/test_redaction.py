@@ -65,7 +65,7 @@ def files(directory: Path) -> Iterator[bytes]:
     return (path.read_bytes() for path in directory.rglob("*") if path.is_file())
 
 
-async def test_nothing_but_the_topic_of_the_messages_has_the_original(deployment: Deployment, tmp_path: Path) -> None:
+async def test_only_the_messages_topic_has_the_original_text(deployment: Deployment, tmp_path: Path) -> None:
     settings = deployment.settings
     kafka = settings.kafka
     for role in ALWAYS_RUN:

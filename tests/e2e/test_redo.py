@@ -87,7 +87,7 @@ def revisions(events: list[SummaryCreated]) -> dict[str, int]:
     return {event.episode_id: event.revision for event in events}
 
 
-async def test_a_new_prompt_is_used_for_everything_that_is_stored(
+async def test_redo_applies_a_new_prompt_to_everything_stored(
     deployment: Deployment, events: list[SummaryCreated], tmp_path: Path
 ) -> None:
     total = CONVERSATIONS * EPISODES
@@ -137,7 +137,7 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
     assert await to_be_redone(new) == 0
 
 
-async def test_a_prompt_is_tried_and_a_persons_data_exported_and_nothing_changes(
+async def test_prompt_trial_and_personal_export_change_nothing(
     deployment: Deployment, events: list[SummaryCreated], tmp_path: Path
 ) -> None:
     total = CONVERSATIONS * EPISODES

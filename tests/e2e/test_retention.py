@@ -62,7 +62,7 @@ async def replay(settings: Settings) -> None:
         await producer.send_and_wait(record.topic, record.value, key=record.key, headers=list(record.headers))
 
 
-async def test_what_has_expired_is_gone_and_nothing_late_brings_it_back(deployment: Deployment, events: Events) -> None:
+async def test_expired_data_is_gone_and_late_records_restore_nothing(deployment: Deployment, events: Events) -> None:
     settings = deployment.settings
     async with Producer.from_settings(settings) as producer, Memory.from_settings(settings) as memory:
         for number, fact in enumerate(FACTS):

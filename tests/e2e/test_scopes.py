@@ -43,7 +43,7 @@ def talk(part: int) -> Iterator[bytes]:
             )
 
 
-async def test_a_deployment_for_conversations_and_one_for_agents_share_the_messages(
+async def test_conversation_and_agent_deployments_share_the_messages(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
     whole = make_settings(kafka=QUICK)

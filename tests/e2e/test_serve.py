@@ -141,7 +141,7 @@ async def feed_runs(server: Serving) -> None:
     raise AssertionError("no stream of events")
 
 
-async def test_a_message_by_http_becomes_a_summary_on_the_stream_and_a_context(deployment: Deployment) -> None:
+async def test_http_message_becomes_a_streamed_summary_and_a_context(deployment: Deployment) -> None:
     for role in ROLES:
         deployment.start(role)
     async with serving(deployment) as server, server.client() as client:
@@ -226,7 +226,7 @@ class Load:
             await asyncio.sleep(0.05)
 
 
-async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go_on(deployment: Deployment) -> None:
+async def test_killed_server_loses_no_acknowledged_write_and_streams_resume(deployment: Deployment) -> None:
     for role in ROLES:
         deployment.start(role)
     async with serving(deployment) as server:
@@ -256,7 +256,7 @@ async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go
         assert sorted(load.heard) == sorted(closed)
 
 
-async def test_hostile_clients_get_the_right_status_and_hold_nothing(deployment: Deployment) -> None:
+async def test_hostile_clients_get_the_right_status_and_block_nothing(deployment: Deployment) -> None:
     async with serving(deployment) as server, server.client() as client:
         large = await client.post(
             "/v1/messages", content=b"x" * 10_000_000, headers={"content-type": "application/json"}
@@ -328,7 +328,7 @@ async def test_clients_that_never_read_take_little_and_stop_nobody(deployment: D
                 connection.close()
 
 
-async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) -> None:
+async def test_api_keys_admit_their_tenant_only(deployment: Deployment) -> None:
     deployment.start("archiver")
     mine, of_mine = new_key(("read", "write"), "t1", "u1")
     theirs, of_theirs = new_key(("admin",), "t2", None)
@@ -346,7 +346,7 @@ async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) 
         assert mine not in server.process.log.read_text()
 
 
-async def test_an_erasure_whose_server_is_killed_goes_on_in_the_next_and_leaves_nothing(deployment: Deployment) -> None:
+async def test_erasure_of_a_killed_server_finishes_on_the_next(deployment: Deployment) -> None:
     for role in ROLES:
         deployment.start(role)
     officer, of_officer = new_key(("write", "erase"), "t1", None)

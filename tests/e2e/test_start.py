@@ -18,7 +18,7 @@ SECONDS = 60.0
 
 
 @pytest.mark.parametrize("role", [*ALWAYS_RUN, ALL])
-async def test_a_worker_whose_topics_are_missing_ends_with_one_line_that_names_one(
+async def test_worker_without_its_topics_ends_with_one_line(
     role: str, make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
     settings = make_settings()
@@ -32,7 +32,7 @@ async def test_a_worker_whose_topics_are_missing_ends_with_one_line_that_names_o
     assert [line for line in worker.tail().splitlines() if not line.startswith("{")] == [last]
 
 
-async def test_a_server_that_cannot_start_ends_the_workers_beside_it(
+async def test_server_that_cannot_start_ends_its_workers(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
     with socket.socket() as taken:

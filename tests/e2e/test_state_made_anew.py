@@ -94,7 +94,7 @@ async def letters(settings: Settings, error_type: str | None = None) -> int:
         )
 
 
-async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(deployment: Deployment) -> None:
+async def test_quarantined_conversation_continues_after_the_state_is_rebuilt(deployment: Deployment) -> None:
     settings = deployment.settings
     for role in ALWAYS_RUN:
         deployment.start(role)

@@ -20,7 +20,7 @@ async def test_every_message_ends_in_one_stored_and_announced_episode(
 
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-async def test_so_it_does_on_mongodb_and_qdrant(
+async def test_whole_path_works_on_mongodb_and_qdrant(
     make_settings: Callable[..., Settings], mongo_settings: Mongo, dialogues: list[bytes], tmp_path: Path
 ) -> None:
     async with QdrantServer() as qdrant:
@@ -56,7 +56,7 @@ async def run(deployment: Deployment, dialogues: list[bytes], roles: Sequence[st
     assert {name: await deployment.stop(name) for name in roles} == dict.fromkeys(roles, 0)
 
 
-async def test_a_smoke_test_passes_with_all_workers_and_fails_without_one(deployment: Deployment) -> None:
+async def test_smoke_test_needs_all_workers(deployment: Deployment) -> None:
     for role in ("segmenter", "summarizer"):
         deployment.start(role)
     event = await smoke(deployment.settings, WAIT_SECONDS)

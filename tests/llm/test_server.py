@@ -62,7 +62,7 @@ async def refusals(ask: Callable[[], Awaitable[object]]) -> list[str]:
             return said
 
 
-async def test_a_server_that_loads_its_model_is_unavailable_until_it_has(start_llama: Callable[[], Llama]) -> None:
+async def test_loading_llm_server_is_unavailable(start_llama: Callable[[], Llama]) -> None:
     llama = start_llama()
     provider = a_provider(llama.settings(attempts=1, max_output_tokens=FEW_TOKENS))
     try:
@@ -76,14 +76,14 @@ async def test_a_server_that_loads_its_model_is_unavailable_until_it_has(start_l
     assert llama.process.returncode is not None
 
 
-async def test_an_answer_that_ends_at_the_token_limit_is_no_answer(llama: Llama) -> None:
+async def test_answer_that_hits_the_token_limit_is_rejected(llama: Llama) -> None:
     llm = llama.settings(max_output_tokens=FEW_TOKENS)
     with pytest.raises(AnswerInvalid, match="token limit") as raised:
         await asked(llm, a_request())
     assert total(raised.value.calls).completion_tokens == ANSWERS * FEW_TOKENS
 
 
-async def test_a_prompt_that_the_context_does_not_hold_falls_back_with_that_reason(llama: Llama) -> None:
+async def test_prompt_beyond_the_context_falls_back_with_that_reason(llama: Llama) -> None:
     request = a_request("word " * CONTEXT_TOKENS)
     with pytest.raises(ContextExceeded):
         await asked(llama.settings(), request)
@@ -91,7 +91,7 @@ async def test_a_prompt_that_the_context_does_not_hold_falls_back_with_that_reas
     assert (summary.quality.source, summary.quality.reason) == ("fallback", "context_exceeded")
 
 
-async def test_a_call_that_takes_too_long_falls_back_and_the_server_serves_the_next(llama: Llama) -> None:
+async def test_slow_call_falls_back_and_the_server_continues(llama: Llama) -> None:
     impatient = llama.settings(timeout_seconds=0.2, attempts=2, retry_budget_seconds=1)
     summary = await fallen_back(impatient, a_request())
     assert (summary.quality.source, summary.quality.reason) == ("fallback", "provider_unavailable")
@@ -100,7 +100,7 @@ async def test_a_call_that_takes_too_long_falls_back_and_the_server_serves_the_n
     await provider.close()
 
 
-async def test_more_at_a_time_than_it_has_slots_are_all_answered(llama: Llama) -> None:
+async def test_more_calls_than_slots_are_all_answered(llama: Llama) -> None:
     llm = llama.settings(max_output_tokens=FEW_TOKENS, max_concurrency=3 * SLOTS)
     provider = a_provider(llm, SummarizerSettings(preset="plain_3_5"))
     requests = [a_request(*SAID, f"My number is {n}.") for n in range(3 * SLOTS)]

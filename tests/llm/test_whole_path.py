@@ -33,7 +33,7 @@ ANSWER_TOKENS = 200
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("preset", ["episodic", "plain_3_5"])
-async def test_every_summary_that_is_stored_is_grounded_or_a_fallback_with_a_reason(
+async def test_every_stored_summary_is_grounded_or_a_reasoned_fallback(
     llama: Llama, make_settings: Callable[..., Settings], tmp_path: Path, preset: str
 ) -> None:
     """`episodic` asks for JSON by a schema, which the server turns into a grammar; `plain_3_5` for plain text."""

@@ -19,7 +19,7 @@ def go_on_until(world: World, call: str) -> None:
     raise AssertionError(f"no call of {call}")
 
 
-def test_an_owner_that_is_overtaken_while_it_recovers_does_not_take_the_newer_commits_for_lost_state() -> None:
+def test_overtaken_owner_does_not_mistake_newer_commits_for_loss() -> None:
     world = World(2)
     world.take(0)
     world.take(1)
@@ -39,7 +39,7 @@ def test_an_owner_that_is_overtaken_while_it_recovers_does_not_take_the_newer_co
     assert errors == [None, None]
 
 
-def test_a_worker_that_is_suspended_for_a_day_while_it_recovers_uses_nothing_that_compaction_has_overtaken() -> None:
+def test_worker_suspended_while_recovering_uses_no_overtaken_state() -> None:
     world = World(2)
     first, second = world.workers
     world.take(0)
@@ -66,9 +66,7 @@ def test_a_worker_that_is_suspended_for_a_day_while_it_recovers_uses_nothing_tha
     ("tables", "error"),
     [({"messages"}, ChangelogLost), ({"conversations"}, ChangelogLost), (changelogs().keys(), StateLost)],
 )
-def test_a_worker_without_local_state_refuses_changelogs_that_were_recreated(
-    tables: set[str], error: type[EngineError]
-) -> None:
+def test_worker_without_local_state_refuses_recreated_changelogs(tables: set[str], error: type[EngineError]) -> None:
     """If one changelog is left, its bookmark still names the other; if none is, the group's offset is ahead of both."""
     world = World(2)
     world.take(0)

@@ -10,21 +10,21 @@ from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, Segment
 pytestmark = pytest.mark.timeout(1200)  # this takes half a minute; shrinking a failed history takes minutes
 
 
-def test_whatever_happens_the_committed_episodes_and_the_state_are_those_of_the_log() -> None:
+def test_committed_episodes_and_state_always_equal_the_log() -> None:
     run_state_machine_as_test(SegmenterMachine, settings=profile())
 
 
-def test_whatever_happens_each_agents_episodes_and_state_are_those_of_the_log() -> None:
+def test_each_agents_episodes_and_state_always_equal_the_log() -> None:
     """Only a quarter of the histories: the engine is the same, and the rules have property tests of their own."""
     run_state_machine_as_test(AgentsMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))
 
 
-def test_whatever_happens_to_changelogs_no_worker_goes_on_with_other_state_than_that_of_the_log() -> None:
+def test_worker_never_continues_with_state_unlike_the_log() -> None:
     """Only a quarter of the histories, because a history soon ends after the damage."""
     run_state_machine_as_test(DamagedMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))
 
 
-def test_a_stop_among_the_records_of_a_batch_meets_no_deadline_that_those_left_would_have_moved() -> None:
+def test_stop_between_records_meets_no_deadline_they_would_move() -> None:
     """Found by the first of the machines: the agent fails on two records, and between the two there is a stop."""
     told = SegmenterMachine()
     told.begin()
@@ -41,7 +41,7 @@ def test_a_stop_among_the_records_of_a_batch_meets_no_deadline_that_those_left_w
     told.teardown()
 
 
-def test_long_messages_count_as_many_tokens_as_they_have() -> None:
+def test_long_messages_count_all_their_tokens() -> None:
     """Found by the first of the machines: the oracle counted characters, of which four such messages have 4,000."""
     told = SegmenterMachine()
     told.begin()

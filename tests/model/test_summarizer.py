@@ -16,7 +16,7 @@ from tests.model.summarizing import SOURCE, World
 pytestmark = pytest.mark.timeout(1200)  # this takes half a minute; shrinking a failed history takes minutes
 
 
-def test_whatever_happens_each_episode_is_stored_once_and_announced_once() -> None:
+def test_each_episode_is_stored_once_and_announced_once() -> None:
     run_state_machine_as_test(SummarizerMachine, settings=profile())
 
 
@@ -28,7 +28,7 @@ def at_rest(world: World) -> list[int]:
     return [summary.ordinal for summary in world.announced]
 
 
-def test_a_commit_that_failed_is_repeated_and_its_outputs_come_once() -> None:
+def test_failed_commit_is_repeated_and_outputs_come_once() -> None:
     """Two cases: the commit was not done, or it was done but the answer was lost."""
     for done in (False, True):
         world = World(1)
@@ -42,7 +42,7 @@ def test_a_commit_that_failed_is_repeated_and_its_outputs_come_once() -> None:
         world.close()
 
 
-def test_a_group_with_plain_offsets_goes_on() -> None:
+def test_group_with_plain_offsets_continues() -> None:
     world = World(1)
     for _ in range(3):
         world.close_episode("a")
@@ -52,7 +52,7 @@ def test_a_group_with_plain_offsets_goes_on() -> None:
     world.close()
 
 
-def test_progress_that_cannot_be_read_costs_repeats_and_is_logged() -> None:
+def test_unreadable_progress_costs_repeats_and_is_logged() -> None:
     world = World(1)
     for conversation in "abc":
         world.close_episode(conversation)

@@ -93,7 +93,7 @@ def files_of(wheel: Path) -> Mapping[str, str]:
         return {name: sha256(files.read(name)).hexdigest() for name in files.namelist()}
 
 
-def test_every_file_of_the_packages_is_in_it(names: set[str]) -> None:
+def test_wheel_has_every_file_of_its_packages(names: set[str]) -> None:
     files = {
         f"{inside}/{path.relative_to(ROOT / folder)}"
         for folder, inside in PACKAGES.items()
@@ -103,18 +103,18 @@ def test_every_file_of_the_packages_is_in_it(names: set[str]) -> None:
     assert files - EMBEDDED_FILES <= names
 
 
-def test_it_has_one_top_level_package(names: set[str]) -> None:
+def test_wheel_has_one_top_level_package(names: set[str]) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"afterword"}
 
 
-def test_the_embedded_servers_are_a_distribution_of_their_own(names: set[str], built: Built) -> None:
+def test_embedded_servers_are_a_separate_distribution(names: set[str], built: Built) -> None:
     assert not [name for name in names if "embedded" in name.lower()]
     assert {"afterword/embedded/jars.lock"} <= EMBEDDED_FILES
     added = {name for name in files_of(built.embedded_wheel) if ".dist-info/" not in name}
     assert added == EMBEDDED_FILES
 
 
-def test_the_engine_is_a_distribution_of_its_own(built: Built) -> None:
+def test_engine_is_a_separate_distribution(built: Built) -> None:
     assert files_in(built.engine_wheel) == files_below(ENGINE / "faust_eos")
 
 
@@ -140,7 +140,7 @@ def test_two_builds_are_equal_byte_for_byte(built: Built, tmp_path: Path) -> Non
     assert [file.read_bytes() for file in again] == [file.read_bytes() for file in built]
 
 
-def test_a_source_distribution_holds_no_links_and_no_names_of_users(built: Built) -> None:
+def test_source_distribution_holds_no_links_or_user_names(built: Built) -> None:
     members = []
     for sdist in (built.sdist, built.embedded_sdist, built.engine_sdist, built.text_sdist):
         with tarfile.open(sdist) as files:
@@ -149,7 +149,7 @@ def test_a_source_distribution_holds_no_links_and_no_names_of_users(built: Built
     assert {(member.uname, member.gname, member.uid) for member in members} == {("", "", 0)}
 
 
-def test_the_wheels_of_afterword_make_one_package(built: Built, tmp_path: Path) -> None:
+def test_wheels_of_afterword_make_one_package(built: Built, tmp_path: Path) -> None:
     for wheel in (built.wheel, built.embedded_wheel):
         with zipfile.ZipFile(wheel) as files:
             files.extractall(tmp_path)
@@ -168,15 +168,13 @@ def service(built: Built, tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": f"{tmp_path / 'service'}:{tmp_path / 'site'}"}
 
 
-def test_a_service_with_packages_of_the_same_names_as_our_folders_uses_the_base_install(
-    service: dict[str, str], tmp_path: Path
-) -> None:
+def test_same_named_packages_do_not_hide_ours(service: dict[str, str], tmp_path: Path) -> None:
     done = run_with(BASE, SERVICE, cwd=tmp_path, env=service)
     assert done.stderr == ""
     assert done.stdout.startswith(str(tmp_path / "site"))
 
 
-def test_the_version_and_the_revision_that_was_built_are_said(service: dict[str, str], tmp_path: Path) -> None:
+def test_built_version_and_revision_are_printed(service: dict[str, str], tmp_path: Path) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for extra in (BASE, "worker"):
         done = run_with(extra, "from afterword.__main__ import main; main()", "--version", cwd=tmp_path, env=service)

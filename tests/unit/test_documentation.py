@@ -44,7 +44,7 @@ def commands() -> set[str]:
     }
 
 
-def test_first_screen_of_readme_has_commands_to_run_and_test() -> None:
+def test_first_screen_of_readme_has_commands() -> None:
     first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:20])
     assert {"make demo", "make test"} <= set(re.findall(r"^make \w+", first_screen, re.M))
     ci = (ROOT / ".ci" / "run").read_text()

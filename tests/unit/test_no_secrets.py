@@ -30,7 +30,7 @@ def committed() -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
-def test_nothing_committed_looks_like_a_secret() -> None:
+def test_committed_files_hold_no_secret() -> None:
     found = [
         f"{file.relative_to(ROOT)}:{number}"
         for file in committed()

@@ -13,7 +13,7 @@ from tools.release import EMBEDDED, ENGINE, TEXT, build_chart, committed, versio
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_version_is_in_one_place_and_the_chart_and_the_other_distributions_follow() -> None:
+def test_chart_and_distributions_share_one_version() -> None:
     version = version_of(ROOT)
     assert version_of(ROOT / EMBEDDED) == version
     assert f"afterword=={version}" in embedded_project()["dependencies"]
@@ -28,14 +28,14 @@ def test_the_version_is_in_one_place_and_the_chart_and_the_other_distributions_f
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_files_of_a_commit_are_all_that_is_built_from() -> None:
+def test_release_is_built_from_committed_files_only() -> None:
     listed = subprocess.check_output(["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=ROOT, text=True).split("\n")
     with committed("HEAD") as tree:
         found = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file() or path.is_symlink()}
         assert found == set(filter(None, listed))
 
 
-def test_the_chart_is_packaged_without_its_tests_and_twice_the_same(tmp_path: Path) -> None:
+def test_chart_packages_reproducibly_without_tests(tmp_path: Path) -> None:
     first, second = (build_chart(ROOT, tmp_path / name, 1_700_000_000) for name in "ab")
     assert first.read_bytes() == second.read_bytes()
     with tarfile.open(first) as packed:
@@ -44,12 +44,12 @@ def test_the_chart_is_packaged_without_its_tests_and_twice_the_same(tmp_path: Pa
     assert [name for name in names if name.startswith(("afterword/ci", "afterword/tests"))] == []
 
 
-def test_the_locks_name_no_registry() -> None:
+def test_locks_name_no_registry() -> None:
     locks = [*ROOT.glob("requirements*.lock"), ROOT / "afterword/embedded/jars.lock"]
     assert len(locks) >= 5
     assert [lock.name for lock in locks if re.search(r"https?://|--index-url|--find-links", lock.read_text())] == []
 
 
-def test_what_the_embedded_servers_require_is_locked_for_the_tests() -> None:
+def test_embedded_requirements_are_locked_for_tests() -> None:
     required = {one for one in embedded_project()["dependencies"] if not one.startswith("afterword==")}
     assert required <= set(project_of(ROOT)["optional-dependencies"]["test"])

@@ -66,7 +66,9 @@ def asks_who(text: str) -> bool:
 
 def previous_question(messages: Sequence[MessageCreated]) -> str:
     """Return the last question of a user, other than who said something; "" without one."""
-    asked = (message.content for message in reversed(messages) if message.role == "user" and is_question(message.content))
+    asked = (
+        message.content for message in reversed(messages) if message.role == "user" and is_question(message.content)
+    )
     return next((text for text in asked if not asks_who(text)), "")
 
 

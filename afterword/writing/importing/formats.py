@@ -450,7 +450,9 @@ def _owners(record: Mapping[str, Any], messages: Sequence[Any], options: ImportO
     """Return a record's conversation and the user of each message. Raises: Refused."""
     user_id = user_of(record)
     users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
-    named = {conversation_of(record), *(conversation_of(_about(message), is_message=True) for message in messages)} - {None}
+    named = {conversation_of(record), *(conversation_of(_about(message), is_message=True) for message in messages)} - {
+        None
+    }
     if len(named) > 1:
         raise Refused("it and its messages name more than one conversation")
     if not named and len(set(users)) > 1:

@@ -317,7 +317,11 @@ async def all_arrived(sent: Iterable[Sent]) -> None:
         await asyncio.gather(*answers)
     except InvalidTxnState as error:
         outcomes = await asyncio.gather(*answers, return_exceptions=True)
-        others = [outcome for outcome in outcomes if isinstance(outcome, Exception) and not isinstance(outcome, InvalidTxnState)]
+        others = [
+            outcome
+            for outcome in outcomes
+            if isinstance(outcome, Exception) and not isinstance(outcome, InvalidTxnState)
+        ]
         raise others[0] if others else error from None
 
 

@@ -36,7 +36,7 @@ async def first_stall(worker: Worker, seconds: float) -> tuple[float, str] | Non
 
 
 @pytest.mark.parametrize("takes_seconds", [0.0, 4.0, 20.0])
-def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_between(takes_seconds: float) -> None:
+def test_commits_that_keep_failing_stall_despite_an_open_partition(takes_seconds: float) -> None:
     async def story() -> tuple[float, str] | None:
         broker = Broker(5, bytes_per_second=50 / takes_seconds if takes_seconds else float("inf"))
         broker.before_commit = always(KafkaError("Unexpected error during batch delivery"))
@@ -69,14 +69,14 @@ def rejected(record: Any, _: Exception) -> Output:
     return Output("in.dlq", record.key, b"%d" % (1000 + record.offset))
 
 
-def test_every_record_whose_output_kafka_refuses_is_a_dead_letter() -> None:
+def test_refused_outputs_become_dead_letters() -> None:
     broker, errors = refusing(AtLeastOnce(reject=rejected), lambda value: int(value) in (3, 4, 31))
     assert sorted(broker.outputs) == sorted([*({*range(40)} - {3, 4, 31}), 1003, 1004, 1031])
     assert broker.progress.offset == 40
     assert not errors
 
 
-def test_a_refused_output_stops_the_worker_without_a_dead_letter() -> None:
+def test_refused_output_stops_the_worker_without_dead_letter_topic() -> None:
     broker, errors = refusing(AtLeastOnce(), lambda value: int(value) == 3)
     assert [str(error) for error in errors] == [
         "the agent failed on in-0: OutputRefused('topic out refuses a record with InvalidTimestampError (32)')"
@@ -84,18 +84,18 @@ def test_a_refused_output_stops_the_worker_without_a_dead_letter() -> None:
     assert 3 not in broker.outputs
 
 
-def test_a_refused_dead_letter_stops_the_worker() -> None:
+def test_refused_dead_letter_stops_the_worker() -> None:
     broker, errors = refusing(AtLeastOnce(reject=rejected), lambda value: int(value) in (3, 1003))
     assert "topic in.dlq refuses a record" in str(errors)
     assert not broker.progress.covers(3)
 
 
-def test_a_topic_that_refuses_every_output_stops_the_worker() -> None:
+def test_topic_that_refuses_every_output_stops_the_worker() -> None:
     _, errors = refusing(AtLeastOnce(reject=rejected), lambda value: int(value) < 1000)
     assert [type(error) for error in errors] == [EverythingFails]
 
 
-def test_a_broker_that_is_down_is_asked_less_and_less_often_up_to_every_two_seconds() -> None:
+def test_retries_against_a_dead_broker_slow_to_two_seconds() -> None:
     async def story() -> list[float]:
         broker, loop, tries = Broker(1), asyncio.get_running_loop(), []
 
@@ -116,7 +116,7 @@ def test_a_broker_that_is_down_is_asked_less_and_less_often_up_to_every_two_seco
     assert set(waits[3:]) == {2.0}
 
 
-def test_records_that_the_agent_does_not_finish_are_named_while_commits_fail_and_while_it_opens_again() -> None:
+def test_unfinished_records_are_named_during_failed_commits_and_reopening() -> None:
     async def story() -> set[bool]:
         async def all_but_the_last(message: ConcurrentMessage) -> None:
             if message.offset < 4:
@@ -136,7 +136,7 @@ def test_records_that_the_agent_does_not_finish_are_named_while_commits_fail_and
     assert run_in_virtual_time(story()) == {True}
 
 
-def test_a_stop_waits_for_tries_that_are_under_way_and_not_for_records_between_two_tries() -> None:
+def test_stop_waits_for_running_attempts_but_not_between_them() -> None:
     async def story() -> tuple[float, Broker]:
         async def agent(message: ConcurrentMessage) -> None:
             event = SimpleNamespace(message=message)
@@ -159,7 +159,7 @@ def test_a_stop_waits_for_tries_that_are_under_way_and_not_for_records_between_t
     assert broker.progress == Progress(0, frozenset({1}))
 
 
-def test_an_idle_partition_has_nothing_to_do() -> None:
+def test_idle_partition_needs_no_work() -> None:
     async def story() -> list[object]:
         worker = Worker(Broker(5))
         await asyncio.sleep(5.0)
@@ -170,7 +170,7 @@ def test_an_idle_partition_has_nothing_to_do() -> None:
     assert run_in_virtual_time(story()) == [{}, [0, 1, 2, 3, 4]]
 
 
-def test_only_records_that_were_not_finished_are_reported_as_expired() -> None:
+def test_only_unfinished_records_are_reported_as_expired() -> None:
     """Records 10 and 30 are unfinished. The group has finished the others up to 49, and the log begins at 50."""
 
     async def story() -> Worker:
@@ -190,7 +190,7 @@ def test_only_records_that_were_not_finished_are_reported_as_expired() -> None:
     assert worker.begun == list(range(50, 60))
 
 
-def test_a_group_whose_offset_never_becomes_stable_is_a_failed_opening_and_a_stall() -> None:
+def test_unstable_group_offset_fails_the_opening_and_stalls() -> None:
     async def story() -> tuple[str, object]:
         broker = Broker(5)
         broker.is_stable = False
@@ -204,7 +204,7 @@ def test_a_group_whose_offset_never_becomes_stable_is_a_failed_opening_and_a_sta
     assert found is not None
 
 
-def test_smaller_and_smaller_transactions_are_progress_until_one_is_small_enough() -> None:
+def test_shrinking_transactions_count_as_progress_until_one_record() -> None:
     """One record takes 30 seconds. Halving from 64 records to one takes four minutes, twice as long as the watchdog
     waits."""
 
@@ -222,7 +222,7 @@ def test_smaller_and_smaller_transactions_are_progress_until_one_is_small_enough
     assert tried[:8] == [64, 32, 16, 8, 4, 2, 1, 1]
 
 
-def test_reading_goes_on_when_another_owner_has_finished_what_the_window_waited_for() -> None:
+def test_reading_resumes_when_another_owner_finished_the_blocking_record() -> None:
     async def story() -> list[int]:
         async def all_but_the_first(message: ConcurrentMessage) -> None:
             if message.offset:
@@ -246,7 +246,7 @@ def test_reading_goes_on_when_another_owner_has_finished_what_the_window_waited_
     assert run_in_virtual_time(story()) == [150, 151]
 
 
-def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_in_parts() -> None:
+def test_transaction_aborted_as_too_slow_is_retried_in_parts() -> None:
     """The coordinator's timeout is shorter than a commit's, so the producer is fenced."""
 
     async def story() -> Broker:
@@ -265,7 +265,7 @@ def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_in_parts() 
     assert broker.tried[:2] == [64, 32]
 
 
-def test_transactions_are_bounded_in_bytes_and_grow_again_after_a_timeout() -> None:
+def test_transactions_are_bounded_in_bytes_and_regrow_after_timeouts() -> None:
     async def story() -> tuple[Broker, int]:
         async def agent(message: ConcurrentMessage) -> None:
             await worker.answer(message, size=1000)
@@ -288,7 +288,7 @@ def test_transactions_are_bounded_in_bytes_and_grow_again_after_a_timeout() -> N
     assert number == 9
 
 
-def test_backlog_is_committed_in_few_transactions_and_its_end_at_once() -> None:
+def test_backlog_is_committed_in_few_transactions() -> None:
     async def story() -> tuple[Broker, float]:
         async def agent(message: ConcurrentMessage) -> None:
             await asyncio.sleep(0.1 + message.offset % 16 / 160)

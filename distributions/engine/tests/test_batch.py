@@ -84,7 +84,7 @@ async def within(future: Any) -> None:
         await asyncio.shield(future)
 
 
-async def test_a_batch_is_done_only_when_the_agent_asks_for_the_next(agent: Agent) -> None:
+async def test_batch_is_done_once_the_agent_asks_for_another(agent: Agent) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def handle(_: Any) -> None:
@@ -103,7 +103,7 @@ async def test_a_batch_is_done_only_when_the_agent_asks_for_the_next(agent: Agen
     await ended(task)
 
 
-async def test_an_agent_that_raises_has_not_done_its_batch(agent: Agent) -> None:
+async def test_agent_that_raises_leaves_its_batch_unfinished(agent: Agent) -> None:
     async def handle(_: Any) -> None:
         raise ValueError
 
@@ -118,7 +118,7 @@ async def test_an_agent_that_raises_has_not_done_its_batch(agent: Agent) -> None
     assert isinstance(failure.value.cause, GeneratorExit)
 
 
-async def test_an_agent_that_leaves_its_loop_has_not_done_its_batch(agent: Agent) -> None:
+async def test_agent_that_leaves_its_loop_leaves_its_batch_unfinished(agent: Agent) -> None:
     batch = agent.batch()
     await agent.give(batch)
 
@@ -131,7 +131,7 @@ async def test_an_agent_that_leaves_its_loop_has_not_done_its_batch(agent: Agent
         await within(batch.done)
 
 
-async def test_an_agent_that_is_cancelled_has_not_done_its_batch(agent: Agent) -> None:
+async def test_cancelled_agent_leaves_its_batch_unfinished(agent: Agent) -> None:
     begun = asyncio.Event()
 
     async def handle(_: Any) -> None:
@@ -149,7 +149,7 @@ async def test_an_agent_that_is_cancelled_has_not_done_its_batch(agent: Agent) -
 
 
 @pytest.mark.parametrize("why", ["generation", "flow"])
-async def test_a_batch_that_faust_skipped_is_never_done(agent: Agent, why: str) -> None:
+async def test_batch_skipped_by_faust_is_never_done(agent: Agent, why: str) -> None:
     """Faust's Cython code does not acknowledge such a batch; its Python code does."""
     skipped, taken = agent.batch(), agent.batch()
     await agent.give(skipped, generation=99 if why == "generation" else None)
@@ -168,12 +168,12 @@ async def test_a_batch_that_faust_skipped_is_never_done(agent: Agent, why: str) 
     await ended(task)
 
 
-async def test_a_record_that_is_handled_at_least_once_has_no_batch_that_could_fail(agent: Agent) -> None:
+async def test_at_least_once_records_have_no_failing_batch(agent: Agent) -> None:
     with bound(agent.batch()), pytest.raises(LookupError), failing_batch():
         raise AssertionError("nobody would hear of it")
 
 
-async def test_a_single_record_that_faust_skipped_is_not_done(agent: Agent) -> None:
+async def test_single_record_skipped_by_faust_is_not_done(agent: Agent) -> None:
     done: list[int] = []
 
     def message(*about: Any) -> ConcurrentMessage:
@@ -193,7 +193,7 @@ async def test_a_single_record_that_faust_skipped_is_not_done(agent: Agent) -> N
     await ended(task)
 
 
-async def test_a_task_that_outlives_its_event_is_told_so_whenever_it_writes(agent: Agent) -> None:
+async def test_task_that_outlives_its_event_fails_on_every_write(agent: Agent) -> None:
     tasks: list[asyncio.Task[None]] = []
     write = asyncio.Event()
 
@@ -220,7 +220,7 @@ async def test_a_task_that_outlives_its_event_is_told_so_whenever_it_writes(agen
     await ended(task)
 
 
-async def test_a_write_after_the_close_raises_and_after_being_abandoned_goes_nowhere(agent: Agent) -> None:
+async def test_write_raises_after_close_and_is_dropped_after_abandonment(agent: Agent) -> None:
     closed = agent.batch()
     closed.finish()
     with pytest.raises(BatchClosed, match="topic out"):
@@ -232,7 +232,7 @@ async def test_a_write_after_the_close_raises_and_after_being_abandoned_goes_now
     assert len(agent.late) == 1
 
 
-async def test_what_the_agent_sends_joins_its_batch(agent: Agent) -> None:
+async def test_messages_sent_by_the_agent_join_its_batch(agent: Agent) -> None:
     async def handle(_: Any) -> None:
         await agent.app.producer.send("out", b"k", b"v", 3, 1.5, {"a": b"b"})
 
@@ -245,7 +245,7 @@ async def test_what_the_agent_sends_joins_its_batch(agent: Agent) -> None:
 
 
 @pytest.mark.skipif("NO_CYTHON" in os.environ, reason="this is the second run")
-def test_all_of_this_holds_without_the_cython_code_too() -> None:
+def test_batches_behave_the_same_without_the_cython_extension() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(
         command, env={**os.environ, "NO_CYTHON": "1"}, capture_output=True, text=True, check=False, timeout=600

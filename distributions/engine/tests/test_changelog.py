@@ -28,13 +28,13 @@ CHANGELOG = TopicPartition("orders", 3)
 
 
 @given(st.integers(0, 2**62), st.sampled_from(["", "1f0c"]), st.integers(-1, 9), st.integers(1, 9))
-def test_a_bookmark_comes_back_as_it_was(source: int, source_id: str, previous: int, records: int) -> None:
+def test_bookmark_survives_a_round_trip(source: int, source_id: str, previous: int, records: int) -> None:
     bookmark = Bookmark(source, new_lineage(), ["rows"], source_id, previous, records)
     assert decode_bookmark(bookmark.encode()) == bookmark
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1), st.data())
-def test_links_hold_in_one_log_and_break_where_it_was_made_anew(transactions, data) -> None:
+def test_links_hold_in_one_log_and_break_when_recreated(transactions, data) -> None:
     """Each transaction leaves a gap after the previous one, and consists of records and their bookmark."""
     anew = data.draw(st.integers(0, len(transactions)))
     end, previous = 0, -1
@@ -55,19 +55,19 @@ def configs(**different: str) -> dict[str, str | None]:
     return {"cleanup.policy": "compact", "delete.retention.ms": "86400000"} | different
 
 
-def test_a_changelog_that_is_only_compacted_is_accepted_without_a_word() -> None:
+def test_compacted_changelog_is_accepted_silently() -> None:
     with capture_logs() as logs:
         check_configs("rows", configs(), stale_seconds=12 * 3600)
     assert logs == []
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact", ""])
-def test_a_changelog_whose_records_are_deleted_is_refused_and_its_policy_named(policy: str) -> None:
+def test_changelog_with_deletion_policy_is_refused_and_policy_named(policy: str) -> None:
     with pytest.raises(ChangelogDeletes, match=f"changelog rows has cleanup.policy={policy}"):
         check_configs("rows", configs(**{"cleanup.policy": policy}), stale_seconds=12 * 3600)
 
 
-def test_tombstones_that_go_before_old_state_is_rebuilt_are_warned_of() -> None:
+def test_tombstones_that_expire_before_a_rebuild_cause_a_warning() -> None:
     with capture_logs() as logs:
         check_configs("rows", configs(**{"delete.retention.ms": "3600000"}), stale_seconds=12 * 3600)
     [warning] = logs
@@ -76,7 +76,7 @@ def test_tombstones_that_go_before_old_state_is_rebuilt_are_warned_of() -> None:
 
 
 @given(st.binary(max_size=4) | st.builds(BOOKMARK_KEY.__add__, st.binary(max_size=3)))
-def test_no_row_however_its_key_was_chosen_can_pass_for_a_bookmark(key: bytes) -> None:
+def test_no_row_key_can_be_mistaken_for_a_bookmark(key: bytes) -> None:
     assert changelog_key(key) != BOOKMARK_KEY
     assert row_key(changelog_key(key)) == key
 
@@ -91,7 +91,7 @@ class NoChangelogs:
 
 
 @pytest.mark.parametrize(("hours", "is_kept"), [(11, True), (13, False)])
-async def test_state_that_is_older_than_compactions_memory_is_rebuilt(hours: int, is_kept: bool) -> None:
+async def test_state_older_than_the_compaction_horizon_is_rebuilt(hours: int, is_kept: bool) -> None:
     now = wall_clock_ms()
     database = MemoryDatabase(Path("state"), {"rows": None}, disk={}, clock=lambda: now)
     change = {"rows": [(b"key", b"value")]}
@@ -123,7 +123,7 @@ class RecreatedChangelog:
 
 
 @pytest.mark.timeout(20)
-async def test_the_replay_of_a_changelog_that_is_recreated_meanwhile_is_not_waited_for_but_starts_over() -> None:
+async def test_replay_restarts_when_its_changelog_is_recreated_meanwhile() -> None:
     database = MemoryDatabase(Path("state"), {"rows": None}, disk={}, clock=wall_clock_ms)
     with pytest.raises(TimeoutError, match="recreated"):
         await Replay(database, {"rows": CHANGELOG}, 12 * 3600.0, lambda _: None, RecreatedChangelog()).run()

@@ -174,19 +174,19 @@ def database(open_database: Open, tmp_path: Path) -> Iterator[AnyDatabase]:
     database.close()
 
 
-def test_a_key_whose_deadline_was_moved_is_due_once(database: AnyDatabase) -> None:
+def test_key_with_a_moved_deadline_is_due_once(database: AnyDatabase) -> None:
     database.write({"rows": [(b"a", b"50"), (b"a", b"30"), (b"a", b"70")]}, DatabasePosition())
     assert database.due(100, 10) == [("rows", b"a")]
 
 
-def test_keys_are_due_in_the_order_of_their_deadlines_also_of_those_that_moved(database: AnyDatabase) -> None:
+def test_keys_are_due_in_the_order_of_moved_deadlines(database: AnyDatabase) -> None:
     database.write({"rows": [(b"moved", b"10"), (b"b", b"20")]}, DatabasePosition())
     database.write({"rows": [(b"moved", b"40")]}, DatabasePosition())
     assert database.due(100, 1) == [("rows", b"b")]
     assert database.due(100, 10) == [("rows", b"b"), ("rows", b"moved")]
 
 
-def test_a_deadline_that_moved_away_is_looked_at_once(database: AnyDatabase) -> None:
+def test_deadline_that_moved_away_is_checked_at_once(database: AnyDatabase) -> None:
     database.write({"rows": [(b"a", b"10")]}, DatabasePosition())
     database.write({"rows": [(b"a", b"90")]}, DatabasePosition())
     assert database.next_deadline() in (10, 90)  # never late
@@ -194,7 +194,7 @@ def test_a_deadline_that_moved_away_is_looked_at_once(database: AnyDatabase) -> 
     assert database.next_deadline() == 90
 
 
-def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path: Path) -> None:
+def test_rebuild_moves_and_counts_early_deadlines_in_parts(tmp_path: Path) -> None:
     read: list[bytes] = []
 
     def noted(value: bytes) -> int | None:
@@ -215,7 +215,7 @@ def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path
     database.close()
 
 
-def test_the_number_of_deadlines_is_known_when_it_is_opened_again_however_many_there_are(tmp_path: Path) -> None:
+def test_deadline_count_is_known_after_reopening(tmp_path: Path) -> None:
     now = iter(range(1, 100))
     database = opened(tmp_path / "db", clock=lambda: next(now))
     many = [(b"%d" % number, b"10") for number in range(MOST_MOVES + 1)]
@@ -242,7 +242,7 @@ def test_idle_rows_come_last_and_are_not_counted(open_database: Open, tmp_path: 
     database.close()
 
 
-def test_idle_rows_are_due_as_the_setting_of_today_says_whatever_it_was_when_they_were_written(tmp_path: Path) -> None:
+def test_idle_rows_follow_the_current_setting_after_a_change(tmp_path: Path) -> None:
     found = []
     for tidy_after_ms in (0, 50, 30, 0):
         database = Database(tmp_path / "db", DEADLINES, tidy_after_ms=tidy_after_ms)
@@ -252,7 +252,7 @@ def test_idle_rows_are_due_as_the_setting_of_today_says_whatever_it_was_when_the
     assert found == [(None, []), (55, []), (35, [("rows", b"a")]), (None, [])]
 
 
-def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path) -> None:
+def test_every_call_on_a_lost_database_fails_with_path(tmp_path: Path) -> None:
     database = opened(tmp_path / "db")
     database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
     database.close()
@@ -270,21 +270,19 @@ def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path
             question()
 
 
-def test_a_database_that_is_open_elsewhere_is_refused_with_its_path(open_database: Open, database: AnyDatabase) -> None:
+def test_database_open_elsewhere_is_refused_with_its_path(open_database: Open, database: AnyDatabase) -> None:
     with pytest.raises(StoreFailed, match=str(database.path)):
         open_database(database.path)
 
 
-def test_a_closed_database_takes_nothing_any_more(open_database: Open, tmp_path: Path) -> None:
+def test_closed_database_accepts_no_writes(open_database: Open, tmp_path: Path) -> None:
     database = open_database(tmp_path / "db")
     database.close()
     with pytest.raises(StoreFailed, match="closed"):
         database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
 
 
-def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again(
-    open_database: Open, tmp_path: Path
-) -> None:
+def test_database_age_counts_from_the_last_write_across_reopening(open_database: Open, tmp_path: Path) -> None:
     now = 1_000_000
     first = open_database(tmp_path / "db", clock=lambda: now)
     assert first.age_seconds == 0
@@ -299,7 +297,7 @@ def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again
     again.close()
 
 
-def test_rows_with_a_deadline_are_counted_without_a_scan_until_their_time_has_come(tmp_path: Path) -> None:
+def test_rows_with_deadlines_are_counted_without_a_scan(tmp_path: Path) -> None:
     database = opened(tmp_path / "db")
     with_deadlines = [(b"%d" % number, encode(10)) for number in range(3)]
     database.write({"rows": with_deadlines}, DatabasePosition(1, "lineage", {"rows": 1}))
@@ -313,7 +311,7 @@ def test_rows_with_a_deadline_are_counted_without_a_scan_until_their_time_has_co
     database.close()
 
 
-async def test_databases_that_share_memory_keep_no_more_rows_out_of_files_than_half_of_it() -> None:
+async def test_databases_sharing_memory_leave_half_of_it_to_files() -> None:
     half = 8 * MEGABYTE
     with tempfile.TemporaryDirectory() as directory:
         memory = StateMemory(2 * half)

@@ -29,21 +29,21 @@ def database(tmp_path: Path) -> Database:
     return database
 
 
-def test_a_write_that_fails_names_the_directory_and_the_cause(database: Database) -> None:
+def test_failed_write_names_the_directory_and_the_cause(database: Database) -> None:
     with pytest.raises(StoreFailed, match=r"local state in .*state cannot be used: IO error: No space left"):
         database.write({"table": [(b"key", b"value")]}, DatabasePosition(source=1))
 
 
-def test_a_read_that_fails_is_no_fault_of_the_record(database: Database) -> None:
+def test_failed_read_does_not_blame_the_record(database: Database) -> None:
     with pytest.raises(StoreFailed, match="block checksum mismatch"):
         database.get("table", b"key")
 
 
-def test_closing_does_not_hide_what_went_wrong_before(database: Database) -> None:
+def test_closing_does_not_hide_an_earlier_failure(database: Database) -> None:
     database.close()
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreFailed, match="file/state"):
         Database(tmp_path / "file" / "state", {"table": None})

@@ -67,7 +67,7 @@ class World:
         return [record.value for transaction in self.broker.committed for record in transaction.written]
 
 
-def test_an_app_without_tables_begins_after_the_last_transaction_though_the_group_has_not_taken_it_over() -> None:
+def test_app_without_tables_starts_after_its_last_transaction() -> None:
     world = World()
     world.broker.slow_down_the_group(True)
     world.produce(b"a", b"b")
@@ -86,7 +86,7 @@ def test_an_app_without_tables_begins_after_the_last_transaction_though_the_grou
     world.close()
 
 
-def test_a_partition_that_fails_during_a_rebalance_is_opened_after_it_only() -> None:
+def test_partition_that_fails_during_a_rebalance_opens_after_it() -> None:
     """Until the assignment is known, another worker may own the partition, and opening it would fence that worker."""
     world = World()
     worker = world.take()
@@ -112,7 +112,7 @@ def test_a_partition_that_fails_during_a_rebalance_is_opened_after_it_only() -> 
     world.close()
 
 
-def test_a_partition_that_another_worker_had_in_between_goes_on_after_its_records() -> None:
+def test_partition_returned_by_another_worker_continues_after_its_records() -> None:
     """The first worker missed both rebalances, so it keeps its session, which the second worker has fenced."""
     world = World()
     first = world.take()
@@ -132,7 +132,7 @@ def test_a_partition_that_another_worker_had_in_between_goes_on_after_its_record
     world.close()
 
 
-def test_a_batch_that_is_not_begun_when_its_partition_is_given_away_is_skipped() -> None:
+def test_unstarted_batch_of_a_revoked_partition_is_skipped() -> None:
     """The agent is busy with another partition, and would later find the database of this partition closed."""
     world = World()
     worker = world.take()

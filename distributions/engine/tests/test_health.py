@@ -28,7 +28,7 @@ async def readiness(client: aiohttp.ClientSession) -> tuple[int, dict[str, objec
         return answer.status, await answer.json()
 
 
-async def test_a_worker_is_not_ready_until_every_condition_is_met(client, health):
+async def test_worker_is_ready_once_every_condition_holds(client, health):
     status, body = await readiness(client)
     assert (status, body) == (
         503,
@@ -40,7 +40,7 @@ async def test_a_worker_is_not_ready_until_every_condition_is_met(client, health
     assert await readiness(client) == (200, {"status": "ready"})
 
 
-async def test_readiness_is_lost_with_its_reason_and_comes_back(client, health):
+async def test_lost_readiness_has_a_reason_and_comes_back(client, health):
     health.ready("partitions")
     health.not_ready("llm", "provider_misconfigured")
     assert await readiness(client) == (503, {"status": "not_ready", "reasons": {"llm": "provider_misconfigured"}})
@@ -48,7 +48,7 @@ async def test_readiness_is_lost_with_its_reason_and_comes_back(client, health):
     assert (await readiness(client))[0] == 200
 
 
-async def test_a_worker_without_conditions_is_ready():
+async def test_worker_without_conditions_is_ready():
     assert Readiness().reasons == {}
 
 
@@ -58,12 +58,12 @@ async def test_liveness_does_not_depend_on_readiness(client):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
-async def test_only_get_is_answered(client, method):
+async def test_health_server_answers_only_get(client, method):
     async with client.request(method, "/readyz") as answer:
         assert answer.status == 405
 
 
-async def test_other_paths_do_not_exist(client):
+async def test_unknown_health_path_is_not_found(client):
     async with client.get("/") as answer:
         assert answer.status == 404
 
@@ -74,7 +74,7 @@ async def server(health: Readiness) -> AsyncIterator[HealthServer]:
         yield started
 
 
-async def test_a_view_that_fails_is_logged(health: Readiness, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_health_view_is_logged(health: Readiness, caplog: pytest.LogCaptureFixture) -> None:
     async def broken(_: web.Request) -> web.Response:
         raise LookupError("what it was")
 
@@ -87,19 +87,19 @@ async def test_a_view_that_fails_is_logged(health: Readiness, caplog: pytest.Log
     assert "what it was" in caplog.text
 
 
-async def test_it_cannot_be_reached_from_another_address(server: HealthServer) -> None:
+async def test_health_server_is_unreachable_from_other_addresses(server: HealthServer) -> None:
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.2", server.port)
 
 
-async def test_the_port_is_free_again_after_the_stop(health):
+async def test_port_is_free_again_after_the_stop(health):
     async with HealthServer(health, "127.0.0.1", 0) as server:
         port = server.port
     with socket.create_server(("127.0.0.1", port)):
         pass
 
 
-async def test_a_port_in_use_is_an_error_and_leaves_nothing_open(health):
+async def test_port_in_use_is_an_error_leaving_nothing_open(health):
     async with HealthServer(health, "127.0.0.1", 0) as first:
         with pytest.raises(OSError, match="address already in use"):
             await HealthServer(health, "127.0.0.1", first.port).__aenter__()

@@ -39,9 +39,7 @@ LINE = next(number for number, line in enumerate(LINES, 1) if "raise KeyError" i
 
 
 @given(st.sets(st.integers(0, 59)), st.integers(1, 60), st.integers(1, 8))
-async def test_every_record_is_handled_once_or_a_dead_letter_and_in_order(
-    bad: set[int], number: int, max_batch: int
-) -> None:
+async def test_every_record_is_handled_once_or_dead_lettered(bad: set[int], number: int, max_batch: int) -> None:
     partition = Partition(
         failing_on(lambda one: one.offset in bad), breaker=Breaker(failures=1000), max_batch=max_batch, agent_retries=1
     )
@@ -55,7 +53,7 @@ async def test_every_record_is_handled_once_or_a_dead_letter_and_in_order(
     }
 
 
-async def test_a_failing_record_is_retried_alone_and_its_dead_letter_names_type_and_place_only() -> None:
+async def test_failing_record_is_retried_alone_and_described_without_contents() -> None:
     partition = Partition(failing_on(lambda one: one.offset == 700), agent_retries=3)
     await partition.process([record(offset) for offset in range(1000)])
     assert partition.events.count([700]) == 4
@@ -64,7 +62,7 @@ async def test_a_failing_record_is_retried_alone_and_its_dead_letter_names_type_
     assert SECRET not in repr(partition.outputs)
 
 
-async def test_a_record_that_fails_for_a_while_is_no_dead_letter() -> None:
+async def test_temporarily_failing_record_is_no_dead_letter() -> None:
     left = [4]
 
     def fails_four_times(one: Any) -> bool:
@@ -77,7 +75,7 @@ async def test_a_record_that_fails_for_a_while_is_no_dead_letter() -> None:
     assert not partition.values("in.dlq")
 
 
-async def test_if_everything_fails_the_worker_stops_and_nothing_is_committed() -> None:
+async def test_worker_stops_without_commit_when_everything_fails() -> None:
     partition = Partition(failing_on(lambda _: True), breaker=Breaker(failures=20), agent_retries=1)
     with pytest.raises(
         EverythingFails, match=r"(?s)20 records with different keys .* on in-0, with\s+KeyError"
@@ -94,13 +92,13 @@ async def test_many_failing_records_of_one_key_stop_nothing() -> None:
     assert partition.values("out") == [b"100"]
 
 
-async def test_a_success_in_between_shows_that_the_records_are_to_blame() -> None:
+async def test_success_between_failures_blames_the_records() -> None:
     partition = Partition(failing_on(lambda one: one.offset % 8 != 7), breaker=Breaker(failures=8), agent_retries=0)
     await partition.process([record(offset) for offset in range(80)])
     assert len(partition.values("in.dlq")) == 70
 
 
-async def test_an_error_that_stops_on_purpose_is_neither_retried_nor_a_dead_letter() -> None:
+async def test_deliberate_stop_is_neither_retried_nor_dead_lettered() -> None:
     async def agent(work: Any, _: Batch) -> None:
         raise NotADirectoryError("the configuration is wrong")
 
@@ -111,7 +109,7 @@ async def test_an_error_that_stops_on_purpose_is_neither_retried_nor_a_dead_lett
     assert not partition.producer.transactions
 
 
-async def test_a_write_after_the_end_of_its_batch_stops_the_worker() -> None:
+async def test_write_after_the_end_of_its_batch_stops_worker() -> None:
     given: list[Batch] = []
 
     async def agent(_: Any, batch: Batch) -> None:
@@ -125,7 +123,7 @@ async def test_a_write_after_the_end_of_its_batch_stops_the_worker() -> None:
     assert not partition.outputs
 
 
-async def test_without_a_dead_letter_queue_the_record_stops_the_worker_and_those_before_it_are_done() -> None:
+async def test_failing_record_without_dead_letter_queue_stops_the_worker() -> None:
     partition = Partition(failing_on(lambda one: one.offset == 5), reject=False, agent_retries=2)
     with pytest.raises(AgentFailed):
         await partition.process([record(offset) for offset in range(10)])
@@ -133,7 +131,7 @@ async def test_without_a_dead_letter_queue_the_record_stops_the_worker_and_those
     assert partition.committed == 5
 
 
-async def test_every_record_whose_output_kafka_refuses_is_a_dead_letter() -> None:
+async def test_refused_outputs_become_dead_letters_in_their_transaction() -> None:
     producer = Producer(refuses=lambda output: output.topic == "out" and output.value in (b"3", b"4", b"40"))
     partition = Partition(echoing, producer=producer, max_batch=16)
     await partition.process([record(offset) for offset in range(50)])
@@ -143,21 +141,21 @@ async def test_every_record_whose_output_kafka_refuses_is_a_dead_letter() -> Non
     assert partition.committed == 50
 
 
-async def test_a_refused_output_stops_the_worker_without_a_dead_letter_queue() -> None:
+async def test_refused_output_stops_the_worker_without_dead_letter_queue() -> None:
     partition = Partition(echoing, reject=False, producer=Producer(refuses=lambda output: output.value == b"5"))
     with pytest.raises(AgentFailed, match=r"topic out refuses a record with InvalidRecord \(87\)"):
         await partition.process([record(offset) for offset in range(10)])
     assert partition.committed == 5
 
 
-async def test_a_refused_dead_letter_stops_the_worker() -> None:
+async def test_refused_dead_letter_stops_the_transaction() -> None:
     partition = Partition(echoing, producer=Producer(refuses=lambda output: output.key == b"5"))
     with pytest.raises(AgentFailed, match=r"topic in.dlq refuses a record"):
         await partition.process([record(offset) for offset in range(10)])
     assert partition.committed == 5
 
 
-async def test_a_topic_that_refuses_every_output_stops_the_worker() -> None:
+async def test_topic_that_refuses_every_output_stops_the_transaction() -> None:
     partition = Partition(
         echoing, producer=Producer(refuses=lambda output: output.topic == "out"), breaker=Breaker(failures=5)
     )
@@ -166,7 +164,7 @@ async def test_a_topic_that_refuses_every_output_stops_the_worker() -> None:
     assert not partition.producer.transactions
 
 
-async def test_a_deadline_with_a_refused_output_is_passed_over() -> None:
+async def test_deadline_with_a_refused_output_is_skipped() -> None:
     async def agent(work: Tick, batch: Batch) -> None:
         for _, key in work.due:
             batch.send(Output("out", key, key))
@@ -184,7 +182,7 @@ async def test_a_deadline_with_a_refused_output_is_passed_over() -> None:
     assert sorted(output.value for output in partition.outputs) == [b"%d" % n for n in range(8) if n != 3]
 
 
-async def test_a_deadline_on_which_the_agent_fails_is_passed_over_and_the_others_are_met() -> None:
+async def test_deadline_on_which_the_agent_fails_is_skipped_alone() -> None:
     met: list[bytes] = []
 
     async def agent(work: Tick, batch: Batch) -> None:
@@ -204,7 +202,7 @@ async def test_a_deadline_on_which_the_agent_fails_is_passed_over_and_the_others
     assert partition.committed == 5
 
 
-async def test_what_the_agent_does_not_take_comes_with_the_next_event() -> None:
+async def test_leftovers_of_the_agent_come_with_the_next_event() -> None:
     async def agent(work: Any, batch: Batch) -> None:
         for one in work[:3]:
             batch.send(echo(one))
@@ -216,7 +214,7 @@ async def test_what_the_agent_does_not_take_comes_with_the_next_event() -> None:
     assert [len(event) for event in partition.events] == [10, 7, 4, 1]
 
 
-async def test_an_agent_that_waits_takes_nothing_and_is_given_the_same_again_without_a_commit() -> None:
+async def test_agent_that_defers_gets_the_same_records_without_commit() -> None:
     waits = 3
 
     async def agent(work: Any, batch: Batch) -> None:
@@ -234,7 +232,7 @@ async def test_an_agent_that_waits_takes_nothing_and_is_given_the_same_again_wit
     assert [offset for offset, _ in partition.producer.transactions] == [5]
 
 
-async def test_dead_letters_before_a_record_that_has_to_wait_are_committed() -> None:
+async def test_dead_letters_before_a_deferred_record_are_committed() -> None:
     has_waited = False
 
     async def agent(work: Any, batch: Batch) -> None:

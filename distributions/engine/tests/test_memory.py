@@ -8,7 +8,7 @@ from faust_eos.options import return_freed_memory
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
-def test_freed_memory_is_returned_though_something_behind_it_is_still_in_use() -> None:
+def test_freed_memory_is_returned_despite_fragmentation() -> None:
     blocks = [bytes(100_000) for _ in range(500)]
     last = blocks.pop()
     before = resident_bytes()

@@ -33,16 +33,14 @@ def test_each_partition_has_its_lag_and_its_state(metrics: EngineMetrics, regist
     assert registry.get_sample_value("engine_state_bytes", {"partition": "1"}) == 4096
 
 
-def test_a_partition_that_has_moved_has_no_series_any_more(metrics: EngineMetrics, registry: CollectorRegistry) -> None:
+def test_partition_that_moved_away_has_no_series(metrics: EngineMetrics, registry: CollectorRegistry) -> None:
     metrics.show([standing(0), standing(1)])
     metrics.show([standing(1)])
     assert lag(registry, 0) is None
     assert lag(registry, 1) == 7
 
 
-def test_groups_of_one_process_have_their_own_series_and_one_count(
-    metrics: EngineMetrics, registry: CollectorRegistry
-) -> None:
+def test_groups_of_one_process_have_separate_series(metrics: EngineMetrics, registry: CollectorRegistry) -> None:
     other = metrics.of_group("other")
     metrics.show([standing(0)])
     other.show([standing(0), standing(1)])
@@ -73,5 +71,5 @@ def test_recoveries_rebalances_stalls_and_losses_are_counted_and_timed(
     assert registry.get_sample_value("engine_records_expired_total", ROLE) == 12
 
 
-def test_the_description_of_a_family_has_its_full_name(metrics: EngineMetrics) -> None:
+def test_description_of_a_metric_has_its_full_name(metrics: EngineMetrics) -> None:
     assert {family.name for family in metrics.described} >= {"engine_state_bytes", "engine_recovered_records_total"}

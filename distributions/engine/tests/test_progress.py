@@ -17,31 +17,31 @@ def progress_at(offset: int, distances: frozenset[int]) -> Progress:
 
 
 @given(offsets, some)
-def test_what_is_read_is_what_was_written(offset: int, distances: frozenset[int]) -> None:
+def test_written_progress_is_read_back(offset: int, distances: frozenset[int]) -> None:
     progress = progress_at(offset, distances)
     assert Progress.read(offset, progress.metadata()) == progress
 
 
 @given(offsets, st.integers(20, MOST_CHARACTERS), st.data())
-def test_what_is_in_reach_fits(offset: int, characters: int, data: st.DataObject) -> None:
+def test_offsets_in_reach_fit_into_the_metadata(offset: int, characters: int, data: st.DataObject) -> None:
     last = reach(characters)
     distances = data.draw(st.frozensets(st.integers(1, max(1, last)), max_size=50)) | {last}
     assert len(progress_at(offset, frozenset(distances)).metadata()) <= characters
 
 
-def test_every_offset_in_reach_fits_at_once_and_the_next_one_does_not() -> None:
+def test_offsets_in_reach_fit_and_the_next_does_not() -> None:
     everything = frozenset(range(1, reach(MOST_CHARACTERS) + 1))
     assert len(progress_at(7, everything).metadata()) <= MOST_CHARACTERS
     assert len(progress_at(7, frozenset({reach(MOST_CHARACTERS) + 8})).metadata()) > MOST_CHARACTERS
 
 
-def test_a_commit_with_nothing_beyond_is_a_plain_one() -> None:
+def test_commit_with_nothing_beyond_has_no_metadata() -> None:
     assert Progress(12).metadata() == ""
     assert Progress.read(12, "") == Progress(12)
 
 
 @given(offsets, st.text(max_size=60) | some.map(lambda found: progress_at(5, found).metadata()))
-def test_foreign_metadata_and_that_of_another_offset_count_as_empty(offset: int, metadata: str) -> None:
+def test_foreign_or_outdated_metadata_counts_as_empty(offset: int, metadata: str) -> None:
     if offset != 5:
         assert Progress.read(offset, metadata) == Progress(offset)
 
@@ -57,13 +57,13 @@ def test_metadata_with_one_changed_character_counts_as_empty(
 
 
 @given(offsets, some.filter(bool), st.data())
-def test_metadata_that_was_cut_counts_as_empty(offset: int, distances: frozenset[int], data: st.DataObject) -> None:
+def test_truncated_metadata_counts_as_empty(offset: int, distances: frozenset[int], data: st.DataObject) -> None:
     metadata = progress_at(offset, distances).metadata()
     assert Progress.read(offset, metadata[: data.draw(st.integers(1, len(metadata) - 1))]) == Progress(offset)
 
 
 @given(offsets, some)
-def test_it_covers_what_is_finished(offset: int, distances: frozenset[int]) -> None:
+def test_progress_covers_the_finished_offsets(offset: int, distances: frozenset[int]) -> None:
     progress = progress_at(offset, distances)
     assert not progress.covers(offset)
     assert all(progress.covers(offset + distance) for distance in distances)

@@ -45,13 +45,13 @@ def asked_for(seconds: float) -> tuple[OffsetAndMetadata | None, int, float]:
     return result
 
 
-def test_an_offset_that_is_stable_soon_is_there_soon() -> None:
+def test_offset_that_stabilizes_soon_is_read_soon() -> None:
     found, _, seconds = asked_for(0.05)
     assert found == OffsetAndMetadata(7, "m")
     assert seconds < 0.1
 
 
-def test_the_longer_it_is_unstable_the_more_rarely_it_is_asked_for() -> None:
+def test_unstable_offset_is_polled_less_and_less_often() -> None:
     found, asked, seconds = asked_for(10.0)
     assert found == OffsetAndMetadata(7, "m")
     assert asked < 30
@@ -80,14 +80,14 @@ def all_of(errors: list[int], topics: list[Any]) -> dict[TopicPartition, OffsetA
 
 
 @pytest.mark.parametrize("errors", [[], [LOADING], [LOADING] * 3])
-def test_offsets_are_awaited_while_the_coordinator_reads_them(errors: list[int]) -> None:
+def test_offsets_are_awaited_while_the_coordinator_loads(errors: list[int]) -> None:
     assert all_of(errors, ONE) == {SOURCE: OffsetAndMetadata(7, "m")}
 
 
-def test_a_group_without_offsets_has_none() -> None:
+def test_group_without_offsets_has_none() -> None:
     assert all_of([], []) == {}
 
 
-def test_what_may_not_be_asked_is_an_error() -> None:
+def test_forbidden_request_is_an_error() -> None:
     with pytest.raises(GroupAuthorizationFailedError):
         all_of([REFUSED], ONE)

@@ -17,7 +17,7 @@ DRAIN_SECONDS = 10.0
 A, B, C = (TopicPartition("in", number) for number in range(3))
 
 
-async def test_positions_are_kept_over_a_rebalance_and_records_given_out_during_it() -> None:
+async def test_positions_survive_a_rebalance_and_records_delivered_during_it() -> None:
     state = KeptPositions()
     state.subscribe({"in"})
     assert state.reassignment_in_progress, "there is nothing yet"
@@ -41,7 +41,7 @@ async def test_positions_are_kept_over_a_rebalance_and_records_given_out_during_
         state.seek(A, 9)
 
 
-async def test_open_partitions_are_left_at_work_and_others_wait_for_the_assignment() -> None:
+async def test_open_partitions_keep_working_while_others_await_the_assignment() -> None:
     consumer, listener = await a_member({A: True, B: False})
     await listener.on_partitions_revoked({A, B})
     assert not consumer.in_group.is_set()
@@ -54,7 +54,7 @@ async def test_open_partitions_are_left_at_work_and_others_wait_for_the_assignme
     assert consumer.app.flow == ["resumed"], "only when it was suspended, as before the first assignment"
 
 
-async def test_what_is_given_away_is_closed_before_anything_is_opened() -> None:
+async def test_revoked_partitions_close_before_anything_opens() -> None:
     consumer, listener = await a_member({A: True, B: True}, flowing=True)
     await consumer.assigned(listener, {B, C})
     assert consumer.released == [({A}, HANDOVER_SECONDS)]
@@ -63,7 +63,7 @@ async def test_what_is_given_away_is_closed_before_anything_is_opened() -> None:
     assert consumer.app.flow == [], "to resume it would clear the agent's queue"
 
 
-async def test_records_that_would_be_handled_twice_are_finished_before_a_rebalance() -> None:
+async def test_records_at_risk_of_repeats_finish_before_a_rebalance() -> None:
     consumer, listener = await a_member({A: True, B: True}, flowing=True)
     consumer.works_on = False
     await listener.on_partitions_revoked({A, B})
@@ -75,7 +75,7 @@ async def test_records_that_would_be_handled_twice_are_finished_before_a_rebalan
     assert consumer.told == []
 
 
-async def test_partitions_with_state_stay_with_their_worker_and_the_later_of_two_claims_counts() -> None:
+async def test_stateful_partitions_stay_and_the_later_claim_wins() -> None:
     consumer, listener = await a_member({A: True, B: True}, flowing=True)
     stale = assignor_of_its_own(sticky=True)
     stale.on_assignment(assignment_of(A, B, C))
@@ -87,7 +87,7 @@ async def test_partitions_with_state_stay_with_their_worker_and_the_later_of_two
     assert {name: shared[name].partitions() for name in members} == {"a": [A], "b": [B, C]}
 
 
-async def test_workers_without_state_have_equal_shares_of_each_topic() -> None:
+async def test_workers_without_state_share_each_topic_equally() -> None:
     """The sticky assignor would move all of one topic to the second member."""
     first, second = assignor_of_its_own(sticky=False), assignor_of_its_own(sticky=False)
     topics = ["closed", "retry"]
@@ -99,7 +99,7 @@ async def test_workers_without_state_have_equal_shares_of_each_topic() -> None:
         assert Counter(source.topic for source in shared[name].partitions()) == {"closed": 2, "retry": 2}
 
 
-def test_two_consumers_of_a_process_do_not_share_what_they_were_assigned() -> None:
+def test_two_consumers_of_a_process_keep_separate_assignments() -> None:
     first, second = assignor_of_its_own(sticky=True), assignor_of_its_own(sticky=True)
     first.on_assignment(assignment_of(A))
     assert first.metadata(["in"]).user_data

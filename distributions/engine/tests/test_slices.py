@@ -14,7 +14,7 @@ MOST, MOST_BYTES = 2000, 1 << 20
 
 
 @given(st.lists(st.integers(0, 3 << 20), min_size=1, max_size=50), st.integers(1, 20))
-def test_a_slice_is_bounded_in_records_and_bytes_unless_it_is_a_single_record(sizes: list[int], most: int) -> None:
+def test_slice_of_several_records_is_bounded_in_bytes(sizes: list[int], most: int) -> None:
     number = Slices(most, MOST_BYTES, MOST_BYTES).take(sizes)
     assert 1 <= number <= min(most, len(sizes))
     assert number == 1 or sum(sizes[:number]) <= MOST_BYTES
@@ -22,7 +22,7 @@ def test_a_slice_is_bounded_in_records_and_bytes_unless_it_is_a_single_record(si
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 3000)), max_size=200))
-def test_what_follows_a_timeout_is_half_as_large_at_most(history: list[tuple[bool, int]]) -> None:
+def test_slice_after_a_timeout_is_at_most_half(history: list[tuple[bool, int]]) -> None:
     slices = Slices(MOST, MOST_BYTES, 8 * MOST_BYTES)
     for timed_out, available in history:
         number = slices.take([1000] * available)
@@ -35,7 +35,7 @@ def test_what_follows_a_timeout_is_half_as_large_at_most(history: list[tuple[boo
 
 
 @given(st.integers(1, MOST), st.integers(1, 5_000))
-def test_a_broker_that_takes_little_costs_few_timeouts_and_gets_all(capacity: int, records: int) -> None:
+def test_slow_broker_costs_few_timeouts_and_receives_everything(capacity: int, records: int) -> None:
     slices, left, timeouts = Slices(MOST, MOST_BYTES, MOST_BYTES), records, 0
     while left:
         number = slices.take([1] * left)
@@ -48,7 +48,7 @@ def test_a_broker_that_takes_little_costs_few_timeouts_and_gets_all(capacity: in
     assert timeouts <= 11 or (timeouts - 11) * GROW_AFTER * max(1, capacity // 2) <= records
 
 
-def test_after_an_outage_slices_are_soon_as_large_as_before() -> None:
+def test_slices_regrow_soon_after_an_outage() -> None:
     slices = Slices(MOST, MOST_BYTES, MOST_BYTES)
     for _ in range(20):
         slices.timed_out(slices.take([100] * MOST), 100, 100)
@@ -69,7 +69,7 @@ async def writing(work: Any, batch: Batch) -> None:
     batch.take_first(done)
 
 
-async def test_a_broker_whose_commits_time_out_over_a_size_gets_smaller_ones() -> None:
+async def test_broker_that_times_out_gets_smaller_slices() -> None:
     partition = Partition(writing, producer=Producer(most_bytes=3 << 20))
     await partition.process([record(offset) for offset in range(50)])
     assert len(partition.values("out")) == 50
@@ -78,13 +78,13 @@ async def test_a_broker_whose_commits_time_out_over_a_size_gets_smaller_ones() -
     assert len(refused) <= 5
 
 
-async def test_no_transaction_is_much_larger_than_its_bound_whatever_little_records_lead_to() -> None:
+async def test_transaction_stays_near_its_bound_whatever_records_lead_to() -> None:
     partition = Partition(writing, max_written_bytes=4 << 20)
     await partition.process([record(offset) for offset in range(50)])
     assert max(partition.producer.tried) < (5 << 20)
 
 
-async def test_eight_hundred_records_of_600_kb_are_many_transactions() -> None:
+async def test_eight_hundred_large_records_make_many_transactions() -> None:
     async def agent(work: Any, batch: Batch) -> None:
         sizes.append(sum(len(one.value) for one in work))
         await asyncio.sleep(0)

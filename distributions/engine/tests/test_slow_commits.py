@@ -142,7 +142,7 @@ def outputs_of(transaction: Transaction) -> int:
     return sum(record.topic == OUT.topic for record in transaction.written)
 
 
-def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_at_half_its_size() -> None:
+def test_slow_transaction_is_retried_at_half_its_size() -> None:
     """The coordinator's timeout is shorter than a commit's, so the producer is fenced."""
     with closing(World(outputs_of)) as world:
         world.produce(100)
@@ -152,7 +152,7 @@ def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_at_half_its
         assert world.stalled is None
 
 
-def test_deadlines_that_are_due_together_are_met_in_smaller_and_smaller_transactions() -> None:
+def test_deadlines_due_together_shrink_their_transactions() -> None:
     """Two keys take longer than a transaction may. Halving 512 keys to one takes longer than the watchdog waits."""
     with closing(
         World(lambda _: 0.0, tick_seconds=0.01)
@@ -168,7 +168,7 @@ def test_deadlines_that_are_due_together_are_met_in_smaller_and_smaller_transact
         assert world.outputs(b"due") == [b"%04d" % n for n in range(512)]
 
 
-def test_deadlines_that_are_met_one_transaction_after_the_other_are_progress() -> None:
+def test_deadlines_met_one_transaction_at_a_time_are_progress() -> None:
     """While the deadlines are met, the source offset stays unchanged for longer than the watchdog waits."""
     with closing(World(lambda _: 0.0, tick_keys=2)) as world:
         world.produce(64)
@@ -180,7 +180,7 @@ def test_deadlines_that_are_met_one_transaction_after_the_other_are_progress() -
         assert world.outputs(b"due") == [b"%04d" % n for n in range(64)]
 
 
-def test_keys_that_are_due_together_do_not_wait_for_a_look_each() -> None:
+def test_keys_due_together_share_one_lookup() -> None:
     with closing(World(lambda _: 0.0, tick_keys=1, tick_seconds=2.0)) as world:
         world.produce(20)
         world.run(5)

@@ -14,11 +14,11 @@ SOURCE = TopicPartition("orders", 3)
 
 
 @pytest.mark.parametrize(("found", "expected"), [(0, -1), (0, 0), (7, 7), (9, 7)])
-def test_records_go_on_where_the_last_transaction_ended_or_later(found: int, expected: int) -> None:
+def test_records_continue_where_the_last_transaction_ended_or_later(found: int, expected: int) -> None:
     check_order(SOURCE, found, expected)
 
 
-def test_a_record_from_before_that_is_refused_and_the_partition_is_named() -> None:
+def test_record_from_before_a_partition_grew_is_refused() -> None:
     with pytest.raises(OffsetOutOfRangeError, match="orders-3 went back from 7 to 0"):
         check_order(SOURCE, 0, 7)
 
@@ -33,8 +33,6 @@ def test_a_record_from_before_that_is_refused_and_the_partition_is_named() -> No
         (-1, "a", "b", False),  # no state was made from its records
     ],
 )
-def test_a_source_topic_with_another_id_than_the_states_is_refused(
-    source: int, known: str, found: str, is_refused: bool
-) -> None:
+def test_source_topic_with_another_id_is_refused(source: int, known: str, found: str, is_refused: bool) -> None:
     with pytest.raises(SourceRecreated, match="orders was deleted") if is_refused else nullcontext():
         check_source("orders", DatabasePosition(source=source, source_id=known), found)

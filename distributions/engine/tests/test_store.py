@@ -52,11 +52,11 @@ def in_agent(database: Any, do: Callable[[], Any]) -> Batch:
     return asyncio.run(run())
 
 
-def test_the_store_of_a_table_is_ours(table: Any) -> None:
+def test_store_of_a_table_is_ours(table: Any) -> None:
     assert isinstance(table.data, Store)
 
 
-def test_outside_of_an_agent_a_table_can_be_neither_read_nor_changed(table: Any) -> None:
+def test_table_is_inaccessible_outside_an_agent(table: Any) -> None:
     with pytest.raises(NotInAgent, match="rows"):
         table[b"a"]
     with pytest.raises(NotInAgent, match="rows"):
@@ -65,7 +65,7 @@ def test_outside_of_an_agent_a_table_can_be_neither_read_nor_changed(table: Any)
         del table[b"a"]
 
 
-def test_windows_and_listings_are_refused(table: Any) -> None:
+def test_windows_and_listings_of_tables_are_refused(table: Any) -> None:
     for question in (lambda: table.tumbling(10), lambda: list(table), lambda: len(table), lambda: list(table.items())):
         with pytest.raises(NotImplementedError):
             question()
@@ -73,7 +73,7 @@ def test_windows_and_listings_are_refused(table: Any) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["set", "delete", "read"]), st.sampled_from(KEYS)), max_size=12))
-def test_inside_an_agent_a_table_is_a_dictionary(
+def test_table_behaves_as_a_dictionary_inside_an_agent(
     table: Any, database: Database, steps: list[tuple[str, bytes]]
 ) -> None:
     database.write({"rows": [(key, None) for key in KEYS]}, DatabasePosition())
@@ -96,13 +96,13 @@ def test_inside_an_agent_a_table_is_a_dictionary(
     assert {key: row for key in KEYS if (row := database.get("rows", key)) is not None} == model
 
 
-def test_a_row_that_was_read_but_not_written_is_no_change(table: Any, database: Database) -> None:
+def test_row_read_but_not_written_is_unchanged(table: Any, database: Database) -> None:
     database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
     batch = in_agent(database, lambda: table.get(b"a"))
     assert table.data.changes(batch) == []
 
 
-def test_a_row_that_is_made_and_deleted_in_one_batch_is_no_change(table: Any, database: Database) -> None:
+def test_row_created_and_deleted_in_a_batch_is_unchanged(table: Any, database: Database) -> None:
     database.write({"rows": [(b"b", b"2")]}, DatabasePosition())
 
     def work() -> None:
@@ -114,7 +114,7 @@ def test_a_row_that_is_made_and_deleted_in_one_batch_is_no_change(table: Any, da
     assert table.data.changes(in_agent(database, work)) == [(b"b", None)]
 
 
-def test_the_database_is_told_once_of_a_row_and_not_asked_for_a_changed_one(table: Any) -> None:
+def test_database_is_read_once_per_row_and_written_once(table: Any) -> None:
     asked: list[bytes] = []
 
     def work() -> None:
@@ -127,7 +127,7 @@ def test_the_database_is_told_once_of_a_row_and_not_asked_for_a_changed_one(tabl
     assert table.data.changes(batch) == [(b"a", b"5")]
 
 
-def test_a_key_that_is_not_there_is_the_tables_default_or_else_what_was_asked_for(app: App, tmp_path: Path) -> None:
+def test_missing_key_has_the_tables_default_or_the_argument(app: App, tmp_path: Path) -> None:
     counts = app.Table("counts", default=lambda: b"0")
     rows = app.Table("rows")
     app.finalize()
@@ -144,7 +144,7 @@ def test_a_key_that_is_not_there_is_the_tables_default_or_else_what_was_asked_fo
     database.close()
 
 
-def test_a_write_to_a_closed_batch_raises(table: Any, database: Database) -> None:
+def test_write_to_a_closed_batch_raises(table: Any, database: Database) -> None:
     async def late() -> None:
         batch = Batch("in-0", database)
         _current.set(batch)

@@ -43,24 +43,24 @@ ANSWER = (
 """Response written by hand, after the message definition of Kafka (MetadataResponse.json) and KIP-482."""
 
 
-def test_an_answer_is_read_to_its_end_and_topics_that_do_not_exist_have_no_id() -> None:
+def test_topic_ids_are_read_and_missing_topics_have_none() -> None:
     answer = MetadataResponse_v10.decode(ANSWER)
     assert answer.encode() == ANSWER
     assert ids_in(answer.to_object()["topics"]) == {"orders": ORDERS_ID.hex()}
 
 
 @pytest.mark.parametrize(("error_code", "half"), [(3, 1), (0, 0)])
-def test_an_error_or_an_empty_id_is_no_id(error_code: int, half: int) -> None:
+def test_error_or_empty_id_means_no_topic_id(error_code: int, half: int) -> None:
     assert ids_in([{"topic": "orders", "error_code": error_code, "id_high": half, "id_low": half}]) == {}
 
 
-def test_a_request_names_topics_and_creates_none() -> None:
+def test_request_for_topic_ids_creates_no_topics() -> None:
     [request] = [TopicIdsRequest(["orders"]).build(MetadataRequest_v10)]
     assert request.encode() == b"\x02" + bytes(16) + b"\x07orders\x00" + b"\x00\x00\x00" + b"\x00"
 
 
 @pytest.mark.parametrize("versions", [{3: (0, 9)}, {3: (0, 5)}, {}])
-async def test_a_broker_that_does_not_know_ids_has_none(versions: dict[int, tuple[int, int]]) -> None:
+async def test_broker_without_topic_ids_gives_none(versions: dict[int, tuple[int, int]]) -> None:
     class Old(Admin):
         def __init__(self) -> None:
             """Make no connection."""
@@ -71,6 +71,6 @@ async def test_a_broker_that_does_not_know_ids_has_none(versions: dict[int, tupl
     assert await Old().topic_ids(["orders"]) == {}
 
 
-def test_a_broker_whose_versions_are_not_known_is_not_guessed_at() -> None:
+def test_broker_of_unknown_versions_is_not_asked_for_ids() -> None:
     with pytest.raises(IncompatibleBrokerVersion):
         TopicIdsRequest(["orders"]).prepare({})

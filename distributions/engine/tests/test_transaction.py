@@ -63,7 +63,7 @@ class Growing:
     async def commit_transaction(self) -> None: ...
 
 
-async def test_each_commit_asks_once_how_many_partitions_its_topic_has() -> None:
+async def test_each_commit_asks_once_for_its_topics_partition_count() -> None:
     growing = Growing()
     clients: Any = SimpleNamespace(producer=lambda **_: growing)
     producer = TransactionalProducer("t", clients, Options())
@@ -90,7 +90,7 @@ class Refusing(Growing):
         self.committed = True
 
 
-async def test_a_transaction_is_not_committed_without_all_of_its_outputs() -> None:
+async def test_transaction_is_not_committed_without_all_outputs() -> None:
     refusing = Refusing()
     clients: Any = SimpleNamespace(producer=lambda **_: refusing)
     outputs = [Output(topic, b"k", b"", timestamp_ms=0) for topic in ("out", "refusing")]
@@ -102,7 +102,7 @@ async def test_a_transaction_is_not_committed_without_all_of_its_outputs() -> No
     assert not refusing.committed
 
 
-async def test_a_broker_that_names_no_broker_is_one_that_cannot_be_reached_yet() -> None:
+async def test_coordinator_without_an_address_counts_as_unreachable() -> None:
     clients: Any = SimpleNamespace(producer=lambda **_: Unstartable())
     with pytest.raises(KafkaConnectionError):
         await TransactionalProducer("t", clients, Options()).open(timeout_seconds=5)
@@ -118,12 +118,12 @@ def test_no_two_partitions_share_a_transactional_id(
 
 
 @given(writer=writers)
-def test_the_rights_of_an_apps_user_cover_its_transactional_ids(writer: tuple[str, TopicPartition]) -> None:
+def test_app_users_rights_cover_its_transactional_ids(writer: tuple[str, TopicPartition]) -> None:
     prefix = f"{writer[0]}-"
     assert transactional_id(*writer).startswith(prefix)
 
 
-async def test_of_all_answers_the_one_of_the_topic_that_refuses_us_counts() -> None:
+async def test_authorization_error_of_a_topic_outranks_other_answers() -> None:
     loop = asyncio.get_running_loop()
     others, refused = Sent(loop.create_future(), 1, "others"), Sent(loop.create_future(), 1, "refused")
     waiting = asyncio.create_task(all_arrived([others, refused]))
@@ -151,7 +151,7 @@ class Deleted:
         return [{"topic": name, "partitions": [] if name == "gone" else [0]} for name in names]
 
 
-async def test_an_output_topic_that_is_gone_is_named() -> None:
+async def test_missing_output_topic_is_named() -> None:
     clients: Any = Deleted()
     await require_outputs(clients, ["here"])
     with pytest.raises(OutputMissing, match="gone"):

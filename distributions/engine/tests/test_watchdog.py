@@ -28,47 +28,47 @@ def every_second(to_do: dict[str, Mark], first: int = 0, last: int = 60) -> list
     return [(float(second), to_do) for second in range(first, last)]
 
 
-def test_a_worker_that_has_nothing_to_do_may_do_nothing() -> None:
+def test_idle_worker_never_stalls() -> None:
     assert first_stall(every_second({})) is None
 
 
-def test_work_that_gets_nowhere_is_a_stall_after_the_limit() -> None:
+def test_unfinished_work_is_a_stall_after_the_limit() -> None:
     assert first_stall(every_second({WORK: Mark(7)})) == (LIMIT, WORK)
 
 
-def test_any_progress_starts_the_time_anew() -> None:
+def test_any_progress_restarts_the_stall_timer() -> None:
     creeping = [(float(second), {WORK: Mark(second // 9)}) for second in range(60)]
     assert first_stall(creeping) is None
 
 
-def test_work_that_was_finished_in_between_starts_the_time_anew() -> None:
+def test_work_finished_in_between_restarts_the_stall_timer() -> None:
     busy, idle = every_second({WORK: Mark(7)}, 0, 9), every_second({}, 9, 10)
     assert first_stall([*busy, *idle, *every_second({WORK: Mark(7)}, 10, 19)]) is None
 
 
-def test_brokers_that_do_not_answer_are_a_stall() -> None:
+def test_unresponsive_brokers_are_a_stall() -> None:
     assert first_stall(every_second({BROKER: Mark()})) == (LIMIT, BROKER)
 
 
-def test_a_group_that_is_not_joined_is_a_stall() -> None:
+def test_group_that_is_never_joined_is_a_stall() -> None:
     assert first_stall(every_second({GROUP: Mark()})) == (LIMIT, GROUP)
 
 
-def test_one_partition_that_gets_nowhere_is_not_hidden_by_another() -> None:
+def test_stalled_partition_is_not_hidden_by_another() -> None:
     looks = [(float(s), {"other": Mark(s), WORK: Mark(7)}) for s in range(60)]
     assert first_stall(looks) == (LIMIT, WORK)
 
 
-def test_the_agent_may_take_longer_with_what_it_has_in_hand() -> None:
+def test_agent_may_take_longer_for_records_in_hand() -> None:
     assert first_stall(every_second({WORK: Mark(7, handling=True)})) == (LIMIT + HANDLING, WORK)
 
 
-def test_a_process_that_stood_still_is_not_blamed_for_that_time() -> None:
+def test_suspended_process_is_not_blamed_for_that_time() -> None:
     asleep_for_an_hour = [(0.0, {WORK: Mark(7)}), (3600.0, {WORK: Mark(7)}), (3601.0, {WORK: Mark(7)})]
     assert first_stall(asleep_for_an_hour) is None
 
 
-async def test_stalls_of_earlier_processes_count_where_nobody_has_read_their_metrics(tmp_path: Path) -> None:
+async def test_stalls_of_earlier_processes_count_if_never_scraped(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     metrics = EngineMetrics(registry, "worker")
     app = App("app", brokers="127.0.0.1:1", engine=Options(), datadir=tmp_path / "state", metrics=metrics)
@@ -81,7 +81,7 @@ async def test_stalls_of_earlier_processes_count_where_nobody_has_read_their_met
 
 
 @pytest.mark.parametrize("damaged", ["", "x", "-3", "1e9", "\0"])
-def test_a_damaged_count_of_stalls_stops_no_start(damaged: str, tmp_path: Path) -> None:
+def test_damaged_stall_count_does_not_stop_the_start(damaged: str, tmp_path: Path) -> None:
     (tmp_path / "stalls").write_text(damaged)
     assert stalls_before(tmp_path / "stalls") == 0
     assert stalls_before(tmp_path) == 0

@@ -66,9 +66,7 @@ keys = st.lists(st.sampled_from([1, 2, 3, None]), max_size=60)
 
 
 @given(keys, st.integers(1, 16), st.randoms(use_true_random=False))
-def test_every_record_is_handed_over_once_and_those_of_a_key_in_order(
-    log: list[int | None], most_bytes: int, chance: Any
-) -> None:
+def test_every_record_is_handed_over_once_in_key_order(log: list[int | None], most_bytes: int, chance: Any) -> None:
     partition = Partition(log, most_bytes=most_bytes)
     partition.work_off(chance.randrange)
     assert sorted(partition.begun) == list(range(len(log)))
@@ -80,7 +78,7 @@ def test_every_record_is_handed_over_once_and_those_of_a_key_in_order(
 
 
 @given(keys, st.integers(1, 12), st.integers(0, 150), st.randoms(use_true_random=False))
-def test_a_commit_of_what_finished_first_leaves_the_rest_to_the_next_owner(
+def test_commit_of_later_records_leaves_earlier_ones_to_others(
     log: list[int | None], width: int, steps: int, chance: Any
 ) -> None:
     first, finished, committed, last = Partition(log, width=width), list[int](), set[int](), Progress(0)
@@ -106,7 +104,7 @@ def test_a_commit_of_what_finished_first_leaves_the_rest_to_the_next_owner(
     assert sorted(second.begun) == sorted(set(range(len(log))) - committed)
 
 
-def test_a_key_with_five_hundred_records_holds_up_no_other() -> None:
+def test_key_with_five_hundred_records_blocks_no_other() -> None:
     """The next record of the long key is read again when its turn comes."""
     log: list[int | None] = [0] * 500 + list(range(1, 51))
     partition = Partition(log, most=8, width=10_000)
@@ -123,7 +121,7 @@ def test_a_key_with_five_hundred_records_holds_up_no_other() -> None:
     assert partition.begun[51:] == list(range(1, 500))
 
 
-def test_nothing_is_handed_over_that_a_commit_could_not_name() -> None:
+def test_nothing_is_handed_over_that_a_commit_cannot_name() -> None:
     partition = Partition([None] * 20, most=100, width=8)
     while partition.read():
         pass
@@ -136,7 +134,7 @@ def test_nothing_is_handed_over_that_a_commit_could_not_name() -> None:
 
 
 @given(st.integers(0, 30))
-def test_what_another_owner_has_finished_meanwhile_is_not_done_again(committed: int) -> None:
+def test_records_finished_by_another_owner_are_not_repeated(committed: int) -> None:
     partition = Partition([0] * 10 + [1] * 10 + [None] * 10)
     while partition.read():
         pass
@@ -148,7 +146,7 @@ def test_what_another_owner_has_finished_meanwhile_is_not_done_again(committed: 
 
 
 @given(keys, st.lists(st.integers(0, 80), max_size=5), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_what_is_learned_between_fetching_and_taking_is_neither_done_nor_undone(
+def test_records_finished_between_fetch_and_take_are_neither_done(
     log: list[int | None], others: list[int], fetched: int, chance: Any
 ) -> None:
     """While fetched records are held back, another owner finishes everything before an offset and some after it."""
@@ -174,7 +172,7 @@ def test_what_is_learned_between_fetching_and_taking_is_neither_done_nor_undone(
         committed = window.progress().offset
 
 
-def test_what_an_earlier_owner_has_finished_stays_finished_before_it_is_read() -> None:
+def test_records_finished_by_an_earlier_owner_stay_finished() -> None:
     partition = Partition([1, 2, 3])
     partition.window.learn(Progress(0, frozenset({1, 2})))
     partition.read()
@@ -185,7 +183,7 @@ def test_what_an_earlier_owner_has_finished_stays_finished_before_it_is_read() -
     assert partition.begun == [0]
 
 
-def test_a_commit_never_goes_back_behind_what_an_earlier_owner_has_finished_though_it_is_not_read_yet() -> None:
+def test_commit_never_goes_behind_an_earlier_owners_progress() -> None:
     window: Window[int] = Window(MOST, WIDTH)
     window.learn(Progress(1, frozenset({2, 3})))
     assert window.add(1, "a", 1) == [(1, 1)]
@@ -198,7 +196,7 @@ def test_a_commit_never_goes_back_behind_what_an_earlier_owner_has_finished_thou
     assert window.add(4, "a", 4) == [(4, 4)]
 
 
-def test_a_record_that_expired_before_its_turn_lets_the_next_one_go_on() -> None:
+def test_expired_record_lets_its_successor_go_on() -> None:
     partition = Partition([0] * 6, most=2)
     while partition.read():
         pass
@@ -211,7 +209,7 @@ def test_a_record_that_expired_before_its_turn_lets_the_next_one_go_on() -> None
     assert partition.window.lowest == 4
 
 
-def test_large_records_that_wait_do_not_hold_up_a_missed_one() -> None:
+def test_large_waiting_records_do_not_block_a_missed_record() -> None:
     """Records 4 and 5 wait for room in memory; 8 and 9, which come later, fill it while 4 has to be read again."""
     partition = Partition([0] * 12, most_bytes=7)
     window = partition.window

@@ -28,7 +28,7 @@ async def fail() -> None:
     raise LookupError("unforeseen")
 
 
-async def test_a_watcher_that_fails_crashes_its_app() -> None:
+async def test_failing_watcher_crashes_its_app() -> None:
     app = Crashing()
     endless = asyncio.create_task(asyncio.Event().wait())
     await crash_with(app, (endless, asyncio.create_task(fail())))  # type: ignore[arg-type]  # the type of the result does not matter
@@ -36,7 +36,7 @@ async def test_a_watcher_that_fails_crashes_its_app() -> None:
     endless.cancel()
 
 
-async def test_a_watcher_that_is_cancelled_crashes_nothing() -> None:
+async def test_cancelled_watcher_crashes_nothing() -> None:
     app = Crashing()
     endless = asyncio.create_task(asyncio.Event().wait())
     endless.cancel()
@@ -44,7 +44,7 @@ async def test_a_watcher_that_is_cancelled_crashes_nothing() -> None:
     assert app.reasons == []
 
 
-async def test_a_signal_after_a_failed_start_still_limits_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signal_after_a_failed_start_still_limits_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, left = asyncio.get_running_loop(), asyncio.Event()
 
     async def stop() -> None: ...
@@ -63,7 +63,7 @@ async def test_a_signal_after_a_failed_start_still_limits_the_stop(monkeypatch: 
         loop.remove_signal_handler(signal.SIGINT)
 
 
-async def test_stop_that_times_out_after_another_failure_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_that_times_out_after_failure_exits_nonzero(monkeypatch: pytest.MonkeyPatch) -> None:
     """An app that another one's failure stops has not crashed, but a supervisor must start the process again."""
     loop, left, codes = asyncio.get_running_loop(), asyncio.Event(), list[int]()
 

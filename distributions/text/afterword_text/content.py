@@ -355,7 +355,11 @@ def is_too_deep(value: Any) -> bool:
     level, levels = [value], 0
     while level and levels <= MOST_LEVELS:
         containers = (inner for inner in level if isinstance(inner, dict | list))
-        level = [*chain.from_iterable(container.values() if isinstance(container, dict) else container for container in containers)]
+        level = [
+            *chain.from_iterable(
+                container.values() if isinstance(container, dict) else container for container in containers
+            )
+        ]
         levels += 1
     return bool(level)
 

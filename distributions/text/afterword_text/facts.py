@@ -99,7 +99,11 @@ def _says(source: Source, stated: StatedFact, language: str) -> bool:
 def _is_denied(source: Source, stated: StatedFact) -> bool:
     """Return whether the clauses with all words of a fact deny it, or say it of somebody whom it does not name."""
     fact, first = subject_of(stated.statement), stated.statement.split()[0]
-    clauses = [clause for clause in source.texts if fact.words.keys() <= subject_of(clause).words.keys() | subject_of(clause).verbs]
+    clauses = [
+        clause
+        for clause in source.texts
+        if fact.words.keys() <= subject_of(clause).words.keys() | subject_of(clause).verbs
+    ]
     return bool(clauses) and all(
         (is_denial(clause) and not is_denial(stated.statement))
         or not (subject_of(clause).others <= fact.others or (first.istitle() and first in clause.split()[1:]))

@@ -91,7 +91,9 @@ def numbers_of(statement: str) -> dict[str, str]:
 
 def word_key(word: str) -> str:
     """Return the beginning of a word without accents and endings: "allergies" and "allergic" are one."""
-    plain = "".join(character for character in normalized("NFKD", word.casefold()) if not unicodedata.combining(character))
+    plain = "".join(
+        character for character in normalized("NFKD", word.casefold()) if not unicodedata.combining(character)
+    )
     stem = re.sub(r"(?:ed|ing|er|[aeiouy]+[ns]*|[ns]+)$", "", plain)
     return (stem if len(stem) > 2 else plain)[:5]
 

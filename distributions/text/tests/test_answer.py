@@ -70,7 +70,7 @@ def written(**fields: object) -> str:
         f"<function=f>{''.join(f'<parameter={name}>{text}</parameter>' for name, text in GOOD.items())}</function>",
     ],
 )
-def test_the_object_is_found_wherever_it_stands(text: str) -> None:
+def test_json_object_is_found_anywhere_in_the_answer(text: str) -> None:
     assert read_answer(text, LIMITS).__dict__ == {**GOOD, "facts": None}
 
 
@@ -84,16 +84,16 @@ def test_facts_are_read_beside_the_texts() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(json.dumps([FACT])) + 1))
-def test_facts_that_were_cut_off_spoil_no_text(cut: int) -> None:
+def test_truncated_facts_spoil_no_text(cut: int) -> None:
     assert read_answer(written(facts=[FACT])[:-cut], LIMITS).__dict__ == {**GOOD, "facts": None}
 
 
 @pytest.mark.parametrize("facts", [None, "none", {}, {"a": [1]}, [7], [[FACT]], [{"statement": FACT}]])
-def test_facts_that_are_malformed_spoil_no_text(facts: object) -> None:
+def test_malformed_facts_spoil_no_text(facts: object) -> None:
     assert read_answer(written(facts=facts), LIMITS).long_summary == GOOD["long_summary"]
 
 
-def test_an_object_among_the_facts_is_not_the_answer() -> None:
+def test_object_among_the_facts_is_not_the_answer() -> None:
     with pytest.raises(AnswerUnusable, match='"short_summary" was missing'):
         read_answer(json.dumps({"title": "A flight", "facts": [FACT]}), LIMITS)
 
@@ -102,7 +102,7 @@ def test_an_object_among_the_facts_is_not_the_answer() -> None:
     "said", ["They asked what </think> does.", 'Ada said "no".', "It has {braces}.", "Two\nlines."]
 )
 @pytest.mark.parametrize("written", [json.dumps, lambda texts: str(texts), lambda texts: json.dumps(texts)[:-1] + ",}"])
-def test_what_a_text_says_does_not_end_it(written: Callable[[object], str], said: str) -> None:
+def test_text_content_does_not_end_the_answer(written: Callable[[object], str], said: str) -> None:
     answer = read_answer(written({**GOOD, "short_summary": said}), LIMITS)
     assert answer.short_summary.split() == said.replace("</think>", "/think").split()
 
@@ -137,7 +137,7 @@ def test_control_token_after_a_sentence_leaves_no_name(answer: str) -> None:
     assert read_plain(answer, "short_summary", LIMITS) == "Ada moved."
 
 
-def test_quotation_marks_that_are_not_escaped_belong_to_the_text() -> None:
+def test_unescaped_quotation_marks_belong_to_the_text() -> None:
     text = written().replace("flight to Rome.", 'flight to "Rome".')
     assert read_answer(text, LIMITS).short_summary == 'The user booked a flight to "Rome".'
 
@@ -164,13 +164,13 @@ def test_quotation_marks_that_are_not_escaped_belong_to_the_text() -> None:
         (written(title=chr(0xD800)), '"title" was empty'),
     ],
 )
-def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None:
+def test_unusable_answer_says_why(text: str, problem: str) -> None:
     with pytest.raises(AnswerUnusable, match=problem):
         read_answer(text, LIMITS)
 
 
 @given(st.text(min_size=8))
-def test_the_problem_never_repeats_the_answer(text: str) -> None:
+def test_problem_never_repeats_the_answer(text: str) -> None:
     secret = f"xx{text}xx"
     with pytest.raises(AnswerUnusable) as raised:
         read_answer('{"title": ' + secret, LIMITS)
@@ -188,7 +188,7 @@ def test_the_problem_never_repeats_the_answer(text: str) -> None:
         "很抱歉，我无法回答。",
     ],
 )
-def test_refusals_are_recognised(text: str) -> None:
+def test_refusals_are_recognized(text: str) -> None:
     assert is_refusal(text)
 
 
@@ -202,16 +202,16 @@ def test_refusals_are_recognised(text: str) -> None:
         "Sorry state of the roof discussed; repair on Monday.",
     ],
 )
-def test_a_summary_about_a_refusal_is_none(text: str) -> None:
+def test_summary_about_a_refusal_is_no_refusal(text: str) -> None:
     assert not is_refusal(text)
 
 
-def test_leaked_control_tokens_and_white_space_are_cleaned_away() -> None:
+def test_leaked_control_tokens_and_white_space_are_removed() -> None:
     answer = read_answer(written(short_summary="<|im_start|>The user\n\n booked.<|im_end|> "), LIMITS)
     assert answer.short_summary == "The user booked."
 
 
-def test_a_title_loses_its_quotation_marks() -> None:
+def test_title_loses_its_quotation_marks() -> None:
     assert read_answer(written(title='"A flight"'), LIMITS).title == "A flight"
 
 
@@ -220,7 +220,7 @@ def test_a_title_loses_its_quotation_marks() -> None:
     st.integers(50, 200),
     st.sampled_from([400, 1000, 1500]),
 )
-def test_every_text_keeps_to_its_length(
+def test_every_text_keeps_its_length(
     title: str, short: str, long: str, rolling: str, tokens: int, long_characters: int
 ) -> None:
     text = written(title=title, short_summary=short, long_summary=long, rolling_summary=rolling)
@@ -231,12 +231,12 @@ def test_every_text_keeps_to_its_length(
     assert 0 < count_tokens(answer.rolling_summary) <= tokens
 
 
-def test_over_long_texts_are_cut_at_a_sentence_end() -> None:
+def test_overlong_texts_are_cut_at_a_sentence_end() -> None:
     answer = read_answer(written(long_summary="The user asked something. " * 100), LIMITS)
     assert answer.long_summary.endswith("something. …")
 
 
-def test_an_over_long_rolling_summary_keeps_its_first_and_its_newest_facts() -> None:
+def test_overlong_rolling_summary_keeps_first_and_newest_facts() -> None:
     filler = "They talked about this and that for a while. " * 100
     rolling = f"The user is Ada Lovelace, order 4711. {filler}The flight to Rome leaves on 5 May."
     kept = read_answer(written(rolling_summary=rolling), Limits(100)).rolling_summary
@@ -244,14 +244,14 @@ def test_an_over_long_rolling_summary_keeps_its_first_and_its_newest_facts() -> 
     assert "5 May" in kept
 
 
-def test_a_summary_has_a_thousand_characters_at_most_unless_told_otherwise() -> None:
+def test_default_summary_has_at_most_a_thousand_characters() -> None:
     long = "The user asked something. " * 100
     assert 900 < len(read_answer(written(long_summary=long), LIMITS).long_summary) <= 1000
     raised = Limits(800, long_characters=1500)
     assert 1400 < len(read_answer(written(long_summary=long), raised).long_summary) <= 1500
 
 
-def test_only_what_was_asked_for_has_to_be_there() -> None:
+def test_only_requested_texts_are_required() -> None:
     texts = {field: text for field, text in GOOD.items() if field != "rolling_summary"}
     assert read_answer(json.dumps(texts), LIMITS, tuple(texts)).rolling_summary == ""
     with pytest.raises(AnswerUnusable, match='"rolling_summary" was missing'):

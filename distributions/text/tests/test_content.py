@@ -39,14 +39,14 @@ def pieces(content: Any) -> list[tuple[Any, ...]]:
         ([{"type": "a kind of the future", "data": "AAAA"}], "[attachment]"),
     ],
 )
-def test_what_was_said_is_found(content, text):
+def test_spoken_text_is_found(content, text):
     assert pieces(content) == [(SAID, text, ())]
 
 
 @pytest.mark.parametrize(
     "content", [None, "", " \n", [], {}, [{"type": "text", "text": ""}], [None, [""]], {"text": None}]
 )
-def test_content_without_any_text_has_no_pieces(content):
+def test_content_without_text_has_no_pieces(content):
     assert pieces(content) == []
 
 
@@ -72,7 +72,7 @@ def test_content_without_any_text_has_no_pieces(content):
         ({"part_kind": "tool-return", "tool_name": "weather", "content": "snow"}, "snow"),
     ],
 )
-def test_what_a_tool_answered_is_told_apart(content, answer):
+def test_tool_output_is_told_apart(content, answer):
     assert pieces([content]) == [(RESULT, answer, ())]
 
 
@@ -90,18 +90,18 @@ def test_what_a_tool_answered_is_told_apart(content, answer):
         ({"tool_invocations": [{"toolName": "weather", "args": {"q": "Oslo"}}]}, "weather"),
     ],
 )
-def test_a_call_has_the_name_of_its_tool_and_no_text(content, tool):
+def test_call_has_its_tools_name_and_no_text(content, tool):
     assert pieces([content]) == [(SAID, "", (tool,))]
 
 
-def test_a_call_may_carry_its_answer():
+def test_call_may_carry_its_result():
     part = {"type": "tool-weather", "state": "output-available", "input": {"output": "no"}, "output": {"celsius": -3}}
     assert pieces([part]) == [(SAID, "", ("weather",)), (RESULT, '{"celsius":-3}', ())]
     state = {"status": "completed", "input": {"output": "no"}, "output": {"celsius": -3}}
     assert pieces([{"type": "tool", "name": "weather", "state": state}]) == pieces([part])
 
 
-def test_neighbours_are_joined_and_the_order_is_kept():
+def test_neighbours_are_joined_and_order_is_kept():
     parts = [
         {"type": "thinking", "thinking": "Hm."},
         {"type": "text", "text": "Let me look."},
@@ -121,12 +121,12 @@ def test_neighbours_are_joined_and_the_order_is_kept():
         {"content_type": "thoughts", "thoughts": [{"content": "Hm."}]},
     ],
 )
-def test_reasoning_counts_only_where_there_is_nothing_else(content):
+def test_reasoning_counts_only_where_nothing_else_is(content):
     assert pieces([content]) == [(REASONING, "Hm.", ())]
     assert pieces([content, "Yes."]) == [(SAID, "Yes.", ())]
 
 
-def test_text_that_a_message_has_twice_is_taken_once():
+def test_repeated_text_of_a_message_counts_once():
     message = {
         "role": "assistant",
         "content": "It snows.",
@@ -138,11 +138,11 @@ def test_text_that_a_message_has_twice_is_taken_once():
     assert [tuple(p) for p in flatten_message(message)] == [(SAID, "It snows.", ("weather",)), (RESULT, "snow", ())]
 
 
-def test_names_and_states_beside_an_empty_content_are_no_text():
+def test_names_and_states_beside_empty_content_are_no_text():
     assert flatten_message({"role": "assistant", "content": "", "stop_reason": "end_turn", "name": "the bot"}) == []
 
 
-def test_text_in_a_field_that_nobody_knows_is_refused_without_repeating_it():
+def test_text_in_an_unknown_field_is_refused_unquoted():
     with pytest.raises(ContentUnreadable, match=r"its text is in extra\.utterance") as raised:
         flatten_message({"role": "user", "content": "", "extra": {"utterance": "secret words"}})
     assert "secret" not in str(raised.value)
@@ -156,7 +156,7 @@ def test_text_in_a_field_that_nobody_knows_is_refused_without_repeating_it():
             flatten_message({"role": role, **message})
 
 
-def test_content_that_is_nested_too_deeply_is_refused():
+def test_deeply_nested_content_is_refused():
     content: Any = "x"
     for _ in range(900):
         content = [{"type": "tool_result", "content": content}]
@@ -190,7 +190,7 @@ def test_any_content_is_flattened(content):
     st.text(min_size=1, max_size=20).filter(str.strip),
     st.lists(st.sampled_from(["text", "content", "parts", []]), max_size=5),
 )
-def test_a_text_is_found_below_any_known_names(text, way):
+def test_text_is_found_below_any_known_names(text, way):
     content: Any = text
     for step in way:
         content = [content] if step == [] else {step: content}

@@ -9,7 +9,7 @@ from tests.nasty_texts import TOKENS
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_a_control_token_is_replaced_by_a_space(token: str) -> None:
+def test_control_token_becomes_a_space(token: str) -> None:
     assert strip_control_tokens(f"before{token}after") == "before after"
 
 
@@ -26,16 +26,16 @@ def test_a_control_token_is_replaced_by_a_space(token: str) -> None:
         "Ünïcödé 订单",
     ],
 )
-def test_ordinary_text_is_left_alone(text: str) -> None:
+def test_ordinary_text_stays(text: str) -> None:
     assert strip_control_tokens(text) == text
 
 
 @given(st.lists(st.sampled_from([*TOKENS, "<|", "|>", "<", ">", "s", "im_start", " ", "[", "INST]", "a"])).map("".join))
-def test_no_token_is_left_and_none_arises_from_the_pieces(text: str) -> None:
+def test_no_token_remains_or_arises_from_pieces(text: str) -> None:
     stripped = strip_control_tokens(text)
     assert not any(token in stripped for token in TOKENS)
     assert strip_control_tokens(stripped) == stripped
 
 
-def test_what_utf8_cannot_hold_is_removed() -> None:
+def test_characters_outside_utf8_are_removed() -> None:
     assert strip_control_tokens("a\ud800b\x00c\nd") == "abc\nd"

@@ -46,12 +46,12 @@ Blikkenslageren kommer mandag klokken ni.
 
 
 @pytest.mark.parametrize("text", FORMS.strip().splitlines())
-def test_a_message_with_a_form_of_correction_corrects(text: str) -> None:
+def test_message_in_a_corrections_form_corrects(text: str) -> None:
     assert corrects(text)
 
 
 @pytest.mark.parametrize("text", OTHERS.strip().splitlines())
-def test_an_ordinary_message_does_not_correct(text: str) -> None:
+def test_ordinary_message_does_not_correct(text: str) -> None:
     assert not corrects(text)
 
 
@@ -68,11 +68,11 @@ def test_an_ordinary_message_does_not_correct(text: str) -> None:
         ("Can you list my trips?", False),
     ],
 )
-def test_a_question_for_a_value_asks_how_it_is_now(question: str, expected: bool) -> None:
+def test_question_for_a_value_asks_its_present_state(question: str, expected: bool) -> None:
     assert asks_for_value(question) == expected
 
 
-def test_a_message_may_say_that_something_changed() -> None:
+def test_message_may_report_a_change() -> None:
     assert changes("I've adjusted the snack budget to $75, can you suggest some drinks?")
     assert changes("Der Termin wurde auf Freitag verschoben.")
     assert not changes("The snack budget is $65.")
@@ -91,5 +91,5 @@ def test_a_message_may_say_that_something_changed() -> None:
         (None, "The plumber comes on Monday.", "No, Thursday. " + "And so on " * MOST_WORDS),
     ],
 )
-def test_another_value_may_correct_without_the_form(likelihood: object, earlier: str, later: str) -> None:
+def test_other_value_may_correct_without_the_form(likelihood: object, earlier: str, later: str) -> None:
     assert likelihoods([later], [earlier], ["en"]) == [likelihood]

@@ -29,7 +29,7 @@ def kept(*facts: StatedFact, messages: tuple[EpisodeMessage, ...] = TALK) -> lis
     return [(fact.statement, fact.said_by, fact.message_ids) for fact in grounded(facts, messages)]
 
 
-def test_what_a_users_message_says_is_kept_with_that_message() -> None:
+def test_users_fact_is_kept_with_its_message() -> None:
     assert kept(stated("allergic to nuts", 1)) == [("allergic to nuts", "user", ("m1",))]
 
 
@@ -43,28 +43,28 @@ def test_what_a_users_message_says_is_kept_with_that_message() -> None:
         ("plays the violin", 1),  # nothing of it was said
     ],
 )
-def test_what_the_messages_that_it_names_do_not_say_is_dropped(statement: str, number: int) -> None:
+def test_fact_unsupported_by_its_messages_is_dropped(statement: str, number: int) -> None:
     assert kept(stated(statement, number)) == []
 
 
 @pytest.mark.parametrize("numbers", [(), (0,), (6,), (-1,), (10**9,)])
-def test_what_names_no_message_of_the_episode_is_dropped(numbers: tuple[int, ...]) -> None:
+def test_fact_citing_no_message_is_dropped(numbers: tuple[int, ...]) -> None:
     assert kept(stated("allergic to nuts", *numbers)) == []
 
 
-def test_what_only_an_assistant_says_is_marked() -> None:
+def test_assistants_fact_is_marked() -> None:
     assert kept(stated("customer number 4711", 2)) == [("customer number 4711", "assistant", ("m2",))]
 
 
-def test_what_the_user_says_too_is_the_users_and_has_the_users_message() -> None:
+def test_fact_shared_with_the_user_is_the_users() -> None:
     assert kept(stated("lives in Porto", 1, 2)) == [("lives in Porto", "user", ("m1",))]
 
 
-def test_a_question_of_the_user_is_no_statement() -> None:
+def test_users_question_is_no_statement() -> None:
     assert kept(stated("likes tea", 3, 4)) == [("likes tea", "assistant", ("m3", "m4"))]
 
 
-def test_a_fact_is_the_users_who_says_it() -> None:
+def test_fact_belongs_to_its_speaker() -> None:
     talk = (message(1, "Do you live in Porto?", user_id="ann"), message(2, "No, I live in Leeds.", user_id="bob"))
     (fact,) = grounded([stated("lives in Leeds", 1, 2)], talk)
     assert (fact.user_id, fact.said_by, fact.message_ids) == ("bob", "user", ("m2",))
@@ -75,13 +75,13 @@ def about(name: str, **fields: object) -> list[str | None]:
     return [fact.about for fact in grounded([stated("lives in Leeds", 1, about=name)], talk)]
 
 
-def test_whom_a_fact_is_about() -> None:
+def test_fact_names_whom_it_is_about() -> None:
     assert about("user") == about("the user") == about("") == about("u1") == about("Bob", author="Bob") == [None]
     assert about("Anna") == ["Anna"]
     assert about("assistant") == about("Carla") == [], "of machines and of people whom nobody named nothing is kept"
 
 
-def test_the_facts_of_an_episode_are_in_the_order_of_its_messages_each_once() -> None:
+def test_facts_follow_message_order_without_repeats() -> None:
     again = stated("Allergic to nuts", 1)
     found = kept(stated("Anna calls on 3 May", 5), stated("allergic to nuts", 1), again)
     assert [statement for statement, *_ in found] == ["allergic to nuts", "Anna calls on 3 May"]
@@ -90,12 +90,12 @@ def test_the_facts_of_an_episode_are_in_the_order_of_its_messages_each_once() ->
 GIVEN = {"statement": "lives in Porto", "about": "user", "kind": "identity", "attribute": "Home City", "messages": [1]}
 
 
-def test_facts_are_read_with_a_slug_for_their_attribute() -> None:
+def test_attribute_becomes_a_slug() -> None:
     assert read_facts([GIVEN]) == (StatedFact("lives in Porto", "identity", "home_city", "user", (1,)),)
 
 
 @pytest.mark.parametrize("found", [None, "none", {}, 7, {"statement": "x"}])
-def test_what_is_no_list_is_no_list_of_facts(found: object) -> None:
+def test_non_list_of_facts_is_empty(found: object) -> None:
     assert read_facts(found) is None
 
 
@@ -108,28 +108,28 @@ def test_what_is_no_list_is_no_list_of_facts(found: object) -> None:
         {"about": "x" * 61},
     ],
 )
-def test_a_fact_that_cannot_be_used_is_left_out_and_spoils_no_other(wrong: dict[str, object]) -> None:
+def test_unusable_fact_spoils_no_other(wrong: dict[str, object]) -> None:
     found = read_facts([GIVEN | wrong, "x", 7, None, GIVEN])
     assert found is not None
     assert [fact.statement for fact in found] == ["lives in Porto"]
 
 
 @pytest.mark.parametrize("value", [None, "", "null", "None", 7, "?"])
-def test_a_fact_without_an_attribute_has_none(value: object) -> None:
+def test_fact_without_an_attribute_has_none(value: object) -> None:
     (fact,) = read_facts([GIVEN | {"attribute": value}]) or ()
     assert fact.attribute is None
 
 
-def test_numbers_that_are_none_are_left_out() -> None:
+def test_invalid_message_numbers_are_omitted() -> None:
     (fact,) = read_facts([GIVEN | {"messages": [2, "1", True, 1.5, None, 3]}]) or ()
     assert fact.numbers == (2, 3)
 
 
-def test_only_so_many_facts_are_read() -> None:
+def test_facts_read_are_limited() -> None:
     assert len(read_facts([GIVEN] * 100) or ()) == MOST_FACTS
 
 
-def test_a_fact_has_a_message_at_least() -> None:
+def test_fact_has_at_least_one_message() -> None:
     with pytest.raises(ValueError, match="message_ids"):
         Fact(statement="x", kind="plan", user_id="u1", said_by="user", message_ids=())
 
@@ -148,7 +148,7 @@ def test_a_fact_has_a_message_at_least() -> None:
         ("I have ten children, just kidding.", "has ten children"),
     ],
 )
-def test_what_a_message_quotes_denies_frames_or_says_of_others_is_dropped(content: str, statement: str) -> None:
+def test_quoted_denied_framed_or_foreign_fact_is_dropped(content: str, statement: str) -> None:
     assert kept(stated(statement, 1), messages=(message(1, content),)) == []
 
 
@@ -161,10 +161,10 @@ def test_what_a_message_quotes_denies_frames_or_says_of_others_is_dropped(conten
         ("I'm not only a nurse but a midwife.", "is a nurse and midwife"),
     ],
 )
-def test_what_a_message_says_in_other_words_is_kept(content: str, statement: str) -> None:
+def test_paraphrased_fact_is_kept(content: str, statement: str) -> None:
     assert kept(stated(statement, 1), messages=(message(1, content),))
 
 
-def test_a_fact_that_says_what_is_no_longer_so_ends_another() -> None:
+def test_ending_fact_ends_another() -> None:
     (fact,) = grounded((stated("no longer works for Sonae", 1),), (message(1, "I no longer work for Sonae."),))
     assert fact.status == "ended"

@@ -36,7 +36,7 @@ def current(*conversations: str) -> list[str]:
 
 
 @pytest.mark.parametrize("row", rows_of("frames.jsonl"), ids=lambda row: str(row["said"][-1])[:40])
-def test_only_what_is_said_outside_of_frames_is_kept(row: dict[str, Any]) -> None:
+def test_facts_count_only_outside_frames(row: dict[str, Any]) -> None:
     known = [fact.statement for fact in first_person(said(*row["said"])) if fact.status != "ended"]
     assert any(row["known"] in one for one in known) if "known" in row else known == []
 

@@ -32,7 +32,7 @@ from afterword_text.language import (
         ("123 !?", UNDETERMINED),
     ],
 )
-def test_the_language_of_a_text_is_recognised(text: str, language: str) -> None:
+def test_language_of_a_text_is_recognized(text: str, language: str) -> None:
     assert detect(text) == language
 
 
@@ -55,21 +55,21 @@ SPOKEN = (
 
 
 @given(st.lists(st.sampled_from(SPOKEN) | st.text(max_size=20), max_size=6).map(" ".join))
-def test_languages_are_ranked_as_by_the_library_kept_to_them(library: LanguageIdentifier, text: str) -> None:
+def test_languages_are_ranked_as_by_the_restricted_library(library: LanguageIdentifier, text: str) -> None:
     assert language_identifier.identifier().rank(text) == library.rank(text)
 
 
-def test_a_sentence_leaves_little_doubt_and_a_word_much() -> None:
+def test_sentence_is_certain_and_single_word_doubtful() -> None:
     assert plausible("Hello, how can I help you with your order?") == ("en",)
     assert {"en", UNDETERMINED} < set(plausible("museums"))
     assert {"de", "hu"} < set(plausible("Züge"))
 
 
-def test_inflections_meet_in_one_stem_and_stop_words_go() -> None:
+def test_inflections_share_a_stem_and_stop_words_go() -> None:
     assert stem_words("She was booking the flights", "en") == stem_words("I have booked a flight", "en")
 
 
-def test_words_that_people_search_for_are_no_stop_words() -> None:
+def test_searched_words_are_no_stop_words() -> None:
     assert stem_words("order room problem", "en") == ["order", "room", "problem"]
 
 
@@ -77,11 +77,11 @@ def test_stemming_follows_the_language() -> None:
     assert stem_words("Die Züge fahren", "de") == ["zug", "fahr"]
 
 
-def test_an_unknown_language_keeps_its_words() -> None:
+def test_unknown_language_keeps_its_words() -> None:
     assert stem_words("Reservations ARE", UNDETERMINED) == ["reservations", "are"]
 
 
-def test_unspaced_scripts_become_pairs_that_a_part_of_the_text_matches() -> None:
+def test_unspaced_scripts_become_matching_pairs() -> None:
     assert set(words("东京酒店")) >= set(words("酒店"))
 
 
@@ -103,15 +103,15 @@ def test_vowel_signs_are_parts_of_their_words(text: str, found: list[str]) -> No
     assert words(text) == found
 
 
-def test_inflections_meet_in_hindi_too() -> None:
+def test_hindi_inflections_share_a_stem() -> None:
     assert stem_words("किताबें", "hi") == stem_words("किताबों", "hi") != stem_words("कमरे", "hi")
 
 
-def test_a_part_of_a_thai_text_is_found_with_its_vowel_signs() -> None:
+def test_part_of_a_thai_text_is_found() -> None:
     assert set(words("สวัสดีครับ")) > set(words("สวัสดี"))
 
 
-def test_what_only_chooses_the_look_of_a_character_is_no_part_of_a_word() -> None:
+def test_variation_selectors_are_no_part_of_words() -> None:
     assert words("ok\ufe0f 1\ufe0f\u20e3 \ufe0fgo") == ["ok", "1", "go"]
 
 
@@ -120,7 +120,7 @@ def test_any_text_has_a_language_and_words(text: str) -> None:
     assert stem_words(text, detect(text)) == stem_words(text, detect(text))
 
 
-def test_every_character_that_normalization_sorts_ends_a_run_of_them() -> None:
+def test_long_runs_of_combining_characters_are_cut() -> None:
     characters = (chr(code) for code in range(0x300, sys.maxunicode + 1))
     sorted_ones = [one for one in characters if all(map(unicodedata.combining, unicodedata.normalize("NFKD", one)))]
     assert len(sorted_ones) > 900

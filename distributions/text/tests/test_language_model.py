@@ -13,14 +13,14 @@ from tools.language_model import prepared
 LETTERS = st.sampled_from(b"ab\x00\xff")
 
 
-def test_the_model_in_the_package_is_made_of_the_librarys() -> None:
+def test_packaged_model_is_made_from_the_librarys() -> None:
     made = prepared(MODEL_DIR / MODEL_FILE)
     with np.load(MODEL) as model:
         assert {name: model[name].dtype for name in model.files} == {name: array.dtype for name, array in made.items()}
         assert [name for name in model.files if not np.array_equal(model[name], made[name])] == []
 
 
-def test_the_librarys_license_is_beside_its_model() -> None:
+def test_librarys_licence_is_beside_its_model() -> None:
     (license_file,) = [file for file in metadata.files("py3langid") or () if file.name == "LICENSE"]
     assert (MODEL.parent / "LICENSE").read_text() == license_file.read_text()
 
@@ -29,7 +29,7 @@ def test_the_librarys_license_is_beside_its_model() -> None:
     st.sets(st.lists(st.sampled_from(b"ab\xff"), min_size=2, max_size=LONGEST_NGRAM).map(bytes), min_size=1),
     st.lists(LETTERS, max_size=40).map(bytes),
 )
-def test_the_longest_ngram_that_ends_at_each_byte_is_found(ngrams: set[bytes], text: bytes) -> None:
+def test_longest_ngram_at_each_byte_is_found(ngrams: set[bytes], text: bytes) -> None:
     features = {ngram: feature for feature, ngram in enumerate(sorted(ngrams, key=int.from_bytes))}
     numbers = np.array([int.from_bytes(ngram) for ngram in features], np.uint64)
     with np.load(MODEL) as model:

@@ -133,7 +133,7 @@ def test_only_the_text_itself_is_taken(text: str) -> None:
         "<b>Ada moved to Porto.</b> She likes it.",
     ],
 )
-def test_a_text_that_mentions_a_tag_or_a_label_is_not_cut(said: str) -> None:
+def test_text_that_mentions_a_tag_or_label_stays(said: str) -> None:
     assert (
         read_plain(said, "long_summary", LIMITS).split() == said.replace("</think>", "/think").replace("- ", "").split()
     )
@@ -142,11 +142,11 @@ def test_a_text_that_mentions_a_tag_or_a_label_is_not_cut(said: str) -> None:
 @pytest.mark.parametrize(
     "text", ["Title: A refund", '"A refund".', "A refund.\nIt is about order 4711.", "**A refund**"]
 )
-def test_a_title_is_one_line_without_label_quotes_or_full_stop(text: str) -> None:
+def test_title_is_one_line_without_label_quotes_or_stop(text: str) -> None:
     assert read_plain(text, "title", LIMITS) == "A refund"
 
 
-def test_more_sentences_than_were_asked_for_are_left_out() -> None:
+def test_surplus_sentences_are_dropped() -> None:
     text = " ".join(f"Fact {n} is told." for n in range(9))
     assert read_plain(text, "long_summary", LIMITS, 5) == " ".join(f"Fact {n} is told." for n in range(5))
 
@@ -163,7 +163,7 @@ def test_more_sentences_than_were_asked_for_are_left_out() -> None:
         ("I'm sorry, but I can't summarise this.", "refusal"),
     ],
 )
-def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None:
+def test_unusable_plain_answer_says_why(text: str, problem: str) -> None:
     with pytest.raises(AnswerUnusable, match=problem):
         read_plain(text, "long_summary", LIMITS)
 
@@ -172,7 +172,7 @@ def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None
     st.one_of(st.text(), st.lists(st.sampled_from([*TOKENS, "user\n", "A fact. ", "\n", '"'])).map("".join)),
     st.sampled_from(["title", "short_summary", "long_summary", "rolling_summary"]),
 )
-def test_whatever_a_model_writes_no_control_token_is_left_and_the_lengths_are_kept(text: str, field: str) -> None:
+def test_any_answer_loses_control_tokens_and_keeps_lengths(text: str, field: str) -> None:
     try:
         said = read_plain(text * 30, field, Limits(60, 400))
     except AnswerUnusable:

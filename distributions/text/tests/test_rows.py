@@ -40,7 +40,7 @@ def test_few_ordinary_lines_are_cut_inside(part: str) -> None:
 
 
 @pytest.mark.parametrize("row", rows("gate.jsonl"), ids=lambda row: f"{row['kind']}: {row['source']}")
-def test_figure_is_supported_only_as_its_language_says_it(row: dict[str, str]) -> None:
+def test_figure_is_supported_only_as_its_language_says(row: dict[str, str]) -> None:
     language = row["language"]
     for text, is_wrong in ((row["right"], False), (row["wrong"], True)):
         found = ground([text], Evidence(row["source"], language), language)

@@ -23,7 +23,7 @@ def is_found(query: str, text: str) -> bool:
         ("Tengo una hernia de disco.", "hernia"),
     ],
 )
-def test_a_word_alone_is_read_in_every_documented_language(text: str, query: str) -> None:
+def test_single_word_is_read_in_every_documented_language(text: str, query: str) -> None:
     assert is_found(query, text)
 
 
@@ -89,30 +89,30 @@ def test_words_are_found_as_people_write_them(text: str, query: str) -> None:
         ("Our column is h1.", "1"),
     ],
 )
-def test_other_words_are_not(text: str, query: str) -> None:
+def test_other_words_are_not_found(text: str, query: str) -> None:
     assert not is_found(query, text)
 
 
-def test_vowel_signs_and_the_voicing_of_kana_are_no_accents() -> None:
+def test_vowel_signs_and_kana_voicing_are_no_accents() -> None:
     for text in ("हिन्दी", "ガラス", "ไทย", "한국어"):
         assert fold(text) == text
 
 
 @given(st.text(max_size=200) | st.text("0123456789_.,- ", max_size=20))
-def test_a_text_is_found_by_itself(text: str) -> None:
+def test_text_is_found_by_itself(text: str) -> None:
     there = {form for word in words_of(text, plausible(text)[0]) for form in word.forms}
     for word in query_words(text):
         assert word.is_common or not there.isdisjoint(word.forms)
 
 
 @given(st.text(max_size=200))
-def test_words_have_forms_and_numbers_that_are_not_zero(text: str) -> None:
+def test_words_have_forms_and_nonzero_numbers(text: str) -> None:
     for word in (*words_of(text, "en"), *query_words(text)):
         assert word.forms
         assert all(hashed(word.forms))
 
 
 @given(st.text(st.characters(max_codepoint=127), max_size=100) | st.text("ab01 .,'_/-()$", max_size=30))
-def test_ascii_alone_is_read_as_it_is_beside_other_letters(text: str) -> None:
+def test_ascii_is_read_alike_beside_other_letters(text: str) -> None:
     beside = list(words_of(f"{text} | é", "en"))
     assert list(words_of(text, "en")) + list(words_of("é", "en")) == beside

@@ -65,7 +65,7 @@ from tests.samples import an_episode_message
         ("Sono bottaio.", "identity", "job"),
     ],
 )
-def test_statements_of_people_about_themselves(sentence: str, kind: str, attribute: str | None) -> None:
+def test_statements_about_oneself_are_found(sentence: str, kind: str, attribute: str | None) -> None:
     assert (kind, attribute) in [(one.kind, one.attribute) for one in statements(sentence) if one.status == "stated"]
 
 
@@ -114,7 +114,7 @@ def test_statements_of_people_about_themselves(sentence: str, kind: str, attribu
         "I'm wearing my lucky socks.",
     ],
 )
-def test_what_says_nothing_that_lasts(sentence: str) -> None:
+def test_passing_remarks_give_no_statement(sentence: str) -> None:
     assert [one for one in statements(sentence) if one.status != "ended"] == []
 
 
@@ -130,7 +130,7 @@ def ended(*texts: str) -> list[tuple[str, str | None]]:
     return [(fact.statement, fact.attribute) for fact in first_person(said(*texts)) if fact.status == "ended"]
 
 
-def test_clauses_of_users_are_kept_with_their_message() -> None:
+def test_users_clauses_are_kept_with_their_message() -> None:
     messages = [
         an_episode_message("m1", content="Hello! I live in Leeds. How are you?", user_id="ann"),
         an_episode_message("m2", content="I live in Porto.", role="assistant"),
@@ -144,13 +144,13 @@ def test_clauses_of_users_are_kept_with_their_message() -> None:
     ]
 
 
-def test_of_many_statements_the_last_ones_are_kept() -> None:
+def test_last_of_many_statements_are_kept() -> None:
     found = first_person(said(" ".join(f"I am {n} years old." for n in range(100))))
     assert len(found) == MOST_FACTS
     assert found[-1].statement == "I am 99 years old."
 
 
-def test_a_greeting_gives_name_job_and_city() -> None:
+def test_greeting_gives_name_job_and_city() -> None:
     found = {fact.attribute: fact.status for fact in first_person(said("Hi! I'm Marta, I'm a nurse in Porto"))}
     assert found == {"name": "implied", "job": "stated", "home_city": "implied"}
 
@@ -165,12 +165,12 @@ def test_a_greeting_gives_name_job_and_city() -> None:
         ("Would chess be good for my stepdaughter Amira?", "my stepdaughter Amira"),
     ],
 )
-def test_a_sentence_that_asks_may_state_something(text: str, statement: str) -> None:
+def test_sentence_that_asks_may_state_something(text: str, statement: str) -> None:
     assert statement in known(text)
 
 
 @pytest.mark.parametrize("text", ["I live in Leeds, right?", "Do I live in Leeds?", "Who says I like jazz?"])
-def test_a_question_about_a_statement_states_nothing(text: str) -> None:
+def test_question_about_a_statement_states_nothing(text: str) -> None:
     assert known(text) == []
 
 
@@ -186,7 +186,7 @@ def test_a_question_about_a_statement_states_nothing(text: str) -> None:
         "My name isn't Karen.",
     ],
 )
-def test_what_only_sounds_like_a_value_replaces_none(text: str) -> None:
+def test_pretended_value_replaces_no_real_one(text: str) -> None:
     assert [fact for fact in first_person(said(text)) if fact.attribute and fact.status != "ended"] == []
 
 
@@ -208,7 +208,7 @@ def test_frames_quotations_and_jokes_state_nothing(text: str) -> None:
     assert known(text) == []
 
 
-def test_a_frame_goes_on_until_somebody_ends_it() -> None:
+def test_frame_lasts_until_somebody_ends_it() -> None:
     assert known("Pretend you are a waiter.", "I'm Lord Pemberton. I live in Paris.") == []
     assert known("Pretend you are a waiter.", "I'm a lord.", "Game over. I live in Leeds.") == ["I live in Leeds."]
     before = said("Let's role-play.")
@@ -234,7 +234,7 @@ def test_denials_end_what_was_said(text: str, attribute: str | None) -> None:
     assert [one for _, one in ended(text)] == [attribute]
 
 
-def test_forget_that_ends_what_the_message_before_said() -> None:
+def test_forget_that_ends_the_previous_messages_statements() -> None:
     assert ended("I have two dogs.", "Forget that, please.") == [
         ("Forget that, please (I have two dogs.)", "number_of_dogs")
     ]

@@ -53,7 +53,7 @@ def period(text: str) -> Period:
         ("¿Qué pasó en 2022?", "2022-01-01 2022-12-31"),
     ],
 )
-def test_a_date_is_the_latest_of_its_name(question: str, expected: str) -> None:
+def test_date_without_year_is_its_last_occurrence(question: str, expected: str) -> None:
     assert days(question) == period(expected)
 
 
@@ -97,9 +97,7 @@ def test_relative_days_count_from_today(question: str, expected: str) -> None:
         ("Tuesday the 3rd of March", "2026-03-03"),
     ],
 )
-def test_a_weekday_beside_a_week_is_its_day_and_beside_another_date_it_does_not_count(
-    question: str, expected: str
-) -> None:
+def test_weekday_beside_a_week_is_a_day_of_it(question: str, expected: str) -> None:
     assert days(question) == period(expected)
 
 
@@ -115,7 +113,7 @@ def test_a_weekday_beside_a_week_is_its_day_and_beside_another_date_it_does_not_
         ("sinds maart", "2026-03-01 2026-03-31"),
     ],
 )
-def test_a_time_since_a_date_ends_today(question: str, expected: str) -> None:
+def test_time_since_a_date_ends_today(question: str, expected: str) -> None:
     assert days(question) == period(expected)
 
 
@@ -231,16 +229,16 @@ def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
         "dal 10 marzo in poi",
     ],
 )
-def test_a_time_that_is_not_clear_is_none(question: str) -> None:
+def test_ambiguous_time_is_ignored(question: str) -> None:
     assert days(question) is None
 
 
-def test_the_end_of_the_calendar_is_no_error() -> None:
+def test_end_of_the_calendar_is_no_error() -> None:
     assert asked_time("What is today?", datetime(9999, 12, 31, tzinfo=UTC)) is None
     assert asked_time("What did I say a year ago?", datetime(1, 1, 1, tzinfo=UTC)) is None
 
 
-def test_what_was_told_in_the_two_days_after_counts() -> None:
+def test_two_days_of_grace_follow_an_asked_time() -> None:
     asked = asked_time("What did I cook in May 2023?", NOW)
     assert asked is not None
     assert (asked.begin, asked.end) == (datetime(2023, 5, 1, tzinfo=UTC), datetime(2023, 6, 3, tzinfo=UTC))
@@ -254,7 +252,7 @@ def test_days_are_those_of_the_zone() -> None:
     assert asked.begin == datetime(2024, 6, 11, 22, tzinfo=UTC)  # it is the 13th there
 
 
-def test_an_episode_meets_a_time_that_it_shares_a_moment_with() -> None:
+def test_episode_that_overlaps_a_time_matches_it() -> None:
     asked = asked_time("in May 2023", NOW)
     assert asked is not None
     moments = [
@@ -274,13 +272,13 @@ def test_an_episode_meets_a_time_that_it_shares_a_moment_with() -> None:
         ("Where was it warm in 2023?", ["where", "was", "it", "warm", "in", "2023"]),
     ],
 )
-def test_what_is_said_besides_the_time_is_the_subject(question: str, subject: list[str]) -> None:
+def test_words_besides_the_time_are_the_subject(question: str, subject: list[str]) -> None:
     asked = asked_time(question, NOW)
     assert asked is not None
     assert words(asked.rest) == subject
 
 
-def test_the_month_that_is_asked_for_has_its_names_as_searches_compare_them() -> None:
+def test_asked_month_matches_its_names_in_searches() -> None:
     asked = asked_time("Wo war die Hochzeit im August 2024?", NOW)
     assert asked is not None
     assert {"august", "aug"} <= asked.month
@@ -325,7 +323,7 @@ def alone(question: str) -> TimeAlone | None:
         ("oldest", "Hvad var det første jeg fortalte dig?"),
     ],
 )
-def test_a_question_about_talk_asks_for_a_time_alone(order: str, question: str) -> None:
+def test_question_about_talk_asks_for_a_time_alone(order: str, question: str) -> None:
     assert alone(question) == (order, True)
 
 
@@ -341,7 +339,7 @@ def test_a_question_about_talk_asks_for_a_time_alone(order: str, question: str) 
         "",
     ],
 )
-def test_a_question_with_a_subject_asks_for_more_than_a_time(question: str) -> None:
+def test_question_with_a_subject_asks_for_more(question: str) -> None:
     assert alone(question) is None
 
 
@@ -351,7 +349,7 @@ def test_stop_words_may_have_a_meaning_of_their_own(question: str) -> None:
 
 
 @pytest.mark.parametrize("words_of_dates", ["1 may ", "in a week ago ", "3 days ago ", "Mai 3 vor ", "monday - "])
-def test_a_question_made_of_dates_takes_no_longer_than_others(words_of_dates: str) -> None:
+def test_question_of_many_dates_takes_no_longer(words_of_dates: str) -> None:
     asked_time(words_of_dates, NOW)  # loads the words of its language
     began = thread_time()
     asked_time(words_of_dates * MOST_CHARACTERS, NOW)

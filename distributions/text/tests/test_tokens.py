@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from afterword_text.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, message_tokens, token_ids
 
 
-def test_nothing_has_no_tokens() -> None:
+def test_empty_text_has_no_tokens() -> None:
     assert count_tokens("") == 0
 
 
-def test_control_tokens_count_as_the_text_they_are() -> None:
+def test_control_tokens_count_as_text() -> None:
     assert count_tokens("<|endoftext|>") > 1
 
 
 @pytest.mark.parametrize("text", ["\U0001f9ff" * 260_000, "word " * 210_000], ids=["many tokens", "many characters"])
-def test_a_text_longer_than_the_tokenizer_takes_is_counted_too(text: str) -> None:
+def test_text_beyond_the_tokenizers_limit_is_counted(text: str) -> None:
     assert len(text) > 5 * PIECE_CHARACTERS
     assert count_tokens(text) > 200_000
 
 
-def test_a_long_text_counts_as_its_pieces() -> None:
+def test_long_text_counts_as_its_pieces() -> None:
     piece = "ab cd " * (PIECE_CHARACTERS // 6) + "ab"
     assert len(piece) == PIECE_CHARACTERS
     assert count_tokens(piece * 3) == 3 * count_tokens(piece)
@@ -39,14 +39,14 @@ def test_long_message_is_counted_by_its_beginning_and_end() -> None:
 
 
 @given(st.text() | st.text(st.characters(categories=["Cs", "So", "Lu"])))
-def test_texts_have_the_tokens_that_the_package_finds_whose_import_is_spared(text: str) -> None:
+def test_token_counts_equal_the_packages(text: str) -> None:
     found = package().encode_ordinary(text)
     assert token_ids(text) == found
     assert count_tokens(text) == len(found)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages are resident")
-def test_the_packed_vocabulary_is_not_kept_in_memory() -> None:
+def test_packed_vocabulary_is_not_kept_in_memory() -> None:
     code = """
 from afterword_text.tokens import count_tokens
 count_tokens("hello"), count_tokens("once more")

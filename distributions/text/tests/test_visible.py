@@ -22,11 +22,11 @@ JOINERS = "\u200c\u200d"
 ORDINARY = "Grüße, 你好, שלום, می‌خواهم, 👩‍💻"
 
 
-def test_commands_to_a_terminal_become_visible() -> None:
+def test_terminal_commands_become_visible() -> None:
     assert printable("a\x1b]0;title\x07b\x9b2Jc\rd") == "a\ufffd]0;title\ufffdb\ufffd2Jc\ufffdd"
 
 
-def test_text_that_is_reversed_or_hidden_becomes_visible() -> None:
+def test_reversed_or_hidden_text_becomes_visible() -> None:
     assert printable("\u202egnp.exe\u2066\u200b") == "\ufffdgnp.exe\ufffd\ufffd"
 
 
@@ -40,7 +40,7 @@ def test_lines_after_the_first_are_indented() -> None:
 
 
 @given(st.text())
-def test_nothing_but_what_is_shown_remains(text: str) -> None:
+def test_only_shown_text_remains(text: str) -> None:
     for show, kept in ((shown, JOINERS), (printable, KEPT + JOINERS)):
         found = show(text)
         assert len(found) == len(text)
@@ -49,7 +49,7 @@ def test_nothing_but_what_is_shown_remains(text: str) -> None:
 
 
 @given(st.recursive(st.text(st.characters()), lambda children: st.dictionaries(st.text(), children)))
-def test_json_has_the_same_value_and_nothing_that_a_terminal_obeys(value: object) -> None:
+def test_json_keeps_its_value_without_terminal_commands(value: object) -> None:
     found = shown_json(json.dumps(value, ensure_ascii=False))
     assert json.loads(found) == value
     assert printable(found) == found
@@ -61,7 +61,7 @@ FILLERS = "\u3164\u115f\uffa0\u034f\U000e0100\u2063\u202e"
 
 
 @pytest.mark.parametrize("hidden", [TAGS, SPELLED, FILLERS, "\ufe0f" * 9, "\ufe0e\u200d" * 9])
-def test_nothing_hidden_reaches_a_model_or_a_page(hidden: str) -> None:
+def test_hidden_text_reaches_neither_model_nor_page(hidden: str) -> None:
     left = without_hidden(f"Hello{hidden} world")
     assert left.startswith("Hello")
     assert left.endswith(" world")
@@ -71,10 +71,10 @@ def test_nothing_hidden_reaches_a_model_or_a_page(hidden: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["👩🏽‍⚕️ and ❤️‍🔥", "می‌خواهم", "क्‍ष", "a\tb\r\nc\u2028d", "plain", "e\u0301"])
-def test_what_a_script_or_an_emoji_needs_stays(text: str) -> None:
+def test_characters_a_script_or_emoji_needs_stay(text: str) -> None:
     assert without_hidden(text) == text
 
 
-def test_every_character_that_unicode_hides_is_replaced() -> None:
+def test_every_hidden_unicode_character_is_replaced() -> None:
     hidden = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in MOVED_OR_HIDDEN]
     assert {c for c in hidden if printable(f"a{c}") == f"a{c}"} == {*KEPT, *JOINERS}

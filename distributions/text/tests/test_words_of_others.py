@@ -40,7 +40,7 @@ def test_kind_and_author_of_others_words_are_named(text: str, whose: Whose, auth
     assert (whose, author) in {(part.whose, part.author) for part in parts_of(text)}
 
 
-def test_very_long_text_has_the_own_words_of_both_ends() -> None:
+def test_very_long_text_keeps_own_words_of_both_ends() -> None:
     own = own_words("I live in Oslo. " + "Lorem ipsum dolor. " * 50_000 + "I have two cats.")
     assert own.startswith("I live in Oslo.")
     assert own.endswith("I have two cats.")

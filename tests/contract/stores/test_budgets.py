@@ -10,12 +10,12 @@ async def has_exactly(budgets: Budgets, key: str, tokens: int) -> bool:
     return not await budgets.take(key, 0, tokens, LATER) and await budgets.take(key, 0, tokens + 1, LATER)
 
 
-async def test_what_is_taken_adds_up_until_the_limit_is_reached(budgets: Budgets) -> None:
+async def test_budget_adds_up_until_its_limit(budgets: Budgets) -> None:
     assert [await budgets.take("k", 40, 100, LATER) for _ in range(4)] == [True, True, True, False]
     assert await has_exactly(budgets, "k", 120)
 
 
-async def test_a_correction_is_added_and_may_make_room_again(budgets: Budgets) -> None:
+async def test_correction_is_added_and_may_free_budget(budgets: Budgets) -> None:
     await budgets.take("k", 100, 100, LATER)
     await budgets.correct("k", -30)
     assert await has_exactly(budgets, "k", 70)
@@ -24,14 +24,14 @@ async def test_a_correction_is_added_and_may_make_room_again(budgets: Budgets) -
     assert await has_exactly(budgets, "k", 85)
 
 
-async def test_counters_are_apart(budgets: Budgets) -> None:
+async def test_counters_are_separate(budgets: Budgets) -> None:
     await budgets.take("one", 100, 100, LATER)
     assert await budgets.take("two", 1, 100, LATER)
     await budgets.correct("three", 5)
     assert await budgets.take("three", 1, 5, LATER)
 
 
-async def test_however_many_take_at_once_the_limit_is_passed_by_less_than_one_amount(budgets: Budgets) -> None:
+async def test_concurrent_takers_exceed_the_limit_by_one_amount(budgets: Budgets) -> None:
     taken = await asyncio.gather(*(budgets.take("k", 30, 100, LATER) for _ in range(20)))
     assert sum(taken) == 4
     assert await has_exactly(budgets, "k", 120)

@@ -30,7 +30,7 @@ async def stored(episodes: EpisodeQueries, ordinal: int = 1, **fields: Any) -> S
     return episode
 
 
-async def test_nothing_is_found_in_an_empty_store(episodes: EpisodeQueries) -> None:
+async def test_empty_store_finds_nothing(episodes: EpisodeQueries) -> None:
     assert await episodes.lookup(["c1:1"]) == await episodes.lookup([]) == {}
     assert await episodes.latest_row("c1") is None
     assert await episodes.rows("c1") == []
@@ -40,7 +40,7 @@ async def test_nothing_is_found_in_an_empty_store(episodes: EpisodeQueries) -> N
     assert await episodes.count() == 0
 
 
-async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeQueries) -> None:
+async def test_episode_survives_a_round_trip_in_every_field(episodes: EpisodeQueries) -> None:
     episode = await stored(
         episodes,
         cause=Cause("episode.closed", 3, 2**40),
@@ -60,7 +60,7 @@ async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeQueri
     assert found.summary.to_json() == episode.summary.to_json()
 
 
-async def test_facts_are_found_by_their_user_and_tenant_alone(episodes: EpisodeQueries) -> None:
+async def test_facts_are_found_by_their_user_and_tenant_only(episodes: EpisodeQueries) -> None:
     hers, his = a_fact(user_id="u1"), a_fact("hates tea", user_id="u2", kind="preference")
     await stored(episodes, 1, facts=(hers, his), user_id="u3")
     await stored(episodes, 1, conversation_id="c2", facts=(a_fact("likes tea"),), tenant_id="t2")
@@ -72,7 +72,7 @@ async def test_facts_are_found_by_their_user_and_tenant_alone(episodes: EpisodeQ
         assert await episodes.facts_of(user, tenant, 10) == []
 
 
-async def test_facts_are_those_of_the_revision_that_is_stored(episodes: EpisodeQueries) -> None:
+async def test_facts_are_those_of_the_stored_revision(episodes: EpisodeQueries) -> None:
     first = await stored(episodes, facts=(a_fact(),))
     second = a_stored_episode(revision=2, facts=(a_fact("lives in Rome"), a_fact("lives in Leeds")))
     assert await episodes.put(second, first)
@@ -82,7 +82,7 @@ async def test_facts_are_those_of_the_revision_that_is_stored(episodes: EpisodeQ
     assert await episodes.facts_of("u1", "t1", 10) == []
 
 
-async def test_of_many_facts_those_of_the_episodes_that_ended_last_are_read(episodes: EpisodeQueries) -> None:
+async def test_facts_of_the_latest_episodes_are_read_first(episodes: EpisodeQueries) -> None:
     for ordinal in range(1, 6):
         facts = a_fact(), a_fact("likes tea", user_id="u2"), a_fact("likes tea")
         await stored(episodes, ordinal, facts=facts, ended_at=NOON - timedelta(days=ordinal))
@@ -111,21 +111,21 @@ async def test_users_are_listed_with_what_they_took_part_in(episodes: EpisodeQue
     assert await episodes.users("t2", "", None, 10) == []
 
 
-async def test_a_tombstone_comes_back_equal_in_every_field(episodes: EpisodeQueries) -> None:
+async def test_tombstone_survives_a_round_trip_in_every_field(episodes: EpisodeQueries) -> None:
     gone = a_tombstone(1, 1, overlap_ids=("m7",), inputs=(("m1", 7),))
     assert await episodes.put(gone, None)
     assert await episodes.lookup(["c1:1"]) == {"c1:1": gone}
     assert await find_episode(episodes, "c1:1") is None
 
 
-async def test_of_many_writers_of_the_first_revision_at_once_one_wins(episodes: EpisodeQueries) -> None:
+async def test_one_of_many_concurrent_first_revisions_wins(episodes: EpisodeQueries) -> None:
     written = [a_stored_episode(title=f"By {n}") for n in range(20)]
     won = await asyncio.gather(*(episodes.put(episode, None) for episode in written))
     assert won.count(True) == 1
     assert await find_episode(episodes, "c1:1") == written[won.index(True)]
 
 
-async def test_a_version_is_replaced_once_by_who_has_seen_it(episodes: EpisodeQueries) -> None:
+async def test_version_is_replaced_once_by_who_read_it(episodes: EpisodeQueries) -> None:
     first = await stored(episodes)
     second, other = a_stored_episode(revision=2), a_stored_episode(revision=2, title="Other")
     assert await episodes.put(second, first)
@@ -139,7 +139,7 @@ async def test_a_version_is_replaced_once_by_who_has_seen_it(episodes: EpisodeQu
     assert await episodes.put(a_stored_episode(revision=3), tried)
 
 
-async def test_of_many_writers_of_the_next_revision_at_once_one_wins(episodes: EpisodeQueries) -> None:
+async def test_one_of_many_concurrent_next_revisions_wins(episodes: EpisodeQueries) -> None:
     first = await stored(episodes)
     written = [a_stored_episode(revision=2, title=f"By {n}") for n in range(20)]
     won = await asyncio.gather(*(episodes.put(episode, first) for episode in written))
@@ -147,7 +147,7 @@ async def test_of_many_writers_of_the_next_revision_at_once_one_wins(episodes: E
     assert await find_episode(episodes, "c1:1") == written[won.index(True)]
 
 
-async def test_a_deleted_episode_does_not_come_back(episodes: EpisodeQueries) -> None:
+async def test_deleted_episode_does_not_come_back(episodes: EpisodeQueries) -> None:
     episode, gone = await stored(episodes), a_tombstone()
     assert await episodes.put(gone, episode)
     assert not await episodes.put(a_stored_episode(revision=9), episode)
@@ -159,7 +159,7 @@ async def test_a_deleted_episode_does_not_come_back(episodes: EpisodeQueries) ->
 
 
 @pytest.mark.parametrize("hostile", [*IDS, "c%3A1:1", "💬"])
-async def test_ids_are_data_whatever_they_look_like(episodes: EpisodeQueries, hostile: str) -> None:
+async def test_ids_are_treated_as_data(episodes: EpisodeQueries, hostile: str) -> None:
     innocent = await stored(episodes)
     assert await episodes.lookup([hostile]) == {}
     await stored(episodes, conversation_id=hostile)
@@ -171,7 +171,7 @@ async def test_ids_are_data_whatever_they_look_like(episodes: EpisodeQueries, ho
     assert await find_episode(episodes, "c1:1") == innocent
 
 
-async def test_an_agents_part_and_a_conversation_of_that_name_share_nothing(episodes: EpisodeQueries) -> None:
+async def test_agents_part_and_same_named_conversation_share_nothing(episodes: EpisodeQueries) -> None:
     scopes = [scope_id("a", "b"), *map(scope_id, ("a/b", "a//b", "a%2Fb", "a%2F%2Fb"))]
     for number, scope in enumerate(scopes):
         assert await episodes.put_row(a_row(scope=scope, content=f"{number}"), None)
@@ -195,7 +195,7 @@ async def test_episodes_are_paged_from_the_newest(episodes: EpisodeQueries) -> N
     assert await episodes.latest("c2", 5) == []
 
 
-async def test_episodes_of_an_agent_are_apart_from_those_of_the_conversation(episodes: EpisodeQueries) -> None:
+async def test_agents_episodes_are_separate_from_the_conversations(episodes: EpisodeQueries) -> None:
     await stored(episodes, 1, agent_id="a")
     await stored(episodes, 1, agent_id="a", episode_id="c1/a:1")
     assert [one.summary.episode_id for one in await episodes.latest("c1", 5)] == ["c1:1"]
@@ -203,7 +203,7 @@ async def test_episodes_of_an_agent_are_apart_from_those_of_the_conversation(epi
     assert await episodes.totals("c1") == await episodes.totals("c1", "a") == Totals(1, 3, 100, 1, 1)
 
 
-async def test_all_episodes_are_walked_through_in_the_order_of_their_ids(episodes: EpisodeQueries) -> None:
+async def test_all_episodes_are_walked_in_order_of_their_ids(episodes: EpisodeQueries) -> None:
     ids = sorted(f"{conversation}:{n}" for conversation in ("b", "c1", "ü") for n in range(1, 4))
     for i in ids:
         conversation, _, ordinal = i.partition(":")
@@ -218,7 +218,7 @@ async def test_all_episodes_are_walked_through_in_the_order_of_their_ids(episode
     assert [one.ordinal for one in await episodes.page("c1:2", 2, "c1")] == [3]
 
 
-async def test_episodes_are_found_by_the_messages_that_they_have_or_had(episodes: EpisodeQueries) -> None:
+async def test_episodes_are_found_by_current_and_former_messages(episodes: EpisodeQueries) -> None:
     await stored(episodes, 1, overlap_ids=())
     await stored(episodes, 2, overlap_ids=("m1",), message_ids=("m3", "m5"), core_ids=("m3", "m4", "m5"))
     third = await stored(episodes, 3, overlap_ids=())
@@ -229,7 +229,7 @@ async def test_episodes_are_found_by_the_messages_that_they_have_or_had(episodes
     assert await episodes.holding("c2", "m1") == []
 
 
-async def test_a_row_is_replaced_once_by_who_has_seen_its_revision(episodes: EpisodeQueries) -> None:
+async def test_row_is_replaced_once_by_who_read_its_revision(episodes: EpisodeQueries) -> None:
     first = a_row(cause=Cause("episode.closed", 1, 7), inputs=((1, 1), (2, 3)))
     assert await episodes.put_row(first, None)
     assert not await episodes.put_row(replace(first, content="Other."), None)
@@ -241,7 +241,7 @@ async def test_a_row_is_replaced_once_by_who_has_seen_its_revision(episodes: Epi
     assert await episodes.latest_row("c2") is None
 
 
-async def test_rows_are_in_order_and_the_latest_is_the_highest_also_past_nine(episodes: EpisodeQueries) -> None:
+async def test_rows_are_in_numeric_order_beyond_nine(episodes: EpisodeQueries) -> None:
     rows = [a_row(number) for number in range(1, 13)]
     for row in rows:
         assert await episodes.put_row(row, None)
@@ -256,7 +256,7 @@ async def test_rows_are_in_order_and_the_latest_is_the_highest_also_past_nine(ep
     assert await episodes.rows("c1") == [rows[0], renewed, *rows[2:]]
 
 
-async def test_a_conversation_is_replaced_once_by_who_has_seen_its_revision(episodes: EpisodeQueries) -> None:
+async def test_conversation_is_replaced_once_by_who_read_its_revision(episodes: EpisodeQueries) -> None:
     first = a_conversation(cause=Cause("episode.closed", 1, 7))
     assert await episodes.put_conversation(first, None)
     assert not await episodes.put_conversation(replace(first, title="Other"), None)
@@ -266,7 +266,7 @@ async def test_a_conversation_is_replaced_once_by_who_has_seen_its_revision(epis
     assert await episodes.conversation("c1") == second
 
 
-async def test_a_conversation_of_which_nothing_is_left_is_not_listed(episodes: EpisodeQueries) -> None:
+async def test_emptied_conversation_is_not_listed(episodes: EpisodeQueries) -> None:
     emptied = a_conversation(episode_count=0, title="", user_id="")
     assert await episodes.put_conversation(emptied, None)
     assert await episodes.conversation("c1") == emptied
@@ -275,7 +275,7 @@ async def test_a_conversation_of_which_nothing_is_left_is_not_listed(episodes: E
 
 
 @pytest.mark.parametrize("agent_id", [None, "a1"])
-async def test_the_living_are_added_up(episodes: EpisodeQueries, agent_id: str | None) -> None:
+async def test_only_living_episodes_are_summed(episodes: EpisodeQueries, agent_id: str | None) -> None:
     ids = {n: {"agent_id": agent_id, "episode_id": episode_id("c1", n, agent_id)} for n in (2, 3, 4)}
     second, *_ = [await stored(episodes, n, **ids[n]) for n in (2, 3, 4)]
     await stored(episodes, 9, agent_id="another", episode_id=episode_id("c1", 9, "another"))
@@ -286,7 +286,7 @@ async def test_the_living_are_added_up(episodes: EpisodeQueries, agent_id: str |
     assert await episodes.totals("c1", agent_id) == Totals(2, 6, 200, 3, 4)
 
 
-async def test_conversations_are_found_by_everybody_who_takes_part(episodes: EpisodeQueries) -> None:
+async def test_conversation_is_found_by_each_participant(episodes: EpisodeQueries) -> None:
     others = {"c1": ("u1", "u2"), "c2": ("u1", "u3"), "c3": ("u1",), "c4": ("u1", "u2")}
     for name, participants in others.items():
         await stored(episodes, conversation_id=name, participants=participants)
@@ -302,14 +302,14 @@ async def test_conversations_are_found_by_everybody_who_takes_part(episodes: Epi
     assert await episodes.conversations_of("U2", "t1", None, 100) == []
 
 
-async def test_an_episode_that_is_gone_has_no_participants(episodes: EpisodeQueries) -> None:
+async def test_removed_episode_has_no_participants(episodes: EpisodeQueries) -> None:
     episode = await stored(episodes, participants=("u1", "u2"))
     assert await episodes.put(a_tombstone(), episode)
     for user in ("u1", "u2"):
         assert await episodes.conversations_of(user, "t1", None, 100) == []
 
 
-async def test_expired_episodes_are_found_by_their_end_the_oldest_first(episodes: EpisodeQueries) -> None:
+async def test_expired_episodes_are_found_oldest_first(episodes: EpisodeQueries) -> None:
     written = [await stored(episodes, n, ended_at=NOON + timedelta(minutes=10 - n)) for n in (1, 2, 3, 4)]
     assert await episodes.put(a_tombstone(4), written[3])
     found = await episodes.expired(NOON + timedelta(minutes=9), 5)
@@ -317,7 +317,7 @@ async def test_expired_episodes_are_found_by_their_end_the_oldest_first(episodes
     assert found == await episodes.expired(NOON + timedelta(days=1), 2)
 
 
-async def test_what_is_due_is_found_the_longest_due_first(episodes: EpisodeQueries) -> None:
+async def test_due_work_is_found_longest_due_first(episodes: EpisodeQueries) -> None:
     for ordinal, minute in ((1, 5), (2, 3), (3, 9), (4, None)):
         due_at = None if minute is None else NOON + timedelta(minutes=minute)
         await stored(episodes, ordinal, due_at=due_at)
@@ -326,7 +326,7 @@ async def test_what_is_due_is_found_the_longest_due_first(episodes: EpisodeQueri
     assert await episodes.due(NOON, 5) == []
 
 
-async def test_conversations_of_a_user_are_listed_by_their_last_summary(episodes: EpisodeQueries) -> None:
+async def test_users_conversations_are_listed_by_their_last_summary(episodes: EpisodeQueries) -> None:
     for minute, name in enumerate(("c1", "a/b", "c%", "c4")):
         updated_at = NOON + timedelta(minutes=min(minute, 2))
         await episodes.put_conversation(a_conversation(scope_id(name), updated_at=updated_at), None)
@@ -343,7 +343,7 @@ async def test_conversations_of_a_user_are_listed_by_their_last_summary(episodes
     assert [found.conversation_id for found in await episodes.conversations("u1", None, 10)] == ["None"]
 
 
-async def test_usage_is_added_up_by_tenant_user_model_outcome_and_day(episodes: EpisodeQueries) -> None:
+async def test_usage_is_summed_by_tenant_user_model_outcome_day(episodes: EpisodeQueries) -> None:
     used = Usage(prompt_tokens=100, cached_tokens=60, completion_tokens=20, seconds=1.5)
     await stored(episodes, 1, usage=used, model="small")
     in_vain = (Calls("large", "cut_off", used), Calls("large", "answer_invalid", Usage(prompt_tokens=1)))

@@ -12,7 +12,7 @@ ERASURE = Erasure("e1", "ann", "acme", NOON, "the officer")
 FOUND = ErasedConversation("c.1", alone=True, messages=3, episodes=1)
 
 
-async def test_a_request_that_comes_again_goes_on_as_the_first(erasures: Erasures) -> None:
+async def test_repeated_erasure_request_continues_the_first(erasures: Erasures) -> None:
     assert await erasures.begin(ERASURE) == ERASURE
     assert await erasures.begin(replace(ERASURE, erasure_id="e2", asked_by=None)) == ERASURE
     for other in (
@@ -23,7 +23,7 @@ async def test_a_request_that_comes_again_goes_on_as_the_first(erasures: Erasure
     assert {one.erasure_id for one in await erasures.under_way()} == {"e1", "e3", "e4"}
 
 
-async def test_conversations_and_what_is_waited_for_are_kept(erasures: Erasures) -> None:
+async def test_conversations_and_pending_work_survive_a_restart(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
     await erasures.add(ERASURE, [FOUND])
     await erasures.report(replace(ERASURE, stage="records", left=3))
@@ -39,7 +39,7 @@ async def test_conversations_and_what_is_waited_for_are_kept(erasures: Erasures)
     assert (found.stage, found.problem, found.detail) == (None, "not_erased", "3 records")
 
 
-async def test_only_the_receipt_is_left_of_one_that_has_ended(erasures: Erasures) -> None:
+async def test_finished_erasure_leaves_only_its_receipt(erasures: Erasures) -> None:
     other = replace(ERASURE, erasure_id="e2", user_id="bob")
     for one in (ERASURE, other):
         await erasures.begin(one)
@@ -52,7 +52,7 @@ async def test_only_the_receipt_is_left_of_one_that_has_ended(erasures: Erasures
     assert await erasures.find("e9") is None
 
 
-async def test_who_comes_late_changes_nothing_of_a_new_request_of_the_same_person(erasures: Erasures) -> None:
+async def test_late_writer_leaves_a_newer_request_unchanged(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
     await erasures.end(ERASURE, "first")
     new = replace(ERASURE, erasure_id="e2")
@@ -64,7 +64,7 @@ async def test_who_comes_late_changes_nothing_of_a_new_request_of_the_same_perso
     assert (await erasures.conversations(ERASURE), await erasures.conversations(new)) == ([], [])
 
 
-async def test_an_erasure_interrupted_while_it_ends_is_carried_out_again(erasures: Erasures) -> None:
+async def test_erasure_interrupted_while_ending_is_carried_out_again(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
     await erasures.end(ERASURE, "first")
     await erasures.begin(ERASURE)  # as if the request had not been removed
@@ -73,7 +73,7 @@ async def test_an_erasure_interrupted_while_it_ends_is_carried_out_again(erasure
     assert (await erasures.under_way(), await erasures.find("e1")) == ([], ERASURE.done("first"))
 
 
-async def test_an_end_that_is_interrupted_leaves_the_request_so_that_it_is_repeated(erasures: Erasures) -> None:
+async def test_interrupted_end_keeps_the_request_for_a_repeat(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
     await erasures.add(ERASURE, [FOUND])
     records = erasures._records

@@ -89,14 +89,14 @@ async def outcome_of(call: Call, store: object, operator: object) -> object:
         return None
 
 
-async def test_no_method_of_the_episodes_takes_an_operator(episodes: EpisodeQueries) -> None:
+async def test_no_episode_method_accepts_an_operator(episodes: EpisodeQueries) -> None:
     await episodes.put(a_stored_episode(tenant_id=None), None)
     await episodes.put_conversation(a_conversation(tenant_id=None), None)
     await episodes.put_row(a_row(), None)
     assert await found(episodes, EPISODES) == []
 
 
-async def test_no_method_of_the_archive_takes_an_operator(messages: MessageArchive) -> None:
+async def test_no_archive_method_accepts_an_operator(messages: MessageArchive) -> None:
     sent = ArchivedMessage(a_message(agent_id="a1"), 0, 0)
     await messages.put_many([sent])
     assert await found(messages, MESSAGES) == []
@@ -104,14 +104,14 @@ async def test_no_method_of_the_archive_takes_an_operator(messages: MessageArchi
 
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-async def test_no_method_of_the_index_takes_an_operator(index: EpisodeIndex) -> None:
+async def test_no_index_method_accepts_an_operator(index: EpisodeIndex) -> None:
     await put(index, a_summary(), "The PIN is 4711.")
     assert await found(index, INDEX) == []
 
 
 @pytest.mark.parametrize("field", ["text", "user_id", "tenant_id", "agent_id", "conversation_id"])
 @pytest.mark.parametrize("foreign", [*OPERATORS, [], ["c1"], 7.5], ids=str)
-def test_no_search_is_made_of_an_operator(field: str, foreign: object) -> None:
+def test_no_search_accepts_an_operator(field: str, foreign: object) -> None:
     given: dict[str, Any] = {"text": "pin", "user_id": "u1", "tenant_id": "t1", field: foreign}
     with pytest.raises(ValueError, match=field):
         Query(**given)

@@ -27,12 +27,12 @@ async def ids(index: EpisodeIndex) -> list[str]:
     return sorted(await index.revisions([f"c1:{n}" for n in range(1100)]))
 
 
-async def test_an_empty_index_has_and_finds_nothing(index: EpisodeIndex) -> None:
+async def test_empty_index_has_and_finds_nothing(index: EpisodeIndex) -> None:
     assert await ids(index) == []
     assert await index.search(a_query("flight")) == []
 
 
-async def test_what_was_put_is_there_once_however_often_it_is_put(index: EpisodeIndex) -> None:
+async def test_repeated_puts_store_one_entry(index: EpisodeIndex) -> None:
     for ordinal in (1, 2, 1, 1):
         await put(index, a_summary(ordinal, revision=ordinal), "A flight to Rome, please.")
     assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:2": 2}
@@ -60,23 +60,23 @@ async def test_removed_or_unknown_episode_is_handed_to_nobody(index: EpisodeInde
     assert await found(index, "flight", user_id="u2") == []
 
 
-async def test_many_writers_at_once_are_fine(index: EpisodeIndex) -> None:
+async def test_many_concurrent_writers_succeed(index: EpisodeIndex) -> None:
     await asyncio.gather(*(put(index, a_summary(n % 5 + 1), "text") for n in range(20)))
     assert await ids(index) == [f"c1:{n}" for n in range(1, 6)]
 
 
-async def test_a_text_without_any_words_is_indexed_too(index: EpisodeIndex) -> None:
+async def test_text_without_words_is_indexed_too(index: EpisodeIndex) -> None:
     await put(index, a_summary(title="…", short_summary="?", long_summary="!"), "")
     assert await ids(index) == ["c1:1"]
 
 
-async def test_more_than_a_page_is_found(index: EpisodeIndex) -> None:
+async def test_more_than_one_page_is_found(index: EpisodeIndex) -> None:
     for ordinal in range(1, 1003):
         await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "t")
     assert len(set(await ids(index))) == 1002
 
 
-async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) -> None:
+async def test_candidate_has_what_the_ranking_compares(index: EpisodeIndex) -> None:
     summary = a_summary()
     texts = dict(zip(summary.message_ids, map(SearchText, ("A flight to Rome, please.", "", "Thanks.")), strict=True))
     vectors = {summary.message_ids[0]: [0.6, 0.8], summary.message_ids[2]: [0.0, -2.0]}
@@ -111,7 +111,7 @@ async def test_episodes_of_a_time_are_found_in_its_order(index: EpisodeIndex) ->
         assert sorted(int(one.episode_id[3:]) for one in await index.search(query)) == wanted
 
 
-async def test_an_episode_is_found_by_its_summary_or_by_its_messages(index: EpisodeIndex) -> None:
+async def test_episode_is_found_by_its_summary_or_messages(index: EpisodeIndex) -> None:
     await put(index, a_summary(1, title="T", short_summary="An invoice.", long_summary="Unpaid."), "It is late.")
     await put(index, a_summary(2, title="T", short_summary="A flight.", long_summary="Booked."), "To Rome, please.")
     assert await found(index, "invoices") == ["c1:1"]
@@ -120,7 +120,7 @@ async def test_an_episode_is_found_by_its_summary_or_by_its_messages(index: Epis
     assert await found(index, "…") == []
 
 
-async def test_of_many_episodes_the_best_are_candidates(index: EpisodeIndex) -> None:
+async def test_best_of_many_episodes_are_candidates(index: EpisodeIndex) -> None:
     texts = [*["Is it a museum?"] * DEPTH, "I take a taxi to the museum.", *["Nothing of the kind."] * 2 * DEPTH]
     for ordinal, text in enumerate(texts, start=1):
         await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), text)
@@ -139,7 +139,7 @@ async def test_of_many_episodes_the_best_are_candidates(index: EpisodeIndex) -> 
         ("We got a 🐶 named Otto.", "🐶"),
     ],
 )
-async def test_words_are_found_as_people_write_them(index: EpisodeIndex, text: str, query: str) -> None:
+async def test_words_are_found_in_the_forms_people_write(index: EpisodeIndex, text: str, query: str) -> None:
     await put(index, a_summary(title="T", short_summary="S", long_summary="L"), text)
     assert await found(index, query) == ["c1:1"]
 
@@ -155,14 +155,14 @@ OWNERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("owner", OWNERS.values(), ids=OWNERS)
-async def test_only_what_belongs_to_both_tenant_and_user_is_found(index: EpisodeIndex, owner: dict[str, Any]) -> None:
+async def test_search_is_limited_to_tenant_and_user(index: EpisodeIndex, owner: dict[str, Any]) -> None:
     for n, fields in enumerate(OWNERS.values()):
         await put(index, a_summary(conversation_id=f"c{n}", **fields), "A flight.")
     mine = f"c{list(OWNERS.values()).index(owner)}:1"
     assert await found(index, "flight", **owner) == [mine]
 
 
-async def test_everyone_who_wrote_in_an_episode_finds_it_and_nobody_else(index: EpisodeIndex) -> None:
+async def test_only_authors_of_an_episode_find_it(index: EpisodeIndex) -> None:
     await put(index, a_summary(1), "A flight.", [0.6, 0.8], writers=("u2", "u1", "ü/3"))
     await put(index, a_summary(2), "A flight.", [0.6, 0.8], writers=("u1",))
     await put(index, a_summary(1, conversation_id="c2", tenant_id="t2"), "A flight.", [0.6, 0.8], writers=("u2",))
@@ -176,7 +176,7 @@ async def test_everyone_who_wrote_in_an_episode_finds_it_and_nobody_else(index: 
     assert await found(index, "flight", user_id="u2", tenant_id=None) == []
 
 
-async def test_whoever_is_left_out_of_a_later_revision_finds_the_episode_no_longer(index: EpisodeIndex) -> None:
+async def test_author_removed_by_a_revision_no_longer_finds_it(index: EpisodeIndex) -> None:
     await put(index, a_summary(1), "A flight.", writers=("u1", "u2"))
     await put(index, a_summary(1, revision=2), "A flight.", writers=("u1", "u3"))
     await put(index, a_summary(1), "A flight.", writers=("u1", "u2"))
@@ -186,14 +186,14 @@ async def test_whoever_is_left_out_of_a_later_revision_finds_the_episode_no_long
 
 
 @pytest.mark.parametrize("missing", ["user_id", "tenant_id"])
-def test_there_is_no_query_without_tenant_and_user(missing: str) -> None:
+def test_search_without_tenant_and_user_is_impossible(missing: str) -> None:
     with pytest.raises(ValueError, match=missing):
         Query(**{"text": "flight", "user_id": "u1", "tenant_id": "t1", missing: 7})
     with pytest.raises(ValueError, match=missing):
         Query(**{name: "x" for name in ("text", "user_id", "tenant_id") if name != missing})
 
 
-async def test_a_search_may_be_kept_to_an_agent_or_a_conversation(index: EpisodeIndex) -> None:
+async def test_search_may_be_limited_to_an_agent_or_conversation(index: EpisodeIndex) -> None:
     await put(index, a_summary(1, agent_id="a1"), "A flight.")
     await put(index, a_summary(2), "A flight.")
     await put(index, a_summary(1, conversation_id="c2"), "A flight.")
@@ -202,7 +202,7 @@ async def test_a_search_may_be_kept_to_an_agent_or_a_conversation(index: Episode
     assert await found(index, "flight", agent_id="a1", conversation_id="c2") == []
 
 
-async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: EpisodeIndex) -> None:
+async def test_message_vector_finds_what_shares_no_word(index: EpisodeIndex) -> None:
     for ordinal, vectors in ((1, [[0.0, -1.0], [1.0, 0.1]]), (2, [[-0.1, 1.0], [0.0, 0.9]])):
         summary = a_summary(ordinal)
         ids = summary.message_ids[:2]
@@ -215,7 +215,7 @@ async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: Epi
     assert [one.episode_id for one in hits] == ["c1:2", "c1:1"]
 
 
-async def test_vectors_of_another_model_are_never_compared(index_of_model: Callable[[str], EpisodeIndex]) -> None:
+async def test_vectors_of_different_models_are_never_compared(index_of_model: Callable[[str], EpisodeIndex]) -> None:
     """While a model changes, workers with the old and the new one run side by side, until a rebuild has written all."""
     old, new = index_of_model("old"), index_of_model("new")
     await put(old, a_summary(1), "A flight.", [0.6, 0.8])
@@ -232,7 +232,7 @@ async def test_vectors_of_another_model_are_never_compared(index_of_model: Calla
     assert await compared(new, [0.8, -0.6]) == {"c1:1", "c1:2"}
 
 
-async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring_it_back(index: EpisodeIndex) -> None:
+async def test_late_revision_does_not_restore_a_removed_episode(index: EpisodeIndex) -> None:
     await index.remove("c1:1", 2)  # before there is a collection
     await put(index, a_summary(1), "a needle")
     await put(index, a_summary(2), "hay")
@@ -242,7 +242,7 @@ async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring
     assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}
 
 
-async def test_a_late_write_of_the_removed_revision_does_not_bring_it_back(index: EpisodeIndex) -> None:
+async def test_late_write_of_the_removed_revision_restores_nothing(index: EpisodeIndex) -> None:
     await put(index, a_summary(1), "a needle")
     await index.remove("c1:1", 1)
     await put(index, a_summary(1), "a needle")
@@ -251,7 +251,7 @@ async def test_a_late_write_of_the_removed_revision_does_not_bring_it_back(index
     assert await index.revisions(["c1:1"]) == {"c1:1": 2}
 
 
-async def test_pages_have_what_is_indexed_and_not_what_was_removed(index: EpisodeIndex) -> None:
+async def test_pages_list_indexed_episodes_without_removed_ones(index: EpisodeIndex) -> None:
     assert [page async for page in index.pages()] == []
     for ordinal in range(1, 1004):
         await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "t")
@@ -261,7 +261,7 @@ async def test_pages_have_what_is_indexed_and_not_what_was_removed(index: Episod
     assert sorted(name for page in pages for name in page) == sorted({f"c1:{n}" for n in range(1, 1004)} - {"c1:7"})
 
 
-async def test_a_forgotten_episode_can_be_put_again(index: EpisodeIndex) -> None:
+async def test_forgotten_episode_can_be_put_again(index: EpisodeIndex) -> None:
     for ordinal in (1, 2):
         await put(index, a_summary(ordinal, revision=3), "A flight.")
     await index.forget(["c1:1"])
@@ -270,13 +270,13 @@ async def test_a_forgotten_episode_can_be_put_again(index: EpisodeIndex) -> None
     assert sorted(await found(index, "flight")) == ["c1:1", "c1:2"]
 
 
-async def test_what_is_removed_before_the_first_put_is_not_brought_back_by_it(index: EpisodeIndex) -> None:
+async def test_removal_before_the_first_put_holds(index: EpisodeIndex) -> None:
     await index.remove("c1:1", 2)
     await put(index, a_summary(1), "a needle")
     assert await index.revisions(["c1:1"]) == {}
 
 
-async def test_a_search_is_bounded_by_times(index: EpisodeIndex) -> None:
+async def test_search_is_bounded_by_times(index: EpisodeIndex) -> None:
     for ordinal, minute in ((1, 0), (2, 10)):
         times = {"started_at": NOON + timedelta(minutes=minute), "ended_at": NOON + timedelta(minutes=minute + 5)}
         await put(index, a_summary(ordinal, **times), "a flight to Rome")

@@ -6,7 +6,7 @@ from afterword.serving.principal import key_digest, new_key
 from afterword.streams.stores.bookkeeping import ApiKeys
 
 
-async def test_a_key_is_found_by_its_digest_only(keys: ApiKeys) -> None:
+async def test_api_key_is_found_by_its_digest_only(keys: ApiKeys) -> None:
     key, record = new_key(("read", "write"), "t1", None)
     _, other = new_key(("admin",), None, "u1")
     await keys.put(record)
@@ -16,7 +16,7 @@ async def test_a_key_is_found_by_its_digest_only(keys: ApiKeys) -> None:
     assert {found.key_id for found in await keys.list()} == {record.key_id, other.key_id}
 
 
-async def test_a_removed_key_is_gone(keys: ApiKeys) -> None:
+async def test_removed_api_key_is_gone(keys: ApiKeys) -> None:
     key, record = new_key(("read",), "t1", "u1")
     await keys.put(record)
     assert await keys.remove(record.key_id)
@@ -24,7 +24,7 @@ async def test_a_removed_key_is_gone(keys: ApiKeys) -> None:
     assert await keys.find(key_digest(key)) is None
 
 
-async def test_an_operator_finds_and_removes_no_key(keys: ApiKeys) -> None:
+async def test_operator_neither_finds_nor_removes_an_api_key(keys: ApiKeys) -> None:
     _, record = new_key(("read",), "t1", "u1")
     await keys.put(record)
     for call in (keys.find, keys.remove):

@@ -48,7 +48,7 @@ async def refs(messages: MessageArchive) -> dict[str, StoredMessage]:
     return {ref.key: ref async for ref in messages.all_messages()}
 
 
-async def test_a_message_comes_back_equal_in_every_field(messages: MessageArchive) -> None:
+async def test_message_survives_a_round_trip_in_every_field(messages: MessageArchive) -> None:
     message = archived(metadata=HOSTILE_METADATA, flows=("booking",), sentiment=-0.5, is_continuation=False)
     await messages.put_many([message])
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": message}
@@ -62,7 +62,7 @@ async def test_messages_may_be_read_without_their_metadata(messages: MessageArch
     assert read == {"c1:m1": archived(metadata={}), "c1:m2": DeletedMessage(7)}
 
 
-async def test_pending_messages_are_those_of_the_user_in_no_episode(messages: MessageArchive) -> None:
+async def test_pending_messages_are_the_users_without_an_episode(messages: MessageArchive) -> None:
     times = {f"m{n}": NOON + timedelta(minutes=n) for n in range(8)}
     sent = [archived(name, n, sent_at=at, tenant_id="t1") for n, (name, at) in enumerate(times.items())]
     await messages.put_many(sent)
@@ -124,7 +124,7 @@ async def test_repeat_of_another_writer_is_ignored(messages: MessageArchive, fie
 
 
 @pytest.mark.parametrize("is_read_again", [False, True])
-async def test_repeat_of_a_replaced_text_does_not_undo_an_edit(messages: MessageArchive, is_read_again: bool) -> None:
+async def test_repeat_of_replaced_text_does_not_undo_an_edit(messages: MessageArchive, is_read_again: bool) -> None:
     said = [archived(content="One."), archived(offset=1, content="Two."), archived(offset=3, content="Two.")]
     steps = [lambda: messages.put_many(said[:2]), lambda: messages.change(changed(edit(content="Three."), 2))]
     for step in (*steps, lambda: messages.put_many(said[2:])) * (2 if is_read_again else 1):
@@ -134,14 +134,14 @@ async def test_repeat_of_a_replaced_text_does_not_undo_an_edit(messages: Message
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(archived(content="One."), changed=4)}
 
 
-async def test_repeat_that_the_summarizer_had_first_does_not_undo_an_edit(messages: MessageArchive) -> None:
+async def test_summarizers_earlier_repeat_does_not_undo_an_edit(messages: MessageArchive) -> None:
     await messages.assign("c1:1", [replace(archived(content="Two."), changed=2)])
     await messages.put_many([archived(content="One.", metadata={"a": 1}), archived(offset=3, content="One.")])
     expected = replace(archived(content="Two.", metadata={"a": 1}), changed=2)
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
 
 
-async def test_message_takes_the_place_of_a_skipped_one(messages: MessageArchive) -> None:
+async def test_message_replaces_a_skipped_one(messages: MessageArchive) -> None:
     skipped, said = archived(content="Thinking …", skip_summarization=True), archived(offset=1, content="Oslo.")
     await messages.put_many([skipped, said])
     await messages.put_many([skipped])
@@ -155,7 +155,7 @@ async def test_changed_repeat_of_a_skipped_message_edits_it(messages: MessageArc
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
 
 
-async def test_changed_repeat_edits_a_message_that_an_edit_took_out_of_summaries(messages: MessageArchive) -> None:
+async def test_changed_repeat_edits_a_message_excluded_from_summaries(messages: MessageArchive) -> None:
     await messages.put_many([archived(content="One.")])
     await messages.change(changed(edit(skip_summarization=True), 1))
     await messages.put_many([archived(offset=2, content="Two.")])
@@ -170,7 +170,7 @@ async def test_repeat_does_not_bring_a_deleted_message_back(messages: MessageArc
     assert await messages.states(["c1:m1"]) == {"c1:m1": DeletedMessage(1)}
 
 
-async def test_a_copy_changes_no_message_that_is_there_but_brings_deletions(messages: MessageArchive) -> None:
+async def test_copy_changes_no_existing_message_but_brings_deletions(messages: MessageArchive) -> None:
     there, gone = archived(), DeletedMessage(7)
     await messages.put_many([there, archived("m2", offset=1)])
     await messages.copy({"c1:m1": archived(content="Other."), "c1:m2": gone, "c1:m3": gone})
@@ -180,9 +180,7 @@ async def test_a_copy_changes_no_message_that_is_there_but_brings_deletions(mess
 
 
 @pytest.mark.parametrize("archiver_first", [True, False])
-async def test_the_order_of_archiver_and_summarizer_does_not_matter(
-    messages: MessageArchive, archiver_first: bool
-) -> None:
+async def test_order_of_archiver_and_summarizer_does_not_matter(messages: MessageArchive, archiver_first: bool) -> None:
     message = archived(metadata=HOSTILE_METADATA, is_continuation=False)
     known = replace(message, message=message.message.model_copy(update={"metadata": {}, "is_continuation": None}))
     steps = [lambda: messages.put_many([message]), lambda: messages.assign("c1:1", [known])]
@@ -193,7 +191,7 @@ async def test_the_order_of_archiver_and_summarizer_does_not_matter(
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": message}
 
 
-async def test_archiver_and_summarizer_at_once_lose_nothing(messages: MessageArchive) -> None:
+async def test_concurrent_archiver_and_summarizer_lose_nothing(messages: MessageArchive) -> None:
     batch = [archived(f"m{n}", n) for n in range(50)]
     keys = [f"c1:m{n}" for n in range(50)]
     writers = [messages.put_many(batch), messages.assign("c1:1", batch), messages.put_many(batch)]
@@ -201,7 +199,7 @@ async def test_archiver_and_summarizer_at_once_lose_nothing(messages: MessageArc
     assert await refs(messages) == {key: ref(key, "c1:1", one) for key, one in zip(keys, batch, strict=True)}
 
 
-async def test_a_message_that_only_the_summarizer_has_written_is_archived(messages: MessageArchive) -> None:
+async def test_message_written_only_by_the_summarizer_is_archived(messages: MessageArchive) -> None:
     message = archived()
     await messages.assign("c1:1", [message])
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": message}
@@ -209,14 +207,14 @@ async def test_a_message_that_only_the_summarizer_has_written_is_archived(messag
     assert await refs(messages) == {"c1:m1": ref("c1:m1", "c1:1", message)}
 
 
-async def test_a_message_that_need_not_be_archived_only_gets_its_episode(messages: MessageArchive) -> None:
+async def test_unarchived_message_only_gets_its_episode(messages: MessageArchive) -> None:
     known, missing = archived(metadata={"a": 1}), archived("m2", 1)
     await messages.put_many([known])
     await messages.assign("c1:1", [missing], ["c1:m1", "c1:nobody"])
     assert await refs(messages) == {"c1:m1": ref("c1:m1", "c1:1", known), "c1:m2": ref("c1:m2", "c1:1", missing)}
 
 
-async def test_a_shortened_text_of_the_summarizer_gives_way_to_the_archivers(messages: MessageArchive) -> None:
+async def test_summarizers_shortened_text_gives_way_to_the_archivers(messages: MessageArchive) -> None:
     await messages.assign("c1:1", [archived(content="Short …"), replace(archived("m2", 1, content="Cut …"), changed=7)])
     whole = [archived(content="Short, no more."), archived("m2", 1, content="Before.", metadata={"a": 1})]
     await messages.put_many(whole)
@@ -226,7 +224,7 @@ async def test_a_shortened_text_of_the_summarizer_gives_way_to_the_archivers(mes
     assert await messages.get_many(["c1:m1", "c1:m2"]) == {"c1:m1": whole[0], "c1:m2": replace(edited, changed=7)}
 
 
-async def test_an_edit_that_the_summarizer_had_first_stays_when_the_archiver_comes(messages: MessageArchive) -> None:
+async def test_summarizers_earlier_edit_survives_the_archiver(messages: MessageArchive) -> None:
     await messages.assign("c1:1", [archived()])
     await messages.change(changed(edit(content="New."), 9))
     await messages.put_many([archived(metadata={"a": 1})])
@@ -236,7 +234,7 @@ async def test_an_edit_that_the_summarizer_had_first_stays_when_the_archiver_com
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": replace(expected, changed=9)}
 
 
-async def test_an_edit_before_the_episode_closed_is_not_taken_back_by_an_archiver_that_is_behind(
+async def test_late_archiver_does_not_undo_an_earlier_edit(
     messages: MessageArchive,
 ) -> None:
     archivers: dict[str, Any] = {"metadata": {"a": 1}, "is_continuation": False}
@@ -247,7 +245,7 @@ async def test_an_edit_before_the_episode_closed_is_not_taken_back_by_an_archive
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
 
 
-async def test_an_edit_of_the_metadata_alone_does_not_count_as_a_change(messages: MessageArchive) -> None:
+async def test_edit_of_metadata_alone_is_no_change(messages: MessageArchive) -> None:
     await messages.put_many([archived(metadata={"a": 1})])
     for offset, metadata in ((9, {"b": 2}), (8, {"c": 3})):
         await messages.change(changed(edit(metadata=metadata), offset))
@@ -260,7 +258,7 @@ async def test_skipped_messages_are_archived_and_marked(messages: MessageArchive
     assert await refs(messages) == {"c1:m1": ref("c1:m1", None, skipped)}
 
 
-async def test_more_than_a_batch_is_written_and_read(messages: MessageArchive) -> None:
+async def test_more_than_one_batch_is_written_and_read(messages: MessageArchive) -> None:
     batch = [archived(f"m{n}", n) for n in range(1501)]
     keys = [f"c1:m{n}" for n in range(1501)]
     await messages.put_many(batch[:700])
@@ -270,7 +268,7 @@ async def test_more_than_a_batch_is_written_and_read(messages: MessageArchive) -
     assert {found.episode_id for found in (await refs(messages)).values()} == {"c1:1"}
 
 
-async def test_the_newest_messages_have_the_highest_offsets_whatever_their_producers_clocks_say(
+async def test_newest_messages_have_the_highest_offsets_despite_producer_clocks(
     messages: MessageArchive,
 ) -> None:
     times = {"m1": 3, "m2": 1, "m3": 2, "m4": 3}
@@ -280,7 +278,7 @@ async def test_the_newest_messages_have_the_highest_offsets_whatever_their_produ
     assert await newest(messages, Selection("c1", None)) == ["m4", "m3", "m2", "m1"]
 
 
-async def test_newest_come_first_and_whoever_has_enough_stops(messages: MessageArchive) -> None:
+async def test_newest_messages_come_first_up_to_the_limit(messages: MessageArchive) -> None:
     batch = [archived(f"m{n}", n, sent_at=NOON + timedelta(minutes=n)) for n in range(120)]
     await messages.put_many([*batch, archived("x", conversation_id="c2", sent_at=NOON + timedelta(days=1))])
     assert await newest(messages, Selection("c1", None)) == [f"m{n}" for n in reversed(range(120))]
@@ -297,7 +295,7 @@ async def test_only_messages_of_the_tenant_are_selected(messages: MessageArchive
     assert await messages.count(Selection("c1", "t2")) == Counted()
 
 
-async def test_what_no_episode_has_is_selected_and_counted_by_tokens(messages: MessageArchive) -> None:
+async def test_messages_without_an_episode_are_selected_and_counted(messages: MessageArchive) -> None:
     said = [archived(f"m{n}", n, content="A few words " * n) for n in range(1, 5)]
     await messages.put_many(said)
     await messages.put_many([archived("s", 5, content="Skipped.", skip_summarization=True)])
@@ -309,13 +307,13 @@ async def test_what_no_episode_has_is_selected_and_counted_by_tokens(messages: M
     assert (await messages.count(Selection("c1", None))).messages == 5
 
 
-async def test_an_agent_has_its_own_messages_and_those_of_nobody_in_particular(messages: MessageArchive) -> None:
+async def test_agent_has_its_own_and_unaddressed_messages(messages: MessageArchive) -> None:
     agents = {"u": None, "a": "agent a", "b": "agent b"}
     await messages.put_many([archived(i, n, agent_id=agent) for n, (i, agent) in enumerate(agents.items())])
     assert sorted(await newest(messages, Selection("c1", None, "agent a"))) == ["a", "u"]
 
 
-async def test_a_message_in_an_episode_of_one_agent_is_still_unsummarised_for_another(messages: MessageArchive) -> None:
+async def test_message_of_one_agents_episode_stays_pending_for_another(messages: MessageArchive) -> None:
     await messages.put_many([archived("u")])
     await messages.assign("c1/b:1", [archived("u")])
     assert await newest(messages, Selection("c1", None, "a", unsummarised=True)) == ["u"]
@@ -325,7 +323,7 @@ async def test_a_message_in_an_episode_of_one_agent_is_still_unsummarised_for_an
     assert (await refs(messages))["c1:u"].episode_id == "c1/a:1"
 
 
-async def test_the_first_message_is_the_one_that_was_read_first(messages: MessageArchive) -> None:
+async def test_first_message_is_the_one_read_first(messages: MessageArchive) -> None:
     await messages.put_many([archived("early", 7, sent_at=NOON - timedelta(days=1)), archived("first", 3)])
     found = await messages.first("c1")
     assert found is not None
@@ -333,7 +331,7 @@ async def test_the_first_message_is_the_one_that_was_read_first(messages: Messag
     assert await messages.first("c2") is None
 
 
-async def test_owners_are_those_of_first_messages(messages: MessageArchive) -> None:
+async def test_owner_is_the_user_of_the_first_message(messages: MessageArchive) -> None:
     await messages.put_many(
         [
             archived("later", 7, user_id="u2", tenant_id="a"),
@@ -351,13 +349,13 @@ async def test_ids_are_unique_only_within_their_conversation(messages: MessageAr
     assert (await refs(messages)).keys() == {message_key("a", "b:c"), message_key("a:b", "c")}
 
 
-async def test_nothing_to_do_is_fine(messages: MessageArchive) -> None:
+async def test_empty_batch_is_accepted(messages: MessageArchive) -> None:
     await messages.put_many([])
     await messages.assign("c1:1", [])
     assert await messages.get_many([]) == {}
 
 
-async def test_texts_are_those_of_the_very_messages_up_to_a_length(messages: MessageArchive) -> None:
+async def test_texts_are_read_up_to_a_length(messages: MessageArchive) -> None:
     theirs, ours = (
         archived(tenant_id="b", content="Not from a."),
         archived(offset=1, tenant_id="a", content="From a.", author="Ada"),
@@ -374,7 +372,7 @@ async def test_texts_are_those_of_the_very_messages_up_to_a_length(messages: Mes
     assert await messages.texts([], 4) == {}
 
 
-async def test_two_tenants_with_the_same_ids_have_a_message_each(messages: MessageArchive) -> None:
+async def test_two_tenants_with_equal_ids_have_separate_messages(messages: MessageArchive) -> None:
     theirs = archived(offset=1, tenant_id="b", content="Not from a.")
     ours = archived(offset=2, tenant_id="a", content="From a.")
     nobodys = archived(offset=3, content="Without a tenant.")
@@ -391,7 +389,7 @@ async def test_two_tenants_with_the_same_ids_have_a_message_each(messages: Messa
         assert [found async for found in messages.newest(Selection("c1", tenant))] == [one]
 
 
-async def test_an_episode_labels_the_messages_of_its_tenant_only(messages: MessageArchive) -> None:
+async def test_episode_labels_only_messages_of_its_tenant(messages: MessageArchive) -> None:
     ours, theirs = archived(offset=1, tenant_id="a"), archived(offset=2, tenant_id="b")
     await messages.put_many([theirs])
     await messages.assign("c1:1", [ours])
@@ -404,7 +402,7 @@ async def test_an_episode_labels_the_messages_of_its_tenant_only(messages: Messa
     }
 
 
-async def test_a_message_of_a_tenant_is_stored_once_in_whatever_order(messages: MessageArchive) -> None:
+async def test_message_of_a_tenant_is_stored_once(messages: MessageArchive) -> None:
     message = archived(tenant_id="a")
     for step in (messages.put_many([message]), messages.assign("c1:1", [message]), messages.put_many([message])):
         await step
@@ -425,7 +423,7 @@ def delete(message_id: str = "m1", tenant_id: str | None = None) -> MessageDelet
     return MessageDeleted(id=message_id, conversation_id="c1", tenant_id=tenant_id)
 
 
-async def test_an_edit_replaces_its_fields_and_no_others(messages: MessageArchive) -> None:
+async def test_edit_replaces_its_fields_only(messages: MessageArchive) -> None:
     before = archived(metadata={"kept": 1}, flows=("f",), sentiment=0.5)
     await messages.put_many([before])
     await messages.assign("c1:1", [before])
@@ -436,7 +434,7 @@ async def test_an_edit_replaces_its_fields_and_no_others(messages: MessageArchiv
     assert (await messages.count(Selection("c1", None))).tokens == count_tokens("New.")
 
 
-async def test_a_lower_offset_never_overwrites_a_higher_one(messages: MessageArchive) -> None:
+async def test_lower_offset_never_overwrites_a_higher_one(messages: MessageArchive) -> None:
     await messages.put_many([archived(offset=5)])
     for offset in (4, 9, 8, 9):
         await messages.change(changed(edit(content=f"At {offset}."), offset))
@@ -444,7 +442,7 @@ async def test_a_lower_offset_never_overwrites_a_higher_one(messages: MessageArc
     assert await messages.states(["c1:m1"]) == {"c1:m1": replace(archived(offset=5, content="At 9."), changed=9)}
 
 
-async def test_a_deleted_message_does_not_come_back(messages: MessageArchive) -> None:
+async def test_deleted_message_does_not_come_back(messages: MessageArchive) -> None:
     both = [archived(), archived("m2", 1)]
     await messages.put_many(both)
     await messages.assign("c1:1", both)
@@ -460,14 +458,14 @@ async def test_a_deleted_message_does_not_come_back(messages: MessageArchive) ->
     assert (tombstone.content, tombstone.offset, tombstone.changed) == (None, None, 7)
 
 
-async def test_what_only_the_summarizer_wrote_can_be_deleted_too(messages: MessageArchive) -> None:
+async def test_message_written_only_by_the_summarizer_can_be_deleted(messages: MessageArchive) -> None:
     await messages.assign("c1:1", [archived()])
     await messages.change(changed(delete(), 7))
     await messages.put_many([archived()])
     assert await messages.states(["c1:m1"]) == {"c1:m1": DeletedMessage(7)}
 
 
-async def test_a_change_of_what_is_not_there_or_anothers_does_nothing(messages: MessageArchive) -> None:
+async def test_change_of_missing_or_foreign_messages_has_no_effect(messages: MessageArchive) -> None:
     await messages.put_many([archived(tenant_id="t1")])
     for change in (delete("m2"), edit("m2", content="x"), delete(), delete(tenant_id="t2"), edit(content="x")):
         await messages.change(changed(change, 7))
@@ -476,7 +474,7 @@ async def test_a_change_of_what_is_not_there_or_anothers_does_nothing(messages: 
     assert [one.key async for one in messages.all_messages()] == ["c1:m1:t1"]
 
 
-async def test_total_counts_all_messages_but_deleted_ones(messages: MessageArchive) -> None:
+async def test_total_counts_all_messages_except_deleted_ones(messages: MessageArchive) -> None:
     assert await messages.total() == 0
     await messages.put_many([archived("m1"), archived("m2", 1), archived("m1", 2, conversation_id="c2")])
     deletion = MessageDeleted(id="m1", conversation_id="c1")
@@ -484,7 +482,7 @@ async def test_total_counts_all_messages_but_deleted_ones(messages: MessageArchi
     assert await messages.total() == 2
 
 
-async def test_a_deleted_conversation_leaves_what_came_later(messages: MessageArchive) -> None:
+async def test_deleted_conversation_keeps_later_messages(messages: MessageArchive) -> None:
     await messages.put_many([archived(f"m{n}", n) for n in range(5)])
     await messages.put_many([archived("m0", 0, conversation_id="c2")])
     await messages.change(changed(ConversationDeleted(conversation_id="c1"), 3))
@@ -507,16 +505,14 @@ async def conversations(store: MessageArchive, user_id: str, tenant_id: str | No
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
-async def test_the_conversations_of_a_user_are_found_page_by_page_each_once(
-    messages: MessageArchive, limit: int
-) -> None:
+async def test_users_conversations_are_paged_once_each(messages: MessageArchive, limit: int) -> None:
     names = sorted(["b", "a", "ü", "z/1", "💬", "{}"], key=str.encode)
     for offset, name in enumerate(names * 2):
         await messages.put_many([archived(f"m{offset}", offset, conversation_id=name)])
     assert await conversations(messages, "u1", None, limit) == names
 
 
-async def test_a_user_is_matched_exactly_and_only_in_the_tenant_that_is_named(messages: MessageArchive) -> None:
+async def test_user_is_matched_exactly_within_the_tenant(messages: MessageArchive) -> None:
     users = {"a": ("u1", None), "b": ("u1", "t1"), "c": ("u1", "T1"), "d": ("U1", None), "e": ("u11", None)}
     users |= {"f": ("u1 ", None), "g": ("u", "t1")}
     for offset, (conversation, (user_id, tenant_id)) in enumerate(users.items()):
@@ -527,7 +523,7 @@ async def test_a_user_is_matched_exactly_and_only_in_the_tenant_that_is_named(me
     assert await conversations(messages, "nobody", None) == []
 
 
-async def test_who_wrote_among_others_is_found_and_who_was_deleted_is_not(messages: MessageArchive) -> None:
+async def test_participants_are_found_and_deleted_authors_are_not(messages: MessageArchive) -> None:
     await messages.put_many([archived(), archived("m2", 1, user_id="u2"), archived("m3", 2, role="assistant")])
     assert await newest(messages, Selection("c1", None, user_id="u1")) == ["m3", "m1"]
     assert (await messages.count(Selection("c1", None, user_id="u2"))).messages == 1
@@ -537,7 +533,7 @@ async def test_who_wrote_among_others_is_found_and_who_was_deleted_is_not(messag
     assert await newest(messages, Selection("c1", None, user_id="u2")) == []
 
 
-async def test_messages_expire_by_their_time_the_oldest_first_with_their_labels(messages: MessageArchive) -> None:
+async def test_messages_expire_oldest_first_with_their_labels(messages: MessageArchive) -> None:
     said = [archived(f"m{n}", n, sent_at=NOON + timedelta(minutes=9 - n)) for n in range(4)]
     await messages.put_many(said)
     await messages.put_many([archived("m0", 0, tenant_id="t1", sent_at=NOON + timedelta(minutes=9))])
@@ -550,7 +546,7 @@ async def test_messages_expire_by_their_time_the_oldest_first_with_their_labels(
     assert await messages.expire(NOON + timedelta(days=1), 100) == 2
 
 
-async def test_messages_are_read_on_from_a_place(messages: MessageArchive) -> None:
+async def test_messages_are_read_from_a_position(messages: MessageArchive) -> None:
     sent = [NOON, NOON, NOON + timedelta(minutes=1)]
     archived = [ArchivedMessage(a_message(f"m{n}", sent_at=at), 0, n) for n, at in enumerate(sent)]
     await messages.put_many(archived)
@@ -562,7 +558,7 @@ async def test_messages_are_read_on_from_a_place(messages: MessageArchive) -> No
     assert found == ["m2", "m1", "m0"]
 
 
-async def test_nothing_is_left_of_a_message_that_expired_in_an_agents_episode(messages: MessageArchive) -> None:
+async def test_expired_message_of_an_agents_episode_leaves_nothing(messages: MessageArchive) -> None:
     again = archived(agent_id="x")
     await messages.put_many([again])
     await messages.assign("c1/x:1", [again])
@@ -573,7 +569,7 @@ async def test_nothing_is_left_of_a_message_that_expired_in_an_agents_episode(me
 
 
 @pytest.mark.parametrize("hostile", IDS)
-async def test_ids_are_data_whatever_they_look_like(messages: MessageArchive, hostile: str) -> None:
+async def test_message_ids_are_treated_as_data(messages: MessageArchive, hostile: str) -> None:
     innocent, key = archived(), message_key(hostile, hostile)
     sent = ArchivedMessage(a_message(hostile, hostile, user_id=hostile), 0, 1)
     await messages.put_many([innocent])

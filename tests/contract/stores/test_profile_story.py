@@ -186,7 +186,7 @@ async def tell_it_all(story: Story) -> None:
     await story.tell("c6", 35, (ADA, "I have cancelled the trip to Rome. My phone number is 555-0101."))
 
 
-async def test_the_profile_is_right_after_each_conversation(story: Story) -> None:
+async def test_profile_is_right_after_each_conversation(story: Story) -> None:
     await story.tell("c1", 0, (ADA, "Hi! My name is Jon."), (ADA, "I live in Leeds."))
     assert await story.known() == ["My name is Jon.", "I live in Leeds."]
     await story.tell("c2", 7, (ADA, "It's John, not Jon."), ("assistant", "Sorry!"), (ADA, "I am allergic to nuts."))
@@ -211,7 +211,7 @@ async def test_the_profile_is_right_after_each_conversation(story: Story) -> Non
     assert await story.known(BOB) == ["I live in Oslo."]
 
 
-async def test_what_is_edited_or_deleted_changes_what_is_known(story: Story) -> None:
+async def test_edit_or_deletion_changes_the_profile(story: Story) -> None:
     await tell_it_all(story)
     await story.change(
         MessageEdited(id="c2-2", conversation_id="c2", tenant_id="t1", content="I am allergic to shellfish.")
@@ -230,7 +230,7 @@ async def test_what_is_edited_or_deleted_changes_what_is_known(story: Story) -> 
     assert not [statement for statement in await story.known() if "Rome" in statement]
 
 
-async def test_a_summary_that_is_made_anew_brings_its_own_facts(story: Story) -> None:
+async def test_new_summary_brings_its_own_facts(story: Story) -> None:
     await tell_it_all(story)
     story.llm.facts = (a_fact("name is John", attribute="name", user_id=ADA, message_ids=("c2-0",)),)
     redo = {"revision": 1, "requested_at": NOON}
@@ -242,7 +242,7 @@ async def test_a_summary_that_is_made_anew_brings_its_own_facts(story: Story) ->
     assert "I am allergic to nuts." not in [fact.statement for fact in found.facts]
 
 
-async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
+async def test_expired_facts_leave_the_profile(story: Story) -> None:
     await tell_it_all(story)
     retention = Retention(episodes_days=40)
     reconciler = a_reconciler(story.episodes, story.messages, story.index, story.llm, retention)
@@ -262,7 +262,7 @@ async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
     assert await story.was() == []
 
 
-async def test_whose_data_is_erased_is_not_known_any_more_and_others_are(story: Story) -> None:
+async def test_erasure_removes_one_persons_facts_only(story: Story) -> None:
     await tell_it_all(story)
     for name in ("c1", "c2", "c3", "c4", "c6"):
         await story.change(ConversationDeleted(conversation_id=name, tenant_id="t1"))
@@ -272,7 +272,7 @@ async def test_whose_data_is_erased_is_not_known_any_more_and_others_are(story: 
     assert [one.user_id for one in (await story.memory.users(tenant_id="t1")).users] == [BOB]
 
 
-async def test_everyone_finds_what_they_took_part_in_with_their_own_messages(story: Story) -> None:
+async def test_participant_finds_shared_conversations_with_own_messages(story: Story) -> None:
     await tell_it_all(story)
     bank, oslo = "Hello Bob, I work for a bank.", "I live in Oslo."
     assert await story.found("Who works for a bank in Oslo?", BOB) == {"c5:1": [bank, oslo]}
@@ -308,14 +308,14 @@ async def test_guest_who_signs_in_has_what_the_guest_said(story: Story) -> None:
     assert await story.memory.context("c7", user_id=guest, tenant_id="t1") is None
 
 
-async def test_an_export_has_the_facts(story: Story) -> None:
+async def test_export_has_the_facts(story: Story) -> None:
     await tell_it_all(story)
     lines = [line async for line in export_lines(story.episodes, story.messages, ADA, "t1")]
     facts = [fact["statement"] for line in lines if line["type"] == "episode" for fact in line["facts"]]
     assert "I've moved from Leeds to Porto." in facts
 
 
-async def test_a_context_begins_with_what_is_known(story: Story) -> None:
+async def test_context_begins_with_known_facts(story: Story) -> None:
     await tell_it_all(story)
     found = await story.memory.context("c3", user_id=ADA, tenant_id="t1", profile=True, max_tokens=1000)
     assert found is not None
@@ -350,7 +350,7 @@ async def test_changes_denials_frames_and_corrections_are_told_apart(story: Stor
     assert ended["I have two kids."] == 7
 
 
-async def test_a_question_about_the_user_is_answered_by_the_messages_with_the_facts(story: Story) -> None:
+async def test_question_about_the_user_is_answered_by_fact_messages(story: Story) -> None:
     await tell_it_all(story)
     found = await story.found("What do you know about me?")
     told = [text for texts in found.values() for text in texts]
@@ -360,7 +360,7 @@ async def test_a_question_about_the_user_is_answered_by_the_messages_with_the_fa
     assert next(iter((await story.found("what's my name?")).values())) == ["It's John, not Jon."]
 
 
-async def test_what_the_user_wants_forgotten_is_not_shown(story: Story) -> None:
+async def test_forgotten_facts_are_not_shown(story: Story) -> None:
     await story.tell("c1", 0, (ADA, "I have two dogs."), ("assistant", "Noted."), (ADA, "Forget that, please."))
     assert await story.known() == []
     ((statement, _),) = await story.was()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from afterword.streams.stores.bookkeeping import SESSION_RETENTION, EndedSessions, Records
 
 
-async def test_ended_session_is_kept_until_no_cookie_can_be_valid(records: Records) -> None:
+async def test_ended_session_is_kept_until_no_cookie_is_valid(records: Records) -> None:
     sessions = EndedSessions(records)
     long_ago = (datetime.now(UTC) - 2 * SESSION_RETENTION).isoformat()
     assert await records.replace("ended_sessions", "old", None, long_ago)

@@ -193,7 +193,7 @@ async def transactional(settings: Settings, name: str) -> AsyncIterator[AIOKafka
     await producer.stop()
 
 
-async def test_all_done_is_clean_and_every_message_in_an_episode(deployment):
+async def test_finished_deployment_has_every_message_in_an_episode(deployment):
     await deployment.everything()
     report = await audit.run(deployment.settings)
     assert report.clean, report.findings
@@ -206,7 +206,7 @@ async def test_all_done_is_clean_and_every_message_in_an_episode(deployment):
 
 
 @pytest.mark.nightly
-async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding(deployment):
+async def test_episode_deleted_before_the_index_is_read_is_fine(deployment):
     await deployment.everything()
     first = deployment.episodes()[0]
 
@@ -230,7 +230,7 @@ async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding
     assert report.summaries["indexed"] == len(deployment.episodes()) - 1
 
 
-async def test_a_lost_message_is_found(deployment):
+async def test_lost_message_is_found(deployment):
     await deployment.produce()
     await deployment.segment()
     lost = deployment.episodes()[-1]
@@ -242,7 +242,7 @@ async def test_a_lost_message_is_found(deployment):
 
 
 @pytest.mark.nightly
-async def test_what_an_aborted_transaction_wrote_does_not_count(deployment):
+async def test_aborted_transaction_does_not_count(deployment):
     await deployment.produce()
     await deployment.segment()
     await deployment.abort()
@@ -251,7 +251,7 @@ async def test_what_an_aborted_transaction_wrote_does_not_count(deployment):
     assert report.clean, report.findings
 
 
-async def test_it_waits_until_everything_is_summarised(deployment):
+async def test_audit_waits_until_everything_is_summarized(deployment):
     await deployment.produce()
     await deployment.segment()
     await deployment.publish()
@@ -267,7 +267,7 @@ async def test_it_waits_until_everything_is_summarised(deployment):
     assert report.notes == []
 
 
-async def test_waiting_in_vain_ends_and_says_what_is_missing(deployment):
+async def test_audit_that_waits_in_vain_says_what_is_missing(deployment):
     await deployment.produce()
     await deployment.segment()
     await deployment.publish()
@@ -279,7 +279,7 @@ async def test_waiting_in_vain_ends_and_says_what_is_missing(deployment):
 
 
 @pytest.mark.nightly
-async def test_what_a_group_has_finished_beyond_its_offset_is_not_left(deployment):
+async def test_records_finished_beyond_the_group_offset_are_not_left(deployment):
     settings = deployment.settings
     source = TopicPartition(settings.kafka.dead_letters(settings.kafka.episodes_topic), 0)
     async with running_producer(settings.kafka) as producer:

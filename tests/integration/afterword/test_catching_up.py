@@ -79,7 +79,7 @@ class Heartbeat:
             gc.enable()
 
 
-async def test_who_catches_up_gets_nothing_deleted_decodes_nothing_foreign_and_is_told_where_they_are(
+async def test_late_stream_gets_no_deleted_or_foreign_events(
     make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = make_settings(kafka={"partitions": 1})

@@ -9,7 +9,7 @@ from tests.unit.afterword.serving.test_chat import YOU
 from tests.unit.afterword.serving.test_page import OURS
 
 
-async def test_an_llm_answers_with_what_is_remembered_and_without(llm_server: LlmServer) -> None:
+async def test_llm_chat_answers_with_and_without_memory(llm_server: LlmServer) -> None:
     llm = Llm(provider="openai", base_url=f"{llm_server.url}/v1", model="a-model", attempts=1)
     llm_server.script(answers("An answer."), answers("An answer."))
     async with serving(llm=llm) as served:

@@ -60,7 +60,7 @@ async def problem(settings: Settings) -> str:
     return str(failed.value)
 
 
-async def test_rights_that_are_missing_are_named(broker: EmbeddedStack) -> None:
+async def test_missing_rights_are_named(broker: EmbeddedStack) -> None:
     user, everybody = as_user(broker), load_settings(kafka={"bootstrap_servers": broker.bootstrap_servers})
     kafka = user.kafka
     async with admin_client(everybody.kafka) as admin:

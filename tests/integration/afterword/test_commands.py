@@ -61,7 +61,7 @@ async def test_topics_are_created_and_then_verified(bare):
     assert all("  ok" in line for line in out.splitlines())
 
 
-async def test_check_is_content_with_a_complete_deployment(settings):
+async def test_check_passes_for_a_complete_deployment(settings):
     code, out, _ = await afterword(settings, "check")
     assert code == 0, out
     assert [line.split()[:2] for line in out.splitlines()] == [
@@ -103,7 +103,7 @@ async def test_say_sends_one_message_and_names_its_conversation(settings):
     ]
 
 
-async def test_say_refuses_what_no_message_can_be(settings):
+async def test_say_refuses_invalid_messages(settings):
     for wrong in (("", "--user", "ada"), ("Hi.", "--user", ""), ("Hi.", "--user", "a" * 300)):
         code, out, err = await afterword(settings, "say", *wrong)
         assert (code, out, "Invalid value" in err) == (2, "", True), wrong
@@ -125,7 +125,7 @@ async def test_watch_prints_each_event_once(settings):
     assert out == "c:1  Title 1: Short.\n"
 
 
-async def test_what_is_watched_from_now_on_begins_with_what_is_new(settings):
+async def test_watch_from_now_begins_with_new_events(settings):
     await announce(settings, *map(event, range(1, 20)))
     for n in range(20, 30):  # aiokafka's `seek_to_end` fails in every second
         async with watching(settings.kafka) as events, asyncio.timeout(SECONDS):
@@ -168,7 +168,7 @@ async def test_context_is_what_an_agent_would_load(settings):
     assert (found["episode_count"], found["events"], found["events_full"]) == (1, 1, 3)
 
 
-async def test_audit_exits_by_what_it_found(settings):
+async def test_audit_exit_status_tells_what_it_found(settings):
     await afterword(settings, "produce", str(SAMPLES))
     code, out, _ = await afterword(settings, "audit", "--json")
     assert code == 0

@@ -65,9 +65,7 @@ async def contents(stores: Stores) -> dict[str, Any]:
     }
 
 
-async def test_everything_is_in_mongodb_as_it_was_however_often_it_is_copied(
-    tmp_path: Path, mongo_settings: Mongo
-) -> None:
+async def test_repeated_copies_leave_mongodb_equal_to_the_source(tmp_path: Path, mongo_settings: Mongo) -> None:
     file = tmp_path / "afterword.sqlite"
     settings = Settings(mongo=mongo_settings)
     async with open_stores(Settings(sqlite=Sqlite(path=file))) as source, open_stores(settings) as target:
@@ -106,7 +104,7 @@ async def test_repeated_copy_brings_later_assignments_and_forgets_users(tmp_path
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-async def test_a_copy_needs_a_file_and_servers(tmp_path: Path, is_there: bool) -> None:
+async def test_copy_needs_a_file_and_servers(tmp_path: Path, is_there: bool) -> None:
     file = tmp_path / "afterword.sqlite"
     settings = Settings(sqlite=Sqlite(path=file)) if is_there else Settings()
     with pytest.raises(ConfigurationError, match="AFTERWORD_SQLITE__PATH" if is_there else "is not a file"):

@@ -80,7 +80,7 @@ async def world(make_settings: MakeSettings) -> AsyncIterator[World]:
         await producer.stop()
 
 
-async def test_a_dead_letter_is_replayed_once_with_its_own_key_bytes_headers_and_partition(world: World) -> None:
+async def test_replayed_dead_letter_keeps_key_bytes_headers_and_partition(world: World) -> None:
     await world.add(0, 1)
     counts = await world.queue.resolve(world.topic, Filters(), "replayed")
     assert (counts.by_type.total(), counts.resolved) == (2, 2)
@@ -92,7 +92,7 @@ async def test_a_dead_letter_is_replayed_once_with_its_own_key_bytes_headers_and
     assert await world.open() == []
 
 
-async def test_what_is_discarded_is_sent_nowhere_and_listed_no_more(world: World) -> None:
+async def test_discarded_dead_letter_is_neither_sent_nor_listed_again(world: World) -> None:
     await world.add(0, 1, 2)
     counts = await world.queue.resolve(world.topic, Filters(conversation_id="c1"), "discarded")
     assert counts.resolved == 1
@@ -101,7 +101,7 @@ async def test_what_is_discarded_is_sent_nowhere_and_listed_no_more(world: World
 
 
 @pytest.mark.nightly
-async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(world: World) -> None:
+async def test_foreign_record_cannot_be_replayed_but_discarded(world: World) -> None:
     await world.producer.send_and_wait(world.topic, b"hello", key=b"k")
     counts = await world.queue.resolve(world.topic, Filters(), "replayed")
     assert (counts.by_type.total(), counts.resolved, counts.skipped.total()) == (1, 0, 1)
@@ -110,7 +110,7 @@ async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(world: Worl
 
 
 @pytest.mark.nightly
-async def test_more_dead_letters_than_one_transaction_takes_are_all_replayed_once(world: World) -> None:
+async def test_replay_larger_than_one_transaction_sends_each_letter_once(world: World) -> None:
     await asyncio.gather(*[world.add(number) for number in range(450)])
     told: list[tuple[str, int]] = []
     counts = await world.queue.resolve(world.topic, Filters(), "replayed", lambda *news: told.append(news))
@@ -120,7 +120,7 @@ async def test_more_dead_letters_than_one_transaction_takes_are_all_replayed_onc
 
 
 @pytest.mark.parametrize("_", range(10))  # aiokafka tells it in several ways, some of them rarely
-async def test_two_replays_at_once_send_each_record_once(world: World, _: int) -> None:
+async def test_two_concurrent_replays_send_each_record_once(world: World, _: int) -> None:
     await asyncio.gather(*[world.add(number) for number in range(300)])
     both = [world.queue.resolve(world.topic, Filters(), "replayed") for _ in range(2)]
     ended = await asyncio.gather(*both, return_exceptions=True)
@@ -129,7 +129,7 @@ async def test_two_replays_at_once_send_each_record_once(world: World, _: int) -
     assert sorted(record.key for record in await world.sent_again()) == sorted(b"c%d" % n for n in range(300))
 
 
-async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(world: World) -> None:
+async def test_replay_that_died_in_its_transaction_sent_nothing(world: World) -> None:
     await world.add(0)
     kafka = world.settings.kafka
     died = AIOKafkaProducer(
@@ -144,7 +144,7 @@ async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(world: Wor
         await died.stop()
 
 
-async def test_a_broker_that_fails_while_dead_letters_are_read_is_named(world: World) -> None:
+async def test_broker_failing_during_a_read_is_named(world: World) -> None:
     servers = world.settings.kafka.bootstrap_servers
     with pytest.raises(BrokerUnavailable, match=f"{servers}.*gone"):
         async with open_queue(world.settings):

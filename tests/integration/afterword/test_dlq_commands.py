@@ -28,7 +28,7 @@ async def add_dead_letter(settings: Settings, value: bytes) -> None:
         )
 
 
-async def test_a_dead_letter_is_listed_shown_tried_and_replayed(settings: Settings) -> None:
+async def test_dead_letter_is_listed_shown_tried_and_replayed(settings: Settings) -> None:
     await add_dead_letter(settings, b"\x1b[2Jboo")
     code, out, _ = await afterword(settings, "dlq", "list", "--json")
     assert code == 0
@@ -50,7 +50,7 @@ async def test_a_dead_letter_is_listed_shown_tried_and_replayed(settings: Settin
     assert (await afterword(settings, "dlq", "list"))[1] == ""
 
 
-async def test_what_is_wrong_with_an_argument_is_said_in_one_place(settings: Settings) -> None:
+async def test_wrong_argument_is_reported_in_one_place(settings: Settings) -> None:
     await ensure_topics(settings)
     assert "neither an RFC 3339 time nor" in (await afterword(settings, "dlq", "list", "--since", "yesterday"))[2]
     assert "is not one of" in (await afterword(settings, "dlq", "list", "--topic", "messages"))[2]

@@ -58,9 +58,7 @@ async def test_model_is_fetched_without_the_repositorys_code(tmp_path: Path) -> 
         (MODEL, "not a name", "not a name"),
     ],
 )
-async def test_model_that_cannot_be_had_is_named(
-    tmp_path: Path, files: dict[str, bytes], name: str, problem: str
-) -> None:
+async def test_missing_model_is_named(tmp_path: Path, files: dict[str, bytes], name: str, problem: str) -> None:
     async with hub(files) as url:
         with pytest.raises(ModelNotFetched, match=problem):
             await fetched(url, tmp_path, name)

@@ -37,7 +37,7 @@ async def records(settings: Settings) -> list[ConsumerRecord]:
         return [record async for record in log.records(settings.kafka.messages_topic)]
 
 
-async def test_every_line_becomes_a_record_that_workers_can_take(settings: Settings) -> None:
+async def test_every_line_becomes_a_valid_record(settings: Settings) -> None:
     produced = await produce(settings, samples.sample_lines())
     found = await records(settings)
     assert produced.messages == len(found) == len(samples.sample_lines())
@@ -46,7 +46,7 @@ async def test_every_line_becomes_a_record_that_workers_can_take(settings: Setti
     assert len({header(r.headers, CE_ID) for r in found}) == len(events)
 
 
-async def test_a_conversation_is_in_one_partition_in_its_order(settings: Settings) -> None:
+async def test_conversation_stays_in_order_in_one_partition(settings: Settings) -> None:
     await produce(settings, interleaved(samples.sample_lines(), 4))
     partitions: dict[bytes, set[int]] = {}
     numbers: dict[bytes, list[int]] = {}
@@ -59,14 +59,14 @@ async def test_a_conversation_is_in_one_partition_in_its_order(settings: Setting
     assert len({p for found in partitions.values() for p in found}) > 1
 
 
-async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> None:
+async def test_lines_before_an_invalid_one_are_sent(settings: Settings) -> None:
     lines = [*samples.sample_lines()[:3], b"not json", *samples.sample_lines()[3:]]
     with pytest.raises(InvalidLine, match="line 4: "):
         await produce(settings, lines)
     assert len(await records(settings)) == 3
 
 
-async def test_the_rate_is_kept_and_a_flush_at_the_end_has_the_tenant_of_its_conversation(settings: Settings) -> None:
+async def test_rate_is_kept_and_final_flush_has_its_tenant(settings: Settings) -> None:
     lines = [a_message(str(n), conversation_id="c", tenant_id="acme").to_json() for n in range(20)]
     produced = await produce(settings, lines, rate=40, flush=True)
     assert produced.seconds >= 20 / 40
@@ -77,7 +77,7 @@ async def test_the_rate_is_kept_and_a_flush_at_the_end_has_the_tenant_of_its_con
 
 
 @pytest.mark.nightly
-async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None:
+async def test_piped_lines_are_sent_as_they_arrive(settings: Settings) -> None:
     arrived = asyncio.Event()
 
     async def typed() -> AsyncIterator[bytes]:
@@ -92,7 +92,7 @@ async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None
 
 
 @pytest.mark.nightly
-async def test_a_message_after_one_that_the_broker_refused_is_delivered(settings: Settings) -> None:
+async def test_message_after_a_refused_one_is_delivered(settings: Settings) -> None:
     topic, large = settings.kafka.messages_topic, a_message("large", content="x" * 2000)
     async with Producer.from_settings(settings) as producer, admin_client(settings.kafka) as admin:
         await limit(admin, topic, "1000")

@@ -52,7 +52,7 @@ async def settings(make_settings: Callable[..., Settings]) -> Settings:
     return made
 
 
-async def test_a_long_conversation_is_read_in_few_documents(settings: Settings) -> None:
+async def test_long_conversation_is_read_in_few_documents(settings: Settings) -> None:
     async with Memory.from_settings(settings) as memory:
         found = await memory.context("c1", keep_recent=4)
         page = await memory.episodes("c1", limit=2)
@@ -63,7 +63,7 @@ async def test_a_long_conversation_is_read_in_few_documents(settings: Settings) 
     assert [stored.summary.ordinal for stored in page.episodes] == [330, 329]
 
 
-async def test_the_index_is_made_anew_and_searched(settings: Settings) -> None:
+async def test_index_is_rebuilt_and_searched(settings: Settings) -> None:
     async with Memory.from_settings(settings) as memory:
         assert await memory.recall("topic328x", user_id="u1", tenant_id="t1") == []
         done = await rebuild_index(settings, lambda _: None, everything=False)
@@ -74,7 +74,7 @@ async def test_the_index_is_made_anew_and_searched(settings: Settings) -> None:
     assert (await rebuild_index(settings, lambda _: None, everything=False)).written == 0
 
 
-async def test_a_search_needs_no_worker_and_minds_none(settings: Settings) -> None:
+async def test_search_needs_no_worker(settings: Settings) -> None:
     await rebuild_index(settings, lambda _: None, everything=False)
     async with Memory.from_settings(settings) as memory:
         async with open_stores(settings) as stores:
@@ -99,7 +99,7 @@ def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
     return run
 
 
-def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, str]]) -> None:
+def test_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = run("index", "rebuild")
     assert (code, out) == (0, "5 of 5 episodes written\n")
     code, out, _ = run("recall", "topic328x", "--user", "u1", "--tenant", "t1", "--json")
@@ -163,7 +163,7 @@ async def test_list_names_the_next_page(settings: Settings, run: Callable[..., t
     assert (code, seen, more) == (0, ["u2", "u1", "u 3"], ())
 
 
-def test_recall_without_a_tenant_searches_no_tenants_data_and_says_so(run: Callable[..., tuple[int, str, str]]) -> None:
+def test_recall_without_a_tenant_searches_none(run: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = run("recall", "topic328x", "--user", "u1")
     assert (code, out) == (0, "")
     assert "see --tenant" in err

@@ -71,7 +71,7 @@ async def world() -> Remembered:
     return world
 
 
-async def test_recall_follows_the_server_which_sees_no_ids(world: Remembered, server: RerankServer) -> None:
+async def test_recall_follows_the_reranker_which_sees_no_ids(world: Remembered, server: RerankServer) -> None:
     before = await world.memory.recall(QUERY, **ASKED)
     async with opened(of_endpoint(server)) as reranker:
         hits = await recalled(world, reranker)
@@ -108,7 +108,7 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "outcome"), HOSTILE.values(), ids=HOSTILE)
-async def test_whatever_a_server_answers_recall_does_too(
+async def test_recall_survives_any_answer_of_the_reranker(
     world: Remembered, server: RerankServer, answer: Answer, outcome: str
 ) -> None:
     before = await world.memory.recall(QUERY, **ASKED)
@@ -132,7 +132,7 @@ async def test_whatever_a_server_answers_recall_does_too(
     assert not {"blue", "boat", KEY} & set(str(logged).replace("'", " ").split())
 
 
-async def test_a_server_that_is_not_there_stops_nothing(world: Remembered, closed_port: int) -> None:
+async def test_absent_reranker_stops_nothing(world: Remembered, closed_port: int) -> None:
     before = await world.memory.recall(QUERY, **ASKED)
     given = {"reranker": {"base_url": f"http://127.0.0.1:{closed_port}"}}
     settings = Settings.model_validate(given)
@@ -142,7 +142,7 @@ async def test_a_server_that_is_not_there_stops_nothing(world: Remembered, close
         await check_reranker(settings)
 
 
-async def test_the_check_says_what_is_wrong(server: RerankServer) -> None:
+async def test_check_reports_reranker_problems(server: RerankServer) -> None:
     with pytest.raises(ProviderMisconfigured, match="does not accept the API key"):
         await check_reranker(of_endpoint(server, api_key="another"))
     assert await check_reranker(Settings()) == "none"

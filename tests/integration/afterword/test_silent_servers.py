@@ -39,7 +39,7 @@ def soon() -> Iterator[None]:
     assert time.monotonic() - began < FAR_LESS_SECONDS
 
 
-async def test_a_silent_broker_is_away_after_the_time_to_connect(silent_port: int) -> None:
+async def test_silent_broker_is_unavailable_after_the_connect_timeout(silent_port: int) -> None:
     kafka = Kafka(bootstrap_servers=f"{HOST}:{silent_port}", request_timeout_seconds=300).answering_within(PATIENCE)
     with soon(), pytest.raises(BrokerUnavailable) as raised:
         async with admin_client(kafka):
@@ -47,7 +47,7 @@ async def test_a_silent_broker_is_away_after_the_time_to_connect(silent_port: in
     assert str(raised.value) == f"Kafka at {HOST}:{silent_port} cannot be reached: it did not answer within 0.3 s"
 
 
-async def test_of_several_brokers_each_is_said_to_be_silent_or_to_refuse(silent_port: int) -> None:
+async def test_silent_and_refusing_brokers_are_told_apart(silent_port: int) -> None:
     servers = f"{HOST}:{silent_port},{HOST}:{free_ports(1)[0]},nobody.invalid:9092"
     kafka = Kafka(bootstrap_servers=servers, request_timeout_seconds=300).answering_within(PATIENCE * 10)
     with soon(), pytest.raises(BrokerUnavailable) as raised:
@@ -58,14 +58,14 @@ async def test_of_several_brokers_each_is_said_to_be_silent_or_to_refuse(silent_
     assert "the name of its host cannot be resolved" in str(raised.value)
 
 
-async def test_a_producer_has_the_same_patience(silent_port: int) -> None:
+async def test_producer_waits_for_a_silent_broker_equally_long(silent_port: int) -> None:
     kafka = Kafka(bootstrap_servers=f"{HOST}:{silent_port}", request_timeout_seconds=300).answering_within(PATIENCE)
     with soon(), pytest.raises(BrokerUnavailable, match="did not answer"):
         async with Producer.from_settings(Settings(kafka=kafka)):
             pass
 
 
-async def test_a_silent_database_is_away_after_the_time_to_find_a_server(silent_port: int) -> None:
+async def test_silent_database_is_unavailable_after_its_selection_timeout(silent_port: int) -> None:
     uri = SecretStr(f"mongodb://{HOST}:{silent_port}")
     database = mongo.connect(Mongo(uri=uri).answering_within(PATIENCE))
     try:
@@ -75,7 +75,7 @@ async def test_a_silent_database_is_away_after_the_time_to_find_a_server(silent_
         await mongo.close(database)
 
 
-async def test_a_silent_index_is_away_after_the_time_to_connect(silent_port: int) -> None:
+async def test_silent_index_is_unavailable_after_the_connect_timeout(silent_port: int) -> None:
     url = f"http://{HOST}:{silent_port}"
     connection = connect_qdrant(Qdrant(url=url).answering_within(PATIENCE))
     try:
@@ -86,9 +86,7 @@ async def test_a_silent_index_is_away_after_the_time_to_connect(silent_port: int
     assert str(raised.value) == f"qdrant at {url} cannot be reached: it did not answer in time"
 
 
-async def test_a_search_says_which_server_is_silent_and_where_its_address_is_from(
-    silent_port: int, tmp_path: Path
-) -> None:
+async def test_search_names_the_silent_server_and_its_setting(silent_port: int, tmp_path: Path) -> None:
     (tmp_path / "afterword.toml").write_text(
         f'[mongo]\nuri = "mongodb://{HOST}:{silent_port}"\n[qdrant]\nurl = "http://{HOST}:{silent_port}"\n'
     )
@@ -108,7 +106,7 @@ async def test_a_search_says_which_server_is_silent_and_where_its_address_is_fro
     )
 
 
-async def test_a_check_names_each_silent_server_its_address_and_what_to_do(silent_port: int, tmp_path: Path) -> None:
+async def test_check_names_each_silent_server_its_address_and_remedy(silent_port: int, tmp_path: Path) -> None:
     (tmp_path / "afterword.toml").write_text(
         f'[kafka]\nbootstrap_servers = "{HOST}:{silent_port}"\n[mongo]\nuri = "mongodb://me:secret@{HOST}:{silent_port}"\n'
         f'[qdrant]\nurl = "http://{HOST}:{silent_port}"\n'

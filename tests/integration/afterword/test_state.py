@@ -41,7 +41,7 @@ async def store(settings: Settings, conversation: str, ordinal: int, partition: 
             await stores.messages.put_many([ArchivedMessage(message, partition, 77)])
 
 
-async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(settings: Settings) -> None:
+async def test_conversation_without_records_in_kafka_continues_where_it_was(settings: Settings) -> None:
     for partition in range(PARTITIONS):
         await store(settings, "talk", 4, partition=2)
         await store(settings, f"talk-{partition}", 7, partition=partition)
@@ -71,7 +71,7 @@ async def left_by_a_rebuild_that_was_killed(kafka: Kafka, partition: int) -> AIO
     return producer
 
 
-async def test_what_a_killed_rebuild_did_not_commit_is_no_state(settings: Settings) -> None:
+async def test_uncommitted_rows_of_a_killed_rebuild_are_no_state(settings: Settings) -> None:
     killed = await left_by_a_rebuild_that_was_killed(settings.kafka, 0)
     try:
         done = await rebuild_state(settings)
@@ -82,7 +82,7 @@ async def test_what_a_killed_rebuild_did_not_commit_is_no_state(settings: Settin
 
 
 @pytest.mark.nightly
-async def test_a_partition_in_which_a_rebuild_was_aborted_is_rebuilt(settings: Settings) -> None:
+async def test_partition_of_an_aborted_rebuild_is_rebuilt(settings: Settings) -> None:
     aborted = await left_by_a_rebuild_that_was_killed(settings.kafka, 1)
     await aborted.abort_transaction()
     await aborted.stop()
@@ -90,7 +90,7 @@ async def test_a_partition_in_which_a_rebuild_was_aborted_is_rebuilt(settings: S
 
 
 @pytest.mark.nightly
-async def test_two_rebuilds_at_once_write_each_partition_once(settings: Settings) -> None:
+async def test_two_concurrent_rebuilds_write_each_partition_once(settings: Settings) -> None:
     kafka = settings.kafka
     done = await asyncio.gather(rebuild_state(settings), rebuild_state(settings), return_exceptions=True)
     assert all(isinstance(one, list | SegmenterCameBack) for one in done)
@@ -111,7 +111,7 @@ async def write_after_another(kafka: Kafka, changelogs: list[TopicPartition]) ->
 
 
 @pytest.mark.nightly
-async def test_who_was_fenced_by_a_segmenter_changes_nothing_and_says_so(settings: Settings) -> None:
+async def test_rebuild_fenced_by_a_segmenter_changes_nothing(settings: Settings) -> None:
     kafka = settings.kafka
     changelogs = [TopicPartition(kafka.changelog(table), 0) for table in (CONVERSATIONS, MESSAGES)]
     with pytest.raises(SegmenterCameBack, match="a segmenter took over partition 0"):
@@ -124,7 +124,7 @@ async def test_who_was_fenced_by_a_segmenter_changes_nothing_and_says_so(setting
 
 
 @pytest.mark.nightly
-async def test_nothing_is_rebuilt_of_messages_that_got_more_partitions(
+async def test_rebuild_refuses_messages_that_got_more_partitions(
     make_settings: Callable[..., Settings],
 ) -> None:
     settings = make_settings(kafka={"partitions": 1})

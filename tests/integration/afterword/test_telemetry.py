@@ -90,9 +90,7 @@ class Worker:
         return samples
 
 
-async def test_workers_tell_what_they_have_done_and_that_nothing_is_left_to_do(
-    settings: Settings, deployment: Deployment
-) -> None:
+async def test_workers_report_their_work_and_empty_backlog(settings: Settings, deployment: Deployment) -> None:
     kafka, count = settings.kafka, CONVERSATIONS * MESSAGES
     await deployment.produce([*LINES, *LINES[:1]])
     segmenter, summarizer, archiver = (Worker(deployment, role) for role in ROLES)
@@ -119,7 +117,7 @@ async def test_workers_tell_what_they_have_done_and_that_nothing_is_left_to_do(
     await archiver.until("afterword_consumer_lag_records", "0", "archiver", kafka.messages_topic, value=0)
 
 
-async def test_the_status_names_version_settings_and_partitions_and_no_secret(
+async def test_status_names_version_settings_and_partitions_without_secrets(
     settings: Settings, deployment: Deployment
 ) -> None:
     worker = Worker(deployment, "segmenter")
@@ -165,7 +163,7 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
         yield collector
 
 
-async def test_a_collector_gets_one_trace_from_the_command_that_produces_to_the_summary(
+async def test_collector_gets_one_trace_from_producer_to_summary(
     settings: Settings, receiver: Receiver, deployment: Deployment, tmp_path: Path
 ) -> None:
     kafka, file = settings.kafka, tmp_path / "chat.jsonl"

@@ -44,14 +44,14 @@ async def test_topics_are_created_once(settings: Settings) -> None:
     assert [report.name for report in first] == [report.name for report in second]
 
 
-async def test_a_check_creates_nothing(settings: Settings, admin: AIOKafkaAdminClient) -> None:
+async def test_topics_check_creates_nothing(settings: Settings, admin: AIOKafkaAdminClient) -> None:
     reports = await check_topics(settings)
     assert {report.status for report in reports} == {"missing"}
     assert not {report.name for report in reports} & set(await admin.list_topics())
 
 
 @pytest.mark.nightly
-async def test_a_wait_for_topics_that_come_later_ends_when_all_of_them_are_there(settings: Settings) -> None:
+async def test_wait_for_topics_ends_once_all_exist(settings: Settings) -> None:
     told: list[str] = []
     waiting = asyncio.create_task(await_topics(settings, 60, told.append))
     while not told:
@@ -64,7 +64,7 @@ async def test_a_wait_for_topics_that_come_later_ends_when_all_of_them_are_there
 
 
 @pytest.mark.nightly
-async def test_a_wait_for_kafka_that_comes_later_says_so_and_goes_on(settings: Settings, stack: Stack) -> None:
+async def test_wait_for_kafka_is_reported_and_continues(settings: Settings, stack: Stack) -> None:
     await ensure_topics(settings)
     host, port = stack.bootstrap_servers.rsplit(":", 1)
     [later] = free_ports(1)
@@ -91,9 +91,7 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def test_a_wrong_count_of_partitions_is_reported_and_left(
-    make_settings: MakeSettings, settings: Settings
-) -> None:
+async def test_wrong_partition_count_is_reported_and_left(make_settings: MakeSettings, settings: Settings) -> None:
     await ensure_topics(settings)
     more = make_settings(kafka={"partitions": 4})
     reports = by_name(await ensure_topics(more))
@@ -103,7 +101,7 @@ async def test_a_wrong_count_of_partitions_is_reported_and_left(
 
 
 @pytest.mark.parametrize("reader", ["segmenter_id", "archiver_id"])
-async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_commands_with_the_reason(
+async def test_grown_messages_topic_fails_both_commands_with_the_reason(
     make_settings: MakeSettings, settings: Settings, admin: AIOKafkaAdminClient, reader: str
 ) -> None:
     await ensure_topics(settings)
@@ -129,7 +127,7 @@ async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_
         await check_wanted_topics(more)
 
 
-async def test_no_broker_is_one_clear_error(make_settings: MakeSettings) -> None:
+async def test_missing_broker_is_one_clear_error(make_settings: MakeSettings) -> None:
     with pytest.raises(BrokerUnavailable, match="cannot be reached"):
         await check_topics(make_settings(kafka={"bootstrap_servers": "127.0.0.1:1"}))
 

@@ -119,7 +119,7 @@ class BrokenArchive(MemoryMessages):
         await super().put_many(messages, repeats_edit=repeats_edit)
 
 
-async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(settings, producer):
+async def test_store_outage_loses_nothing_and_shows_in_readiness(settings, producer):
     archive, health = BrokenArchive(), Readiness()
     async with archiving(settings, archive, health):
         await send(producer, settings, message(1))
@@ -141,9 +141,7 @@ class TrippingArchive(MemoryMessages):
         await super().put_many(messages, repeats_edit=repeats_edit)
 
 
-async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_neighbours_are_archived(
-    settings, producer
-):
+async def test_message_that_fails_in_the_archiver_is_dead_lettered(settings, producer):
     archive, kafka = TrippingArchive(), settings.kafka
     for n in range(9):
         await send(producer, settings, message(n, content="trip" if n == 4 else "fine"))
@@ -167,7 +165,7 @@ class DyingArchive(MemoryMessages):
         raise StateUnreadable(problem="the process is gone")
 
 
-async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(settings, producer):
+async def test_records_written_before_a_crash_are_rewritten_without_effect(settings, producer):
     dying = DyingArchive()
     archive = SqliteMessages(dying.file)
     await send(producer, settings, message(1))
@@ -184,7 +182,7 @@ async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(set
 
 
 @pytest.mark.nightly
-async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings, producer):
+async def test_stop_during_an_outage_ends_in_time_without_commit(settings, producer):
     archive = BrokenArchive()
     await send(producer, settings, message(1))
     hurried = settings.model_copy(update={"drain_seconds": 0.2})
@@ -194,7 +192,7 @@ async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings
     assert await committed(settings) == 0
 
 
-async def test_sigterm_ends_the_process_with_0_and_its_work_committed(settings, producer, archive):
+async def test_sigterm_commits_the_work_and_exits_0(settings, producer, archive):
     async with worker_process(settings) as worker:
         for n in range(50):
             await send(producer, settings, message(n))
@@ -205,7 +203,7 @@ async def test_sigterm_ends_the_process_with_0_and_its_work_committed(settings, 
 
 
 @pytest.mark.nightly
-async def test_a_broker_that_does_not_answer_does_not_hold_up_the_exit(settings, tmp_path):
+async def test_unresponsive_broker_does_not_delay_the_exit(settings, tmp_path):
     async with own_broker(tmp_path / "kafka") as kafka:
         there = {"bootstrap_servers": kafka.bootstrap_servers, "request_timeout_seconds": 60.0}
         elsewhere = settings.model_copy(

@@ -37,7 +37,7 @@ def titles(path: Path) -> dict[str, str]:
             return {}
 
 
-async def test_the_loader_of_the_page_copies_the_table_and_follows_it(
+async def test_documented_loader_copies_the_table_and_follows_it(
     settings: Settings, producer: AIOKafkaProducer, tmp_path: Path
 ) -> None:
     script = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)

@@ -58,7 +58,7 @@ def named(number: int, names: list[bytes], codec: str = "none") -> bytes:
 
 
 @pytest.mark.parametrize("codec", COMPRESSORS)
-async def test_a_header_name_that_is_not_utf8_costs_one_record_and_no_other(settings: Settings, codec: str) -> None:
+async def test_header_name_outside_utf8_costs_one_record_only(settings: Settings, codec: str) -> None:
     await produce(settings, 0, named(1, [b"ok"], codec), named(3, [b"\xff"], codec), named(5, [b"ok"], codec))
     await produce(settings, 1, named(7, [b"ok"], codec), named(9, [b"\xfe\xff"], codec))
     async with consuming(settings) as consumer:
@@ -70,7 +70,7 @@ async def test_a_header_name_that_is_not_utf8_costs_one_record_and_no_other(sett
         assert here[bad].key == b"b"
 
 
-async def test_each_partition_is_asked_for_alone_and_loses_nothing_either(settings: Settings) -> None:
+async def test_partitions_are_fetched_separately_without_loss(settings: Settings) -> None:
     await produce(settings, 0, named(1, [b"\xff"]), named(3, [b"ok"]))
     await produce(settings, 1, named(5, [b"ok"]), named(7, [b"\xff"]))
     async with consuming(settings) as consumer:
@@ -84,14 +84,14 @@ async def test_each_partition_is_asked_for_alone_and_loses_nothing_either(settin
     assert [one.offset for one in of_partition(found, 1)] == list(range(6))
 
 
-async def test_records_come_one_by_one_past_a_bad_one(settings: Settings) -> None:
+async def test_records_follow_one_by_one_past_a_bad_one(settings: Settings) -> None:
     await produce(settings, 0, named(1, [b"\xff"]))
     async with consuming(settings) as consumer:
         found = [await consumer.getone() for _ in range(3)]
     assert [one.key for one in found] == [b"a", b"b", b"c"]
 
 
-async def test_a_consumer_that_was_there_before_goes_on(settings: Settings) -> None:
+async def test_consumer_with_committed_offsets_continues(settings: Settings) -> None:
     await produce(settings, 0, named(1, [b"ok"]))
     async with consuming(settings, AIOKafkaConsumer) as before:
         found = await records(before, 2, max_records=2)  # it has one more in hand
@@ -101,7 +101,7 @@ async def test_a_consumer_that_was_there_before_goes_on(settings: Settings) -> N
     assert [one.offset for one in found] == [0, 1, 2]
 
 
-async def test_half_a_gigabyte_in_two_small_batches_leaves_memory_as_it_was(settings: Settings) -> None:
+async def test_half_a_gigabyte_in_two_batches_leaves_memory_unchanged(settings: Settings) -> None:
     value = b"x" * 600_000
     stream = zstandard.ZstdCompressor().compressobj()
     small = b"".join(stream.compress(record(delta, b"key", value)) for delta in range(400)) + stream.flush()
@@ -130,7 +130,7 @@ def peak_bytes(*, anew: bool = False) -> int:
     return int(found.split()[1]) * 1024
 
 
-async def test_a_replaced_record_says_what_it_was(settings: Settings) -> None:
+async def test_replaced_record_describes_the_original(settings: Settings) -> None:
     huge = packed(record(0, b"k", b"x" * 3_000_000), "gzip", 1, COMPRESSORS["gzip"], base=0)
     await produce(settings, 0, huge)
     async with consuming(settings) as consumer:

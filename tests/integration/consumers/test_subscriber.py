@@ -83,7 +83,7 @@ async def test_events_come_typed_and_in_order(announce, subscriber):
         assert await take(events, 3) == [1, 2, 3]
 
 
-async def test_an_event_is_committed_when_the_next_one_is_asked_for(announce, subscriber, committed):
+async def test_event_is_committed_when_the_next_one_is_requested(announce, subscriber, committed):
     await announce(a_summary(1), a_summary(2))
     async with subscriber() as events:
         await take(events, 1)
@@ -93,7 +93,7 @@ async def test_an_event_is_committed_when_the_next_one_is_asked_for(announce, su
 
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
-async def test_an_event_whose_processing_failed_comes_again(announce, subscriber, error):
+async def test_event_whose_processing_failed_comes_again(announce, subscriber, error):
     await announce(a_summary(1), a_summary(2), a_summary(3))
     with pytest.raises(error):
         await fail_after(subscriber(), 2, error())
@@ -101,7 +101,7 @@ async def test_an_event_whose_processing_failed_comes_again(announce, subscriber
         assert await take(events, 2) == [2, 3]
 
 
-async def test_a_member_that_dies_in_the_middle_leaves_its_event_to_the_next(announce, subscriber):
+async def test_member_that_dies_leaves_its_event_to_the_next(announce, subscriber):
     await announce(a_summary(1), a_summary(2))
     dead = await subscriber().__aenter__()
     await take(dead, 2)
@@ -118,7 +118,7 @@ async def test_repeats_are_dropped_and_their_offsets_committed(announce, subscri
 
 
 @pytest.mark.nightly
-async def test_an_event_that_was_not_processed_is_no_repeat(announce, subscriber):
+async def test_unprocessed_event_is_no_repeat(announce, subscriber):
     """The same subscriber object, used again after an error."""
     await announce(a_summary(1))
     again = subscriber()
@@ -157,7 +157,7 @@ async def until_seen(events: SummarySubscriber, refused: list[str], count: int) 
 
 
 @pytest.mark.nightly
-async def test_a_callback_that_raises_stops_and_leaves_the_record(subscriber, producer, settings, committed):
+async def test_raising_callback_stops_and_leaves_the_record(subscriber, producer, settings, committed):
     await producer.send_and_wait(settings.kafka.summaries_topic, b"not json", key=CONVERSATION.encode())
 
     def on_invalid(_: ConsumerRecord, error: InvalidRecord) -> None:
@@ -207,9 +207,7 @@ async def test_members_that_come_and_go_lose_nothing(announce, subscriber):
 
 
 @pytest.mark.nightly
-async def test_events_that_expire_unread_are_an_error_in_the_log_and_the_rest_is_read(
-    announce, subscriber, settings, committed
-):
+async def test_events_that_expired_unread_are_logged_as_an_error(announce, subscriber, settings, committed):
     await announce(*map(a_summary, range(1, 13)))
     async with subscriber() as events:
         assert await take(events, 3) == [1, 2, 3]
@@ -225,7 +223,7 @@ async def test_events_that_expire_unread_are_an_error_in_the_log_and_the_rest_is
 
 
 @pytest.mark.nightly
-async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_nothing(announce, subscriber, settings):
+async def test_group_without_offsets_starts_at_the_oldest_event(announce, subscriber, settings):
     await announce(*map(a_summary, range(1, 6)))
     await expire(settings, before=2)
     async with subscriber() as events:
@@ -233,9 +231,7 @@ async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_not
 
 
 @pytest.mark.nightly
-async def test_a_topic_that_is_shorter_than_what_was_read_is_read_from_its_beginning(
-    announce, subscriber, settings, unique
-):
+async def test_topic_shorter_than_the_read_offset_is_read_anew(announce, subscriber, settings, unique):
     await announce(*map(a_summary, range(1, 6)))
     async with open_log(settings.kafka) as log:
         [where] = [source for source, end in (await log.ends(settings.kafka.summaries_topic)).items() if end]
@@ -245,7 +241,7 @@ async def test_a_topic_that_is_shorter_than_what_was_read_is_read_from_its_begin
 
 
 @pytest.mark.nightly
-async def test_a_topic_that_is_created_again_is_read_within_a_minute(announce, subscriber, settings):
+async def test_recreated_topic_is_read_within_a_minute(announce, subscriber, settings):
     topic = settings.kafka.summaries_topic
     await announce(a_summary(1))
     async with subscriber() as events, admin_client(settings.kafka) as admin:
@@ -271,7 +267,7 @@ async def expire(settings: Settings, before: int) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscriber):
+async def test_group_may_begin_with_new_events(announce, subscriber):
     await announce(a_summary(1))
     async with subscriber(auto_offset_reset="latest") as events:
         reading = asyncio.ensure_future(take(events, 1))
@@ -300,7 +296,7 @@ asyncio.run(main())
 
 
 @pytest.mark.nightly
-async def test_the_base_install_alone_produces_and_subscribes(settings: Settings, announce, unique) -> None:
+async def test_base_install_produces_and_subscribes(settings: Settings, announce, unique) -> None:
     """The process cannot import what only an extra installs."""
     await announce(a_summary(1))
     environment = os.environ | environment_of(settings)

@@ -34,7 +34,7 @@ def topic(unique: Callable[[str], str]) -> str:
     return unique("events")
 
 
-async def test_a_second_start_finds_topics_and_offsets(tmp_path: Path, topic: str) -> None:
+async def test_second_start_finds_topics_and_offsets(tmp_path: Path, topic: str) -> None:
     directory = tmp_path / "stack"
     async with EmbeddedStack(directory) as first:
         await create_topic(first, topic)
@@ -56,7 +56,7 @@ FINALIZED = 2
 """Tag of the finalized features in the answer."""
 
 
-async def test_a_new_broker_has_the_releases_default_feature_levels(own_stack: EmbeddedStack) -> None:
+async def test_new_broker_has_the_releases_default_feature_levels(own_stack: EmbeddedStack) -> None:
     command = own_stack.kafka.command("kafka.tools.StorageTool", "version-mapping")
     listed = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
     defaults = dict(re.findall(r"^(\S+\.version)=(\d+)", listed.stdout, re.MULTILINE))
@@ -79,7 +79,7 @@ async def feature_levels(bootstrap_server: str) -> dict[str, int]:
 
 
 @pytest.mark.nightly
-async def test_a_directory_in_use_is_refused_and_its_owner_goes_on(own_stack: EmbeddedStack, topic: str) -> None:
+async def test_directory_in_use_is_refused_and_its_owner_continues(own_stack: EmbeddedStack, topic: str) -> None:
     with pytest.raises(DirectoryInUse, match="in use by a running stack"):
         await EmbeddedStack(own_stack.directory).start()
     await create_topic(own_stack, topic)
@@ -88,7 +88,7 @@ async def test_a_directory_in_use_is_refused_and_its_owner_goes_on(own_stack: Em
 
 
 @pytest.mark.nightly
-async def test_a_server_that_dies_while_it_is_waited_for_says_why(own_stack: EmbeddedStack) -> None:
+async def test_server_that_dies_during_its_start_says_why(own_stack: EmbeddedStack) -> None:
     async def never() -> None:
         raise OSError("nobody there")
 
@@ -100,7 +100,7 @@ async def test_a_server_that_dies_while_it_is_waited_for_says_why(own_stack: Emb
     await own_stack.start_kafka()
 
 
-def test_a_killed_parent_leaves_no_server_and_the_directory_free(tmp_path: Path) -> None:
+def test_killed_parent_leaves_no_server_and_a_free_directory(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 from pathlib import Path
@@ -131,9 +131,7 @@ asyncio.run(main())
 
 
 @pytest.mark.nightly
-async def test_a_broker_that_comes_back_tells_what_groups_have_committed_and_that_others_have_nothing(
-    own_stack: EmbeddedStack, topic: str
-) -> None:
+async def test_restarted_broker_knows_all_committed_offsets(own_stack: EmbeddedStack, topic: str) -> None:
     """Whether its coordinator is still reading is by chance: `distributions/engine/tests/test_protocol.py` has that."""
     await create_topic(own_stack, topic)
     await produce(own_stack, topic, range(10))

@@ -7,7 +7,7 @@ from tests.integration.engine.lab import Lab, until
 MANY = 1_000
 
 
-async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_are_done_once(lab: Lab) -> None:
+async def test_failing_record_is_dead_lettered_and_neighbours_done_once(lab: Lab) -> None:
     lab.fault("always", MANY)
     await lab.produce([(2 * (n % 5), {}) for n in range(200)])
     await lab.produce([(12, {"fail": "always"})])
@@ -30,7 +30,7 @@ async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_a
 
 
 @pytest.mark.nightly
-async def test_a_stop_while_a_failed_batch_waits_for_its_next_try_does_not_wait_with_it(lab: Lab) -> None:
+async def test_stop_does_not_wait_for_a_retry(lab: Lab) -> None:
     lab.fault("always", MANY)
     await lab.produce([(0, {"fail": "always"})])
     worker = lab.worker(
@@ -44,7 +44,7 @@ async def test_a_stop_while_a_failed_batch_waits_for_its_next_try_does_not_wait_
 
 
 @pytest.mark.nightly
-async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_does_the_work(lab: Lab) -> None:
+async def test_overlong_stop_is_cut_short(lab: Lab) -> None:
     lab.fault("once", 1)
     await lab.produce([(0, {}), (0, {"cling": "once"})])
     worker = lab.worker(static=True, options={"drain_seconds": 0.5})
@@ -55,7 +55,7 @@ async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_doe
     await lab.all_counted()
 
 
-async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
+async def test_stop_lets_the_running_batch_finish(lab: Lab) -> None:
     lab.fault("slow", 1)
     await lab.produce([(0, {"sleep": 3.0, "only_if": "slow"})])
     worker = lab.worker(static=True, options={"drain_seconds": 40.0})
@@ -67,7 +67,7 @@ async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_batch_that_does_not_finish_in_time_is_dropped_whole(lab: Lab) -> None:
+async def test_batch_that_misses_its_deadline_is_dropped_whole(lab: Lab) -> None:
     lab.fault("slow", 1)
     await lab.produce([(0, {}), (0, {"sleep": 600, "only_if": "slow"})])
     worker = lab.worker(static=True, options={"drain_seconds": 0.3})

@@ -27,7 +27,7 @@ def done(lab: Lab) -> set[tuple[int, int]]:
     return {(note.partition, note.offset) for note in notes(lab, "done")}
 
 
-async def test_one_slow_record_holds_up_the_commit_but_not_the_others_until_the_limit(lab: Lab) -> None:
+async def test_slow_record_delays_the_commit_but_not_others(lab: Lab) -> None:
     await lab.produce([(0, {"until": "released"}), *[(0, {})] * 40])
     lab.worker(at_least_once=True, options={"max_in_flight": 5, "commit_interval_seconds": 0.1})
     await until(lambda: len(done(lab)) == 40, watching=lab)
@@ -37,7 +37,7 @@ async def test_one_slow_record_holds_up_the_commit_but_not_the_others_until_the_
     await lab.until_committed(41)
 
 
-async def test_a_kill_redoes_only_what_was_not_finished(lab: Lab) -> None:
+async def test_kill_repeats_only_unfinished_records(lab: Lab) -> None:
     await lab.produce([*[(0, {})] * 30, (0, {"until": "released"}), *[(0, {})] * 3])
     worker = lab.worker(at_least_once=True, static=True, options={"commit_interval_seconds": 0.1})
     await until(lambda: len(done(lab)) == 33, watching=lab)
@@ -53,7 +53,7 @@ async def test_a_kill_redoes_only_what_was_not_finished(lab: Lab) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_stop_finishes_what_is_begun_so_that_nothing_is_redone(lab: Lab) -> None:
+async def test_stop_finishes_begun_records_so_nothing_repeats(lab: Lab) -> None:
     await lab.produce([(number % 2, {"sleep": 0.5}) for number in range(40)])
     told = {"at_least_once": True, "static": True, "options": {"max_in_flight": 8, "commit_interval_seconds": 60.0}}
     worker = lab.worker(**told)
@@ -66,7 +66,7 @@ async def test_a_stop_finishes_what_is_begun_so_that_nothing_is_redone(lab: Lab)
 
 
 @pytest.mark.nightly
-async def test_a_rebalance_redoes_little(lab: Lab) -> None:
+async def test_rebalance_repeats_few_records(lab: Lab) -> None:
     told = {"at_least_once": True, "options": {"max_in_flight": 8}}
     lab.worker("a", **told)
     async with lab.loaded(per_second=20, sleep=0.2):
@@ -77,7 +77,7 @@ async def test_a_rebalance_redoes_little(lab: Lab) -> None:
     assert len(notes(lab, "begun")) - len(lab.keys) <= 16
 
 
-async def test_workers_killed_at_any_moment_send_nothing_twice_and_lose_nothing(lab: Lab) -> None:
+async def test_killed_workers_send_nothing_twice_and_lose_nothing(lab: Lab) -> None:
     """The seed chooses a moment between handling and committing, inside of a transaction, or after it."""
     chance = random.Random(1)
     await lab.produce([(number % 2, {"sleep": chance.uniform(0, 0.2)}) for number in range(600)])
@@ -92,7 +92,7 @@ async def test_workers_killed_at_any_moment_send_nothing_twice_and_lose_nothing(
 
 
 @pytest.mark.nightly
-async def test_a_worker_that_lost_its_partitions_while_it_was_suspended_sends_nothing(lab: Lab) -> None:
+async def test_suspended_worker_that_lost_its_partitions_sends_nothing(lab: Lab) -> None:
     await lab.produce([(number % 2, {"sleep": 0.2}) for number in range(200)])
     told = {"at_least_once": True, "options": {"max_in_flight": 4}}
     zombie = lab.worker("a", **told)
@@ -105,7 +105,7 @@ async def test_a_worker_that_lost_its_partitions_while_it_was_suspended_sends_no
     assert len({seen.value["pid"] for seen in lab.counted()}) == 2
 
 
-async def test_a_key_with_a_backlog_holds_up_no_other_and_keeps_its_order(lab: Lab) -> None:
+async def test_key_with_a_backlog_blocks_no_other(lab: Lab) -> None:
     await lab.produce([(0, {"until": "released"}), *[(0, {})] * 499, *[(2 * number, {}) for number in range(1, 51)]])
     worker = lab.worker(at_least_once=True, ordered=True, static=True, options={"max_in_flight": 8})
     await until(lambda: len(done(lab)) == 50, watching=lab)
@@ -123,7 +123,7 @@ async def test_a_key_with_a_backlog_holds_up_no_other_and_keeps_its_order(lab: L
 
 
 @pytest.mark.nightly
-async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_the_next(lab: Lab) -> None:
+async def test_failing_agent_stops_the_worker_and_the_next_continues(lab: Lab) -> None:
     await lab.produce([(0, {}), (0, {"agent_fails": True}), (0, {})])
     worker = lab.worker(at_least_once=True, static=True)
     assert await lab.exit_code(worker) > 0

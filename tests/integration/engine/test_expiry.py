@@ -15,7 +15,7 @@ FETCH_ENDS_SECONDS = 0.6
 
 
 @pytest.mark.parametrize("told", [{}, {"at_least_once": True}], ids=["exactly once", "at least once"])
-async def test_records_that_expire_under_a_suspended_worker_are_counted_and_the_rest_is_handled(lab: Lab, told) -> None:
+async def test_records_that_expire_under_a_suspended_worker_are_counted(lab: Lab, told) -> None:
     await lab.produce([(0, {})] * 5)
     worker = lab.worker(**told)
     await lab.until_committed(5)
@@ -35,7 +35,7 @@ async def test_records_that_expire_under_a_suspended_worker_are_counted_and_the_
 
 
 @pytest.mark.parametrize("told", [{}, {"at_least_once": True}], ids=["exactly once", "at least once"])
-async def test_a_source_topic_made_anew_and_shorter_stops_a_running_worker(lab: Lab, told) -> None:
+async def test_shorter_recreated_source_topic_stops_a_running_worker(lab: Lab, told) -> None:
     await lab.produce([(0, {})] * 5)
     worker = lab.worker(**told)
     await lab.until_committed(5)
@@ -48,7 +48,7 @@ async def test_a_source_topic_made_anew_and_shorter_stops_a_running_worker(lab: 
     assert "SourceReplaced" in worker.tail() or "SourceRecreated" in worker.tail()
 
 
-async def test_a_transactions_marker_that_expires_after_the_last_record_is_no_loss(lab: Lab) -> None:
+async def test_expired_transaction_marker_is_no_loss(lab: Lab) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=lab.brokers, transactional_id=lab.app_id)
     await producer.start()
     async with producer.transaction():

@@ -22,7 +22,7 @@ from tests.stack import Stack, chosen_jars
 
 
 @pytest.mark.nightly
-async def test_a_worker_killed_again_and_again_with_and_without_its_disk_loses_and_repeats_nothing(lab: Lab) -> None:
+async def test_repeatedly_killed_worker_loses_and_repeats_nothing(lab: Lab) -> None:
     async with lab.loaded():
         for kill in range(1, 5):
             worker = lab.worker(static=True)
@@ -36,7 +36,7 @@ async def test_a_worker_killed_again_and_again_with_and_without_its_disk_loses_a
     await lab.all_counted()
 
 
-async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> None:
+async def test_second_producer_of_a_partition_fences_the_first(lab: Lab) -> None:
     kafka = {"bootstrap_servers": lab.brokers}
     first, second = (TransactionalProducer(lab.app_id, Clients(kafka), Options()) for _ in range(2))
     source = TopicPartition(lab.source, 0)
@@ -56,7 +56,7 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
 
 
 @pytest.mark.nightly
-async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(stack: Stack, tmp_path: Path) -> None:
+async def test_producer_without_its_broker_leaves_no_tasks_or_batches(stack: Stack, tmp_path: Path) -> None:
     del stack  # its jars are what this one starts from
     kafka, before = Broker(JarCache(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()
     try:

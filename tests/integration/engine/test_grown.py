@@ -13,7 +13,7 @@ async def grow(lab: Lab, partitions: int) -> None:
         await lab.producer.client.force_metadata_update()
 
 
-async def test_a_running_worker_stops_and_the_next_one_does_not_start_with_and_without_its_disk(lab: Lab) -> None:
+async def test_grown_source_topic_stops_running_and_starting_workers(lab: Lab) -> None:
     await lab.produce((number, {}) for number in range(8))
     worker = lab.worker()
     await lab.all_counted()

@@ -12,7 +12,7 @@ from tests.integration.engine.lab import Lab, said, until
 
 
 @pytest.mark.parametrize("at_least_once", [False, pytest.param(True, marks=pytest.mark.nightly)])
-async def test_a_record_whose_output_kafka_refuses_is_a_dead_letter(lab: Lab, at_least_once: bool) -> None:
+async def test_output_that_kafka_refuses_becomes_a_dead_letter(lab: Lab, at_least_once: bool) -> None:
     await lab.configure(lab.output, **{"cleanup.policy": "compact"})
     refused = {50: {"ahead_seconds": 2 * 3600}, 120: {"keyless": True}}
     await lab.produce([(2 * (n % 5), refused.get(n, {})) for n in range(200)])
@@ -26,7 +26,7 @@ async def test_a_record_whose_output_kafka_refuses_is_a_dead_letter(lab: Lab, at
     await lab.stop(worker)
 
 
-async def test_a_refused_output_without_a_dead_letter_stops_the_worker(lab: Lab) -> None:
+async def test_refused_output_without_dead_letter_topic_stops_worker(lab: Lab) -> None:
     await lab.produce([(0, {}), (0, {"ahead_seconds": 2 * 3600})])
     worker = lab.worker()
     assert await lab.exit_code(worker) != 0
@@ -34,7 +34,7 @@ async def test_a_refused_output_without_a_dead_letter_stops_the_worker(lab: Lab)
 
 
 @pytest.mark.nightly
-async def test_a_send_after_one_that_the_broker_refused_is_delivered(lab: Lab, tmp_path: Path) -> None:
+async def test_send_after_a_refused_one_is_delivered(lab: Lab, tmp_path: Path) -> None:
     """Outside of transactions, where aiokafka's idempotent producer would keep a gap in its sequence numbers."""
     app = App(lab.app_id, brokers=lab.brokers, engine=Options(), datadir=tmp_path)
 

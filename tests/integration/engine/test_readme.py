@@ -27,7 +27,7 @@ def example(lab: Lab) -> str:
     return script
 
 
-async def test_the_example_counts_records_by_key_and_ends_on_sigterm(lab: Lab, tmp_path: Path) -> None:
+async def test_example_counts_records_by_key_and_ends_on_sigterm(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(example(lab))
     environment = {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "shop.py"]

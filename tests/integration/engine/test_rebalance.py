@@ -23,7 +23,7 @@ async def wide(stack: Stack, unique: Callable[[str], str], tmp_path: Path) -> As
         yield ready
 
 
-async def test_only_what_must_move_is_closed_when_workers_come_and_go(wide: Lab) -> None:
+async def test_rebalance_closes_only_partitions_that_move(wide: Lab) -> None:
     async with wide.loaded(per_second=100):
         # a machine that is too busy for a heartbeat must not cause a rebalance
         first, second = (wide.worker(name, session_seconds=60.0) for name in "ab")
@@ -40,7 +40,7 @@ async def test_only_what_must_move_is_closed_when_workers_come_and_go(wide: Lab)
 
 
 @pytest.mark.nightly
-async def test_records_are_handled_and_deadlines_met_while_a_rebalance_waits_for_a_member(wide: Lab) -> None:
+async def test_records_and_deadlines_are_handled_while_a_rebalance_waits(wide: Lab) -> None:
     """One member is suspended, so that the others wait for it for its whole session."""
     first, second = wide.worker("a"), wide.worker("b")
     async with wide.loaded(per_second=100):

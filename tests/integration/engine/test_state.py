@@ -19,7 +19,7 @@ async def run_once(lab: Lab, name: str = "a") -> None:
     await lab.stop(worker)
 
 
-async def test_an_older_copy_of_the_state_is_brought_up_to_date(lab: Lab) -> None:
+async def test_older_copy_of_the_state_catches_up(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
     shutil.copytree(lab.state(), lab.directory / "copy")
@@ -31,7 +31,7 @@ async def test_an_older_copy_of_the_state_is_brought_up_to_date(lab: Lab) -> Non
     await run_once(lab)
 
 
-async def test_a_deleted_changelog_stops_the_worker_instead_of_counting_from_nothing(lab: Lab) -> None:
+async def test_deleted_changelog_stops_the_worker(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
     await lab.delete(lab.changelog)
@@ -49,7 +49,7 @@ async def test_a_deleted_changelog_stops_the_worker_instead_of_counting_from_not
 
 
 @pytest.mark.nightly
-async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> None:
+async def test_state_of_another_changelog_is_discarded(lab: Lab) -> None:
     """The topics were recreated under the old names, but the disk was kept."""
     await lab.produce(RECORDS)
     await run_once(lab)
@@ -66,7 +66,7 @@ async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> Non
     assert any(line["rebuilt"] for line in said(worker, "recovered")[-lab.partitions :])
 
 
-async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
+async def test_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
     await lab.delete(lab.source)
@@ -77,7 +77,7 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_source_topic_made_anew_and_longer_stops_the_worker_with_and_without_its_disk(lab: Lab) -> None:
+async def test_longer_recreated_source_topic_stops_a_starting_worker(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
     await lab.delete(lab.source)
@@ -91,7 +91,7 @@ async def test_a_source_topic_made_anew_and_longer_stops_the_worker_with_and_wit
 
 
 @pytest.mark.nightly
-async def test_a_source_topic_made_anew_and_longer_stops_a_running_worker(lab: Lab) -> None:
+async def test_longer_recreated_source_topic_stops_a_running_worker(lab: Lab) -> None:
     await lab.produce(RECORDS)
     worker = lab.worker()
     await lab.all_counted()
@@ -108,7 +108,7 @@ async def test_a_source_topic_made_anew_and_longer_stops_a_running_worker(lab: L
     assert f"{lab.source} was deleted and recreated" in next_worker.tail()
 
 
-async def test_state_that_is_ahead_of_its_changelogs_is_made_anew(lab: Lab) -> None:
+async def test_state_ahead_of_its_changelog_is_rebuilt(lab: Lab) -> None:
     """The changelogs have lost their last records, which only the local state still has."""
     await lab.produce(RECORDS)
     await run_once(lab)
@@ -130,7 +130,7 @@ def put_ahead(path: Path) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worker(lab: Lab) -> None:
+async def test_changelog_with_too_few_partitions_stops_the_worker(lab: Lab) -> None:
     await lab.add_partitions(lab.source, 3)
     worker = lab.worker()
     assert await lab.exit_code(worker) > 0
@@ -138,7 +138,7 @@ async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worke
 
 
 @pytest.mark.nightly
-async def test_a_changelog_from_which_records_are_deleted_stops_the_worker_at_its_start(lab: Lab) -> None:
+async def test_changelog_with_deleted_records_stops_the_starting_worker(lab: Lab) -> None:
     await lab.configure(lab.changelog, **{"cleanup.policy": "compact,delete"})
     worker = lab.worker()
     assert await lab.exit_code(worker) > 0

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.engine.lab import Lab, said, until
 
 
-async def test_a_tick_comes_after_silence_and_leaves_the_source_offset_where_it_is(lab: Lab) -> None:
+async def test_tick_follows_silence_and_leaves_the_source_offset(lab: Lab) -> None:
     await lab.produce([(0, {"due_ms": 300}), (0, {"due_ms": 600})])
     lab.worker()
     await until(lambda: lab.ticks(), watching=lab)
@@ -21,7 +21,7 @@ async def test_a_tick_comes_after_silence_and_leaves_the_source_offset_where_it_
 
 
 @pytest.mark.nightly
-async def test_steady_traffic_on_other_keys_does_not_hold_up_a_tick(lab: Lab) -> None:
+async def test_steady_traffic_on_other_keys_does_not_delay_ticks(lab: Lab) -> None:
     load = asyncio.create_task(lab.load(2000, per_second=300, keys=2))
     await lab.produce([(4, {"due_ms": 500})])
     lab.worker()
@@ -31,7 +31,7 @@ async def test_steady_traffic_on_other_keys_does_not_hold_up_a_tick(lab: Lab) ->
     await lab.all_counted()
 
 
-async def test_deadlines_survive_a_kill_a_lost_disk_and_a_move_to_another_worker(lab: Lab) -> None:
+async def test_deadlines_survive_kills_lost_disks_and_moves(lab: Lab) -> None:
     began = time.time()
     await lab.produce([(number, {"due_ms": 5000 + 100 * number}) for number in range(4)])
     first = lab.worker("a", static=True)

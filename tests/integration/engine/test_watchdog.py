@@ -32,7 +32,7 @@ async def own_broker(directory: Path) -> AsyncIterator[Broker]:
 
 
 @pytest.mark.nightly
-async def test_a_worker_whose_broker_is_suspended_ends_in_time_and_says_so(
+async def test_worker_whose_broker_is_suspended_ends_in_time(
     stack: Stack, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     del stack  # its jars are what this one starts from
@@ -58,7 +58,7 @@ async def test_a_worker_whose_broker_is_suspended_ends_in_time_and_says_so(
         await lab.all_counted()
 
 
-async def test_records_that_the_agent_never_finishes_stop_the_worker(lab: Lab) -> None:
+async def test_records_the_agent_never_finishes_stop_the_worker(lab: Lab) -> None:
     await lab.produce([(0, {}), (0, {"until": "never"})])
     worker = lab.worker(at_least_once=True, options=WATCHED)
     assert await lab.exit_code(worker) == 1

@@ -106,7 +106,7 @@ async def messages(settings: Settings) -> list[MessageCreated]:
     return found
 
 
-async def test_each_record_is_a_message_or_a_dead_letter_of_its_own_topic(write: Write) -> None:
+async def test_each_record_becomes_a_message_or_dead_letter(write: Write) -> None:
     settings = await write()
     topic = topic_of(settings)
     bad = [b"{", orjson.dumps(chat(5, role="clerk")), b"\xff" * 50]
@@ -124,7 +124,7 @@ async def test_each_record_is_a_message_or_a_dead_letter_of_its_own_topic(write:
     assert any("map.role = value.role" in one.problem for one in problems)
 
 
-async def test_a_dead_letter_goes_back_to_its_topic_as_it_was_and_is_a_message_once_the_mapping_is_mended(
+async def test_replayed_dead_letter_follows_the_mended_mapping(
     write: Write,
 ) -> None:
     settings = await write()
@@ -148,9 +148,7 @@ async def test_a_dead_letter_goes_back_to_its_topic_as_it_was_and_is_a_message_o
     assert (found.id, found.role) == ("m1", "assistant")
 
 
-async def test_a_mapping_that_fails_for_every_record_ends_the_worker_with_one_line_and_commits_nothing(
-    write: Write, tmp_path: Path
-) -> None:
+async def test_mapping_that_always_fails_ends_the_worker_uncommitted(write: Write, tmp_path: Path) -> None:
     settings = await write()
     await send(settings, [chat(n, text=None) for n in range(250)])
     worker = start_worker("ingest", tmp_path, environment_of(settings))
@@ -164,7 +162,7 @@ async def test_a_mapping_that_fails_for_every_record_ends_the_worker_with_one_li
     assert await records_in(settings, settings.kafka.dead_letters(topic_of(settings))) == []
 
 
-async def test_a_registry_that_is_away_pauses_and_rejects_nothing(write: Write) -> None:
+async def test_absent_registry_pauses_the_source_and_rejects_nothing(write: Write) -> None:
     async with Registry(user="ingest:secret") as registry:
         number = registry.add(SCHEMA)
         account = {"url": registry.url, "username": "ingest", "password": "secret"}
@@ -183,7 +181,7 @@ async def test_a_registry_that_is_away_pauses_and_rejects_nothing(write: Write) 
     assert await records_in(settings, settings.kafka.dead_letters(topic_of(settings))) == []
 
 
-async def test_protobuf_is_read_by_the_registrys_descriptor_and_damaged_records_are_dead_letters(write: Write) -> None:
+async def test_damaged_protobuf_is_dead_lettered(write: Write) -> None:
     fields = "".join(
         f'field {{ name: "{name}" number: {number} type: TYPE_STRING label: LABEL_OPTIONAL }}'
         for number, name in enumerate(("id", "thread", "user", "role", "text"), start=1)
@@ -205,7 +203,7 @@ async def test_protobuf_is_read_by_the_registrys_descriptor_and_damaged_records_
     ]
 
 
-async def test_bulk_records_go_on_only_while_the_segmenter_is_hardly_behind(write: Write) -> None:
+async def test_bulk_records_wait_until_the_segmenter_catches_up(write: Write) -> None:
     settings = await write("bulk = true")
     await send(settings, [chat(n) for n in range(40)])
     async with ingesting(settings):
@@ -232,7 +230,7 @@ async def are_there(settings: Settings, least: int) -> bool:
     return len(await messages(settings)) >= least
 
 
-async def test_a_source_that_gets_more_partitions_is_read_on(write: Write) -> None:
+async def test_source_that_gets_more_partitions_is_read_on(write: Write) -> None:
     settings = await write()
     await send(settings, [chat(n) for n in range(10)])
     async with ingesting(settings):

@@ -147,7 +147,7 @@ async def test_no_command_prints_a_secret(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-async def test_a_wrong_setting_is_named_without_a_secret(
+async def test_wrong_setting_is_named_without_a_secret(
     wrong: dict[str, str], environments: list[dict[str, str]], tmp_path: Path
 ) -> None:
     code, printed = await output_of(["context", "c"], environments[0] | wrong, tmp_path)
@@ -157,7 +157,7 @@ async def test_a_wrong_setting_is_named_without_a_secret(
 
 
 @pytest.mark.nightly
-async def test_a_worker_whose_llm_refuses_the_key_and_quotes_it_does_not(
+async def test_worker_hides_the_api_key_quoted_by_its_llm(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
     async def refuse(request: web.Request) -> web.Response:

@@ -42,13 +42,13 @@ def with_token(tokens: TokenEndpoint, **overrides: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_a_user_with_the_right_password_is_let_in(secured: MakeSettings, mechanism: str) -> None:
+async def test_right_password_is_accepted(secured: MakeSettings, mechanism: str) -> None:
     assert await brokers_seen(secured(kafka={"sasl_mechanism": mechanism}).kafka) == 1
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("wrong", [{"password": "guessed-canary"}, {"username": "mallory"}])
-async def test_a_wrong_name_or_password_is_refused_in_one_line_without_the_password(
+async def test_wrong_credentials_are_refused_in_one_line_without_password(
     secured: MakeSettings, mechanism: str, wrong: dict[str, str]
 ) -> None:
     text = await refusal_of(secured(kafka={"sasl_mechanism": mechanism, **wrong}).kafka)
@@ -57,15 +57,13 @@ async def test_a_wrong_name_or_password_is_refused_in_one_line_without_the_passw
     assert PASSWORD not in text
 
 
-async def test_a_token_from_the_endpoint_is_accepted_and_used_by_many_clients(
-    secured: MakeSettings, tokens: TokenEndpoint
-) -> None:
+async def test_token_of_the_endpoint_serves_many_clients(secured: MakeSettings, tokens: TokenEndpoint) -> None:
     kafka = secured(kafka=with_token(tokens, oauth_scope="kafka")).kafka
     assert await brokers_seen(kafka) == 1
     assert tokens.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
 
 
-async def test_a_token_from_a_file_is_accepted(secured: MakeSettings, tokens: TokenEndpoint, tmp_path: Path) -> None:
+async def test_token_from_a_file_is_accepted(secured: MakeSettings, tokens: TokenEndpoint, tmp_path: Path) -> None:
     provider = security(secured(kafka=with_token(tokens)).kafka)["sasl_oauth_token_provider"]
     (tmp_path / "token").write_text(await provider.token())
     given = dict.fromkeys(("username", "password", "oauth_token_endpoint", "oauth_client_id", "oauth_client_secret"))
@@ -74,13 +72,13 @@ async def test_a_token_from_a_file_is_accepted(secured: MakeSettings, tokens: To
 
 
 @pytest.mark.nightly
-async def test_a_token_that_the_broker_does_not_take_is_refused(secured: MakeSettings, tokens: TokenEndpoint) -> None:
+async def test_token_the_broker_rejects_is_refused(secured: MakeSettings, tokens: TokenEndpoint) -> None:
     tokens.life_seconds = -3600
     assert "authentication fails" in await refusal_of(secured(kafka=with_token(tokens)).kafka)
 
 
 @pytest.mark.nightly
-async def test_a_broker_that_shows_the_certificate_of_a_stranger_is_not_trusted(
+async def test_broker_with_an_untrusted_certificate_is_not_trusted(
     secured: MakeSettings, secure_stack: SecureStack
 ) -> None:
     text = await refusal_of(secured(kafka={"ssl_ca_file": secure_stack.stranger.file}).kafka)
@@ -89,7 +87,7 @@ async def test_a_broker_that_shows_the_certificate_of_a_stranger_is_not_trusted(
 
 
 @pytest.mark.nightly
-async def test_a_broker_under_another_name_than_its_certificate_s_is_not_trusted(
+async def test_broker_under_another_name_than_its_certificate_is_refused(
     secured: MakeSettings, secure_stack: SecureStack
 ) -> None:
     servers = secure_stack.servers("SECURE").replace("127.0.0.1", "localhost")
@@ -97,7 +95,7 @@ async def test_a_broker_under_another_name_than_its_certificate_s_is_not_trusted
 
 
 @pytest.mark.nightly
-async def test_a_client_s_certificate_is_shown_where_brokers_ask_for_one(
+async def test_client_certificate_is_presented_to_brokers_that_ask(
     make_settings: MakeSettings, secure_stack: SecureStack
 ) -> None:
     mutual = {
@@ -115,7 +113,7 @@ async def test_a_client_s_certificate_is_shown_where_brokers_ask_for_one(
 
 
 @pytest.mark.nightly
-async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeSettings) -> None:
+async def test_producers_consumers_and_subscribers_authenticate_too(secured: MakeSettings) -> None:
     settings = secured(kafka={"messages_topic": "no-such-topic", "prefix": "no-such-"})
     with pytest.raises(TopicMissing):
         async with running_consumer(settings.kafka, "no-such-topic"):

@@ -89,7 +89,7 @@ async def reach(settings: Mongo) -> None:
         await mongo.close(database)
 
 
-async def test_mongodb_is_reached_over_tls_with_the_right_authority_and_a_certificate_of_ours(
+async def test_mongodb_is_reached_over_tls_with_a_client_certificate(
     authority: Authority, stranger: Authority, tmp_path: Path
 ) -> None:
     client = authority.sign("client", password="key's password")
@@ -125,7 +125,7 @@ async def test_mongodb_is_reached_over_tls_with_the_right_authority_and_a_certif
         ({"uri": "mongodb://u:canary@h/?tls=true&tlsCAFile=/canary"}, "it cannot be used: FileNotFoundError"),
     ],
 )
-def test_what_mongodb_s_driver_cannot_use_is_named_without_the_password(options: dict[str, str], said: str) -> None:
+def test_unusable_mongodb_credentials_are_named_without_the_password(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         mongo.connect(Mongo.model_validate(options))
     assert said in str(caught.value)
@@ -133,7 +133,7 @@ def test_what_mongodb_s_driver_cannot_use_is_named_without_the_password(options:
     assert "ary@" not in str(caught.value)
 
 
-async def test_qdrant_is_asked_over_tls_with_its_key(
+async def test_qdrant_is_reached_over_tls_with_its_api_key(
     authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys: list[str | None] = []
@@ -157,7 +157,7 @@ async def test_qdrant_is_asked_over_tls_with_its_key(
     assert keys == ["canary"] * 3
 
 
-async def test_llm_and_embedder_are_asked_over_tls(
+async def test_llm_and_embedder_are_reached_over_tls(
     authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(request: web.Request) -> web.Response:

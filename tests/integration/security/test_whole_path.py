@@ -42,7 +42,7 @@ async def deployment(secured: Callable[..., Settings], tmp_path: Path) -> AsyncI
 
 
 @pytest.mark.nightly
-async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deployment: Deployment, tmp_path: Path) -> None:
+async def test_whole_path_works_over_tls_with_hostile_ids(deployment: Deployment, tmp_path: Path) -> None:
     for role in ALWAYS_RUN:
         deployment.start(role)
     produced = await deployment.produce(hostile_lines())
@@ -61,7 +61,7 @@ async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deploymen
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("role", ALWAYS_RUN)
-async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Deployment, role: str) -> None:
+async def test_worker_with_a_wrong_password_ends_with_one_line(deployment: Deployment, role: str) -> None:
     kafka = deployment.settings.kafka.model_copy(update={"password": SecretStr("canary-7")})
     deployment.settings = deployment.settings.model_copy(update={"kafka": kafka})
     deployment.start(role)
@@ -77,7 +77,7 @@ async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Dep
 
 
 @pytest.mark.nightly
-async def test_the_segmenter_works_with_tokens(
+async def test_segmenter_works_with_tokens(
     secured: Callable[..., Settings], tokens: TokenEndpoint, tmp_path: Path
 ) -> None:
     token = {"oauth_token_endpoint": tokens.url, "oauth_client_id": CLIENT_ID, "oauth_client_secret": CLIENT_SECRET}

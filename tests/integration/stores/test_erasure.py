@@ -100,7 +100,7 @@ async def left(points: Path, database: MongoDatabase) -> dict[str, list[str]]:
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 @pytest.mark.parametrize("conversation", IDS)
-async def test_the_page_s_erasure_leaves_nothing_of_a_conversation_and_all_of_the_others(
+async def test_erasure_on_the_page_removes_one_conversation_only(
     points: Path, mongo_settings: Mongo, database: MongoDatabase, erase: Erase, conversation: str
 ) -> None:
     others = [*(other for other in IDS if other != conversation), "c", "c11", "a", "a%2Fb"]

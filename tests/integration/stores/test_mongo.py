@@ -83,7 +83,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-async def test_a_server_that_is_away_is_unavailable_to_every_call(
+async def test_absent_mongodb_is_unavailable_to_every_call(
     away: MongoDatabase, call: Callable[[MongoDatabase], Awaitable[object]]
 ) -> None:
     with pytest.raises(StoreUnavailable, match="mongodb") as raised:
@@ -95,9 +95,7 @@ async def test_a_server_that_is_away_is_unavailable_to_every_call(
 @pytest.mark.parametrize(
     "asked", ["retryReads=true", "readConcernLevel=local&readPreference=secondaryPreferred&w=1&journal=false"]
 )
-async def test_what_is_read_and_written_cannot_be_rolled_back_whatever_the_uri_says(
-    mongo_settings: Mongo, asked: str
-) -> None:
+async def test_reads_and_writes_are_majority_whatever_the_uri_says(mongo_settings: Mongo, asked: str) -> None:
     plain = mongo_settings
     separator = "&" if "?" in plain.uri.get_secret_value() else "/?"
     uri = SecretStr(plain.uri.get_secret_value() + separator + asked)
@@ -110,7 +108,7 @@ async def test_what_is_read_and_written_cannot_be_rolled_back_whatever_the_uri_s
     await mongo.close(database)
 
 
-async def test_indexes_may_be_made_again(mongo_settings: Mongo) -> None:
+async def test_indexes_may_be_created_again(mongo_settings: Mongo) -> None:
     database = mongo.connect(mongo_settings)
     await mongo.ping(database)
     for _ in range(2):
@@ -141,7 +139,7 @@ class SuspendedArchive(MongoMessages):
 
 @pytest.mark.parametrize("by", ["archiver", "summarizer"])
 @pytest.mark.parametrize("change", ["edited", "deleted", "nothing"])
-async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_settings: Mongo, change: str, by: str) -> None:
+async def test_suspended_archiver_undoes_no_change(mongo_settings: Mongo, change: str, by: str) -> None:
     database = mongo.connect(mongo_settings)
     message, archive = ArchivedMessage(a_message(), 0, 0), MongoMessages(database)
     who = {"id": "m1", "conversation_id": "c1"}
@@ -165,7 +163,7 @@ async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_setting
     await mongo.close(database)
 
 
-async def test_a_scan_may_take_longer_than_other_calls_and_is_bounded_by_the_server_too(mongo_settings: Mongo) -> None:
+async def test_scan_has_a_longer_timeout_that_the_server_enforces(mongo_settings: Mongo) -> None:
     database = mongo.connect(mongo_settings)
     commands: list[Mapping[str, Any]] = []
 
@@ -208,6 +206,6 @@ class Ferret:
 
 
 @pytest.mark.parametrize("use", [mongo.check, mongo.ensure_indexes])
-async def test_a_server_that_answers_wrongly_is_refused_by_name(use: Callable[[Any], Awaitable[object]]) -> None:
+async def test_server_with_wrong_answers_is_refused_by_name(use: Callable[[Any], Awaitable[object]]) -> None:
     with pytest.raises(ConfigurationError, match=r"AFTERWORD_MONGO__URI: FerretDB v1\.24\.2 cannot be used"):
         await use(Ferret())

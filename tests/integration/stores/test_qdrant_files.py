@@ -30,9 +30,7 @@ def holding(directory: Path) -> list[str]:
 
 
 @pytest.mark.nightly
-async def test_a_removed_episode_is_in_no_file_once_the_engine_has_optimized(
-    server: QdrantServer, tmp_path: Path
-) -> None:
+async def test_removed_episode_is_in_no_file_after_optimization(server: QdrantServer, tmp_path: Path) -> None:
     index = QdrantIndex(connect_qdrant(Qdrant(url=server.url)), "episodes")
     for ordinal in range(1, EPISODES + 1):
         await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "A flight.")

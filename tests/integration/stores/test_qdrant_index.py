@@ -43,9 +43,7 @@ async def read(client: AsyncQdrantClient, collection: str = "episodes") -> tuple
     return info, record
 
 
-async def test_the_payload_has_what_filters_and_the_ranking_compare(
-    index: QdrantIndex, client: AsyncQdrantClient
-) -> None:
+async def test_payload_has_what_filters_and_ranking_need(index: QdrantIndex, client: AsyncQdrantClient) -> None:
     await put(index, a_summary(agent_id="a1"), RAW_TEXT, writers=("u1", "u2"))
     _, record = await read(client)
     assert record.payload is not None
@@ -64,7 +62,7 @@ async def test_the_payload_has_what_filters_and_the_ranking_compare(
     }
 
 
-async def test_a_model_has_its_own_collection_which_names_it(client: AsyncQdrantClient) -> None:
+async def test_each_model_has_a_collection_named_after_it(client: AsyncQdrantClient) -> None:
     index = index_of(client, "nomic/embed:v1")
     await put(index, a_summary(), RAW_TEXT, [0.6, 0.8])
     _, record = await read(client, "episodes-nomic-embed-v1")
@@ -73,7 +71,7 @@ async def test_a_model_has_its_own_collection_which_names_it(client: AsyncQdrant
     assert kept == pytest.approx([0.6, 0.8])
 
 
-async def test_a_model_whose_dimension_changed_is_a_wrong_setting(client: AsyncQdrantClient) -> None:
+async def test_model_whose_dimension_changed_is_a_wrong_setting(client: AsyncQdrantClient) -> None:
     first = index_of(client, "m")
     await put(first, a_summary(), RAW_TEXT, [1.0, 0.0])
     second = index_of(client, "m")
@@ -126,7 +124,7 @@ async def test_collection_names_the_stemmer_that_fills_it(client: AsyncQdrantCli
     assert (await client.get_collection("episodes-m")).config.metadata == {"stemmer": STEMMER}
 
 
-async def test_a_collection_that_fits_is_used_as_it_is(client: AsyncQdrantClient) -> None:
+async def test_fitting_collection_is_used_unchanged(client: AsyncQdrantClient) -> None:
     await client.create_collection(
         "episodes-m", vectors_config={"messages": DENSE}, sparse_vectors_config={"words": SPARSE}
     )
@@ -136,14 +134,14 @@ async def test_a_collection_that_fits_is_used_as_it_is(client: AsyncQdrantClient
     assert await index.revisions(["c1:1"]) == {"c1:1": 1}
 
 
-async def test_an_index_of_another_type_is_a_mismatch_and_is_named_at_the_start(client: AsyncQdrantClient) -> None:
+async def test_index_of_another_type_is_named_at_the_start(client: AsyncQdrantClient) -> None:
     await client.create_collection("episodes", vectors_config={}, sparse_vectors_config={"words": SPARSE})
     await client.create_payload_index("episodes", "started_at", models.PayloadSchemaType.KEYWORD)
     with pytest.raises(ConfigurationError, match="its index of started_at is keyword, not datetime"):
         await index_of(client).prepare()
 
 
-async def test_what_is_filtered_or_sorted_by_has_an_index_and_an_operators_own_is_kept(
+async def test_filtered_fields_have_indexes_and_operators_own_stay(
     index: QdrantIndex, client: AsyncQdrantClient
 ) -> None:
     await client.create_collection("episodes", vectors_config={}, sparse_vectors_config={"words": SPARSE})
@@ -157,7 +155,7 @@ async def test_what_is_filtered_or_sorted_by_has_an_index_and_an_operators_own_i
     }
 
 
-async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> None:
+async def test_writing_does_not_block_the_event_loop(index: QdrantIndex) -> None:
     await put(index, a_summary(), RAW_TEXT)
     _, share = await blocking(put(index, a_summary(2), RAW_TEXT * 50_000))
     assert share < MOST_SHARE

@@ -53,7 +53,7 @@ async def writers(url: str, unique: Callable[[str], str]) -> AsyncIterator[list[
         await client.delete(f"{url}/collections/{settings.collection}")
 
 
-async def test_of_many_first_writers_at_once_one_creates_the_collection_and_all_write(
+async def test_one_of_many_first_writers_creates_the_collection(
     writers: list[QdrantIndex],
 ) -> None:
     await asyncio.gather(*[put(index, a_summary(number), TEXT) for number, index in enumerate(writers, start=1)])
@@ -61,7 +61,7 @@ async def test_of_many_first_writers_at_once_one_creates_the_collection_and_all_
     assert await writers[0].revisions(names) == dict.fromkeys(names, 1)
 
 
-async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_setting(writers: list[QdrantIndex]) -> None:
+async def test_second_first_writer_with_other_dimensions_fails(writers: list[QdrantIndex]) -> None:
     puts = [put(writers[0], a_summary(1), TEXT, [1.0]), put(writers[1], a_summary(2), TEXT, [1.0, 0.0])]
     failed = [error for error in await asyncio.gather(*puts, return_exceptions=True) if error]
     assert [type(error) for error in failed] == [ConfigurationError]
@@ -91,7 +91,7 @@ async def problem(url: str, seconds: float = 60) -> str:
         (503, "failed (503)"),
     ],
 )
-async def test_a_server_that_answers_is_not_said_to_be_out_of_reach(status: int, said: str) -> None:
+async def test_answering_server_is_not_called_unreachable(status: int, said: str) -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/":
             return web.json_response({"title": "qdrant", "version": "1.17.1"})
@@ -102,7 +102,7 @@ async def test_a_server_that_answers_is_not_said_to_be_out_of_reach(status: int,
         assert await problem(with_login) == f"qdrant at {url} {said}"
 
 
-async def test_a_server_that_does_not_answer_is_said_to_be_out_of_reach_and_why(closed_port: int) -> None:
+async def test_unreachable_server_is_named_with_the_reason(closed_port: int) -> None:
     away = f"http://127.0.0.1:{closed_port}"
     assert await problem(away) == f"qdrant at {away} cannot be reached: it refused the connection"
     assert await problem(f"http://localhost:{closed_port}") == (
@@ -111,7 +111,7 @@ async def test_a_server_that_does_not_answer_is_said_to_be_out_of_reach_and_why(
     assert "the name of its host cannot be resolved" in await problem("http://nobody.invalid:6333")
 
 
-async def test_a_server_that_hangs_breaks_off_or_is_another_is_said_to_be_so() -> None:
+async def test_hanging_or_foreign_server_is_named_as_such() -> None:
     async def answer(request: web.Request) -> web.Response:
         match request.path.split("/")[1]:
             case "hangs":
@@ -129,7 +129,7 @@ async def test_a_server_that_hangs_breaks_off_or_is_another_is_said_to_be_so() -
 
 
 @pytest.mark.parametrize("version", ["1.16.3", "1.15.5", "0.11.0", "unknown"])
-async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_is_used(
+async def test_server_without_revision_fences_is_refused_before_use(
     version: str,
 ) -> None:
     async with QdrantServer(version) as server:
@@ -144,7 +144,7 @@ async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_
 
 
 @pytest.mark.parametrize("answer", [429, 503, "too late"])
-async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(answer: int | str) -> None:
+async def test_repeated_write_is_one_request(answer: int | str) -> None:
     async with QdrantServer() as server:
         client = AsyncQdrantClient(url=server.url, timeout=5, check_compatibility=False)
         index = QdrantIndex(HttpConnection(client), "episodes")
@@ -157,7 +157,7 @@ async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(
         await index.close()
 
 
-async def test_a_search_is_one_request_and_names_the_collection_only_if_it_is_missing() -> None:
+async def test_search_is_one_request_and_names_a_missing_collection() -> None:
     async with QdrantServer() as server:
         index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
         assert await index.search(A_QUERY) == []
@@ -169,7 +169,7 @@ async def test_a_search_is_one_request_and_names_the_collection_only_if_it_is_mi
         await index.close()
 
 
-async def test_a_collection_is_created_for_tenants_and_for_deletions_to_have_a_bound() -> None:
+async def test_collection_is_created_for_tenants_and_bounded_deletion() -> None:
     async with QdrantServer() as server:
         index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
         await put(index, a_summary(), TEXT)
@@ -180,7 +180,7 @@ async def test_a_collection_is_created_for_tenants_and_for_deletions_to_have_a_b
         await index.close()
 
 
-async def test_what_was_removed_is_pushed_out_of_the_log_by_later_writes() -> None:
+async def test_later_writes_push_removed_episodes_out_of_the_log() -> None:
     async with QdrantServer() as server:
         index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
         await index.push_out_removed()  # there is no collection yet
@@ -198,7 +198,7 @@ async def test_what_was_removed_is_pushed_out_of_the_log_by_later_writes() -> No
         await index.close()
 
 
-async def test_a_collection_that_was_deleted_is_created_again(writers: list[QdrantIndex], url: str) -> None:
+async def test_deleted_collection_is_created_again(writers: list[QdrantIndex], url: str) -> None:
     index = writers[0]
     await put(index, a_summary(), TEXT)
     async with httpx.AsyncClient() as client:

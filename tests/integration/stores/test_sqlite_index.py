@@ -54,7 +54,7 @@ def plain(ordinal: int, **fields: Any) -> Any:
     return a_summary(ordinal, **{"title": "T", "short_summary": "S", "long_summary": "L", **fields})
 
 
-async def test_what_one_writes_another_finds_at_once(index: SqliteIndex, other: SqliteIndex) -> None:
+async def test_entry_written_by_one_process_is_found_by_another(index: SqliteIndex, other: SqliteIndex) -> None:
     assert await found(other, "taxi") == []
     await put(index, a_summary(1), RAW_TEXT)
     assert await found(other, "taxi") == ["c1:1"]
@@ -62,12 +62,12 @@ async def test_what_one_writes_another_finds_at_once(index: SqliteIndex, other: 
     assert await found(other, "taxi") == []
 
 
-async def test_two_may_open_and_write_at_once(index: SqliteIndex, other: SqliteIndex) -> None:
+async def test_two_processes_may_open_and_write_at_once(index: SqliteIndex, other: SqliteIndex) -> None:
     await asyncio.gather(*(put((index, other)[n % 2], a_summary(n), RAW_TEXT) for n in range(1, 41)))
     assert sorted(await found(index, "taxi")) == sorted(f"c1:{n}" for n in range(1, 41))
 
 
-async def test_searches_are_answered_while_another_writes(index: SqliteIndex, other: SqliteIndex) -> None:
+async def test_searches_are_answered_while_another_process_writes(index: SqliteIndex, other: SqliteIndex) -> None:
     await put(index, a_summary(1), RAW_TEXT)
     writing = asyncio.create_task(write_many(index, 50))
     answers = 0
@@ -84,7 +84,7 @@ async def write_many(index: SqliteIndex, count: int) -> None:
         await put(index, a_summary(ordinal, revision=2), RAW_TEXT)  # empties the log
 
 
-async def test_of_equal_episodes_the_first_come_first(index: SqliteIndex) -> None:
+async def test_equal_episodes_keep_their_order(index: SqliteIndex) -> None:
     for ordinal in range(1, 301):
         await put(index, plain(ordinal), "taxi")
     await index.remove("c1:1", 2)
@@ -93,7 +93,7 @@ async def test_of_equal_episodes_the_first_come_first(index: SqliteIndex) -> Non
     assert (await found(index, "taxi"))[:3] == ["c1:2", "c1:3", "c1:4"]
 
 
-async def test_common_words_find_together_what_none_of_them_finds_alone() -> None:
+async def test_common_words_find_together_what_none_finds_alone() -> None:
     index = SqliteIndex(SqliteFile(None))
     for ordinal in range(1, MATCHED + 1):
         await put(index, plain(ordinal), "taxi")
@@ -111,16 +111,14 @@ async def test_quotes_and_operators_of_a_query_are_words(index: SqliteIndex) -> 
         assert await found(index, text) == (["c1:1"] if "hotel" in text else [])
 
 
-async def test_the_files_are_the_user_s_alone(index: SqliteIndex, path: Path) -> None:
+async def test_index_files_belong_to_the_user_alone(index: SqliteIndex, path: Path) -> None:
     await put(index, a_summary(1), RAW_TEXT)
     files = [path.parent, *path.parent.iterdir()]
     assert {"afterword.sqlite", "afterword.sqlite-wal"} <= {file.name for file in files}
     assert [file for file in files if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)] == []
 
 
-async def test_what_is_removed_or_replaced_is_in_no_byte_of_a_file(
-    index: SqliteIndex, other: SqliteIndex, path: Path
-) -> None:
+async def test_removed_or_replaced_texts_are_in_no_byte(index: SqliteIndex, other: SqliteIndex, path: Path) -> None:
     """This holds while another process has the file open, and without compacting it."""
     chance = random.Random(1)
     for ordinal in range(1, 301):
@@ -142,7 +140,7 @@ def holding(path: Path, needle: bytes) -> list[str]:
     return [file.name for file in path.parent.iterdir() if needle in file.read_bytes()]
 
 
-async def test_a_reader_that_does_not_end_keeps_a_removal_from_being_acknowledged(path: Path) -> None:
+async def test_endless_reader_delays_the_acknowledgement_of_a_removal(path: Path) -> None:
     index = SqliteIndex(SqliteFile(path, timeout_seconds=0.1))
     await put(index, a_summary(1), RAW_TEXT)
     reader = apsw.Connection(str(path))
@@ -154,20 +152,20 @@ async def test_a_reader_that_does_not_end_keeps_a_removal_from_being_acknowledge
     await index.close()
 
 
-async def test_a_damaged_file_is_unavailable(index: SqliteIndex, path: Path) -> None:
+async def test_damaged_index_file_is_unavailable(index: SqliteIndex, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"no database at all" * 1000)  # noqa: ASYNC240 – a few bytes
     with pytest.raises(StoreUnavailable, match="damaged"):
         await put(index, a_summary(1), RAW_TEXT)
 
 
-async def test_a_file_in_the_place_of_the_directory_is_unavailable(index: SqliteIndex, path: Path) -> None:
+async def test_file_in_place_of_the_directory_is_unavailable(index: SqliteIndex, path: Path) -> None:
     path.parent.write_bytes(b"")
     with pytest.raises(StoreUnavailable, match="sqlite"):
         await put(index, a_summary(1), RAW_TEXT)
 
 
-async def test_vectors_of_one_model_have_one_dimension_and_another_model_s_are_not_compared(path: Path) -> None:
+async def test_vectors_share_one_dimension_per_model(path: Path) -> None:
     file = SqliteFile(path)
     index, renewed = SqliteIndex(file, "nomic/embed:v1"), SqliteIndex(file, "v2")
     await put(index, plain(1), RAW_TEXT, [0.6, 0.8])
@@ -185,7 +183,7 @@ async def test_vectors_of_one_model_have_one_dimension_and_another_model_s_are_n
     await file.close()
 
 
-async def test_of_many_episodes_those_with_similar_vectors_are_candidates() -> None:
+async def test_episodes_with_similar_vectors_become_candidates() -> None:
     chance, index = random.Random(1), SqliteIndex(SqliteFile(None), "v1")
     vectors = [[chance.gauss() for _ in range(64)] for _ in range(3 * DEPTH)]
     for ordinal, vector in enumerate(vectors):
@@ -211,7 +209,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_it_has_and_finds_the_latest_revision_of_what_was_not_removed(
+def test_index_has_the_latest_revision_of_existing_episodes(
     steps: list[tuple[bool, int, int, list[str], str]],
 ) -> None:
     asyncio.run(compared(steps))

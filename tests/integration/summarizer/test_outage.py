@@ -89,9 +89,7 @@ def told(events: dict[str, SummaryCreated]) -> dict[str, Any]:
     return {name: (event, event.title) for name, event in events.items()}
 
 
-async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_llm_answers_again(
-    settings, deployment, llm_server, events
-):
+async def test_fallbacks_are_announced_and_replaced_after_an_outage(settings, deployment, llm_server, events):
     llm_server.down = True
     await deployment.produce(lines())
     first = await next_of_each(events)
@@ -113,7 +111,7 @@ async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_
     assert await points(settings) == dict.fromkeys(CONVERSATIONS, 2)
 
 
-async def test_refused_prompts_are_tried_again_by_a_worker_with_another_model(settings, deployment, llm_server, events):
+async def test_refused_prompts_are_retried_with_another_model(settings, deployment, llm_server, events):
     async def filters(request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         passes = asked["model"] == "another" or "Answer with yes." in str(asked["messages"])
@@ -164,7 +162,7 @@ async def points(settings: Settings) -> dict[str, int]:
 
 
 @pytest.mark.nightly
-async def test_a_worker_that_is_killed_while_it_mends_leaves_it_to_the_next(settings, deployment, llm_server, events):
+async def test_killed_worker_leaves_due_fallbacks_to_the_next(settings, deployment, llm_server, events):
     llm_server.down = True
     await deployment.produce(lines())
     await next_of_each(events)

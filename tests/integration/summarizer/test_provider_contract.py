@@ -47,7 +47,7 @@ def _made(name: str, server: LlmServer) -> Provider:
 
 
 @pytest.mark.parametrize("content", CONTENTS)
-async def test_every_summary_can_be_stored_as_it_is(provider: Provider, content: str) -> None:
+async def test_every_summary_can_be_stored_unchanged(provider: Provider, content: str) -> None:
     episode = a_closed_episode(messages=(an_episode_message("m1", content=content),))
     summary = await provider.summarize(SummaryRequest(episode, "Earlier. " * 200, ROLLING_TOKENS))
     assert 0 < len(summary.title) <= 60
@@ -60,17 +60,17 @@ async def test_every_summary_can_be_stored_as_it_is(provider: Provider, content:
     assert (summary.quality.source == "llm") == (summary.quality.reason is None)
 
 
-async def test_the_same_request_gives_the_same_summary(provider: Provider) -> None:
+async def test_same_request_gives_the_same_summary(provider: Provider) -> None:
     request = SummaryRequest(a_closed_episode(), "Before.", ROLLING_TOKENS)
     first, again = [await provider.summarize(request) for _ in range(2)]
     assert again == replace(first, calls=again.calls)
     assert again.usage == first.usage.model_copy(update={"seconds": again.usage.seconds})
 
 
-async def test_a_working_provider_passes_its_check(provider: Provider) -> None:
+async def test_working_provider_passes_its_check(provider: Provider) -> None:
     await provider.check()
 
 
-async def test_closing_twice_does_no_harm(provider: Provider) -> None:
+async def test_second_close_does_nothing(provider: Provider) -> None:
     await provider.close()
     await provider.close()

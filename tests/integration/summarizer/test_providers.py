@@ -59,7 +59,7 @@ async def succeeding(provider: Provider) -> None:
     assert summary.title == llm.TEXTS["title"]
 
 
-async def test_a_good_answer_becomes_a_summary(llm_server: LlmServer, protocol: str) -> None:
+async def test_good_answer_becomes_a_summary(llm_server: LlmServer, protocol: str) -> None:
     provider = provider_of(llm_server, protocol)
     summary = await provider.summarize(REQUEST)
     await provider.close()
@@ -70,9 +70,7 @@ async def test_a_good_answer_becomes_a_summary(llm_server: LlmServer, protocol: 
     assert (summary.usage.prompt_tokens, summary.usage.completion_tokens) == (llm.PROMPT_TOKENS, llm.COMPLETION_TOKENS)
 
 
-async def test_the_request_carries_transcript_rolling_summary_schema_and_key(
-    llm_server: LlmServer, protocol: str
-) -> None:
+async def test_request_carries_transcript_rolling_summary_schema_and_key(llm_server: LlmServer, protocol: str) -> None:
     await succeeding(provider_of(llm_server, protocol, temperature=0.5, max_output_tokens=700))
     (request,) = llm_server.requests
     assert SECRET in request.prompt
@@ -89,15 +87,13 @@ async def test_the_request_carries_transcript_rolling_summary_schema_and_key(
 @pytest.mark.parametrize(
     "passing", [llm.fails(500), llm.fails(503, retry_after="0"), llm.rate_limited(), llm.fails(529), llm.resets()]
 )
-async def test_what_may_pass_by_itself_is_tried_again(
-    llm_server: LlmServer, protocol: str, passing: llm.Outcome
-) -> None:
+async def test_transient_failures_are_retried(llm_server: LlmServer, protocol: str, passing: llm.Outcome) -> None:
     llm_server.script(passing, passing)
     await succeeding(provider_of(llm_server, protocol))
     assert len(llm_server.requests) == 3
 
 
-async def test_a_call_that_takes_too_long_is_made_again(llm_server: LlmServer, protocol: str) -> None:
+async def test_call_that_takes_too_long_is_repeated(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm_server.hangs())
     began = asyncio.get_running_loop().time()
     await succeeding(provider_of(llm_server, protocol, timeout_seconds=1.0))
@@ -105,14 +101,14 @@ async def test_a_call_that_takes_too_long_is_made_again(llm_server: LlmServer, p
     assert len(llm_server.requests) == 2
 
 
-async def test_a_server_that_trickles_takes_too_long_as_well(llm_server: LlmServer, protocol: str) -> None:
+async def test_trickling_server_times_out_too(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(llm_server.trickles())
     async with asyncio.timeout(30):
         await succeeding(provider_of(llm_server, protocol, timeout_seconds=1.0))
     assert len(llm_server.requests) == 2
 
 
-async def test_a_server_that_is_not_there_is_unavailable(llm_server: LlmServer, protocol: str) -> None:
+async def test_absent_llm_is_unavailable(llm_server: LlmServer, protocol: str) -> None:
     provider = provider_of(llm_server, protocol, base_url="http://127.0.0.1:1", attempts=2, retry_budget_seconds=0.5)
     assert "127.0.0.1:1" in str(await failing(provider, ProviderUnavailable))
 
@@ -130,7 +126,7 @@ async def test_a_server_that_is_not_there_is_unavailable(llm_server: LlmServer, 
         (llm.answers(orjson.dumps(llm.TEXTS).decode(), finish="timed_out"), "cut off"),
     ],
 )
-async def test_an_unusable_answer_is_asked_for_again_saying_what_was_wrong(
+async def test_unusable_answer_is_asked_again_with_the_problem(
     llm_server: LlmServer, protocol: str, unusable: llm.Outcome, said: str
 ) -> None:
     llm_server.script(unusable)
@@ -141,7 +137,7 @@ async def test_an_unusable_answer_is_asked_for_again_saying_what_was_wrong(
 
 
 @pytest.mark.parametrize("refusal", ["I cannot do that", None])
-async def test_a_refusal_by_the_endpoint_is_an_invalid_answer(llm_server: LlmServer, refusal: str | None) -> None:
+async def test_refusal_by_the_endpoint_is_an_invalid_answer(llm_server: LlmServer, refusal: str | None) -> None:
     finish = "stop" if refusal else "content_filter"
     llm_server.script(*[llm.answers("", finish, refusal)] * 3)
     assert "refusal" in str(await failing(provider_of(llm_server, "openai"), AnswerInvalid))
@@ -150,12 +146,12 @@ async def test_a_refusal_by_the_endpoint_is_an_invalid_answer(llm_server: LlmSer
 @pytest.mark.parametrize(
     "wrong", [llm.fails(401), llm.fails(403), llm.unknown_model(404), llm.unknown_model(400), llm.fails(302)]
 )
-async def test_a_wrong_configuration_fails(llm_server: LlmServer, protocol: str, wrong: llm.Outcome) -> None:
+async def test_wrong_configuration_fails(llm_server: LlmServer, protocol: str, wrong: llm.Outcome) -> None:
     llm_server.usual = wrong
     await failing(provider_of(llm_server, protocol, attempts=1), ProviderMisconfigured)
 
 
-async def test_calls_at_a_time_are_bounded(llm_server: LlmServer, protocol: str) -> None:
+async def test_concurrent_calls_are_bounded(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(*[llm.after(0.2, llm.success())] * 6)
     provider = provider_of(llm_server, protocol, max_concurrency=2)
     await asyncio.gather(*(provider.summarize(REQUEST) for _ in range(6)))
@@ -174,7 +170,7 @@ async def test_waiting_for_a_retry_takes_no_slot(llm_server: LlmServer, protocol
     await provider.close()
 
 
-async def test_a_check_asks_as_a_summary_does(llm_server: LlmServer, protocol: str) -> None:
+async def test_check_asks_as_a_summary_does(llm_server: LlmServer, protocol: str) -> None:
     provider = provider_of(llm_server, protocol)
     await provider.check()
     await provider.close()
@@ -182,7 +178,7 @@ async def test_a_check_asks_as_a_summary_does(llm_server: LlmServer, protocol: s
     assert ("response_format" if protocol == "openai" else "format") in request.body
 
 
-async def test_a_check_names_an_unknown_model(llm_server: LlmServer, protocol: str) -> None:
+async def test_check_names_an_unknown_model(llm_server: LlmServer, protocol: str) -> None:
     llm_server.usual = llm.unknown_model()
     provider = provider_of(llm_server, protocol)
     with pytest.raises(ProviderMisconfigured, match="does not know this model"):

@@ -35,7 +35,7 @@ async def until_committed(settings: Settings, offset: int) -> None:
 
 
 @pytest.mark.nightly  # the unit tests show the same without servers
-async def test_an_episode_on_which_it_fails_is_a_dead_letter_and_its_neighbours_are_summarised(
+async def test_failing_episode_is_dead_lettered_and_its_neighbours_summarized(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
     settings = make_settings(kafka={"partitions": 1}, drain_seconds=5)

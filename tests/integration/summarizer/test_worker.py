@@ -136,7 +136,7 @@ def requests_of(server: LlmServer, conversation: str) -> list[llm.Recorded]:
     return [request for request in server.requests if f"[{conversation}]" in request.prompt]
 
 
-async def test_whatever_the_llm_does_each_episode_ends_as_described(settings, deployment, llm_server):
+async def test_each_episode_ends_as_described_whatever_the_llm_does(settings, deployment, llm_server):
     wanted = cases(llm_server)
     llm_server.scripts = {f"[{name}]": deque(script) for name, (script, _) in wanted.items()}
     await send(settings, *[episode(name) for name in wanted])
@@ -183,7 +183,7 @@ def check_waits_and_corrections(server: LlmServer) -> None:
 
 
 @pytest.mark.nightly
-async def test_a_slow_conversation_holds_up_no_other_and_keeps_its_own_order(settings, deployment, llm_server):
+async def test_slow_conversation_blocks_no_other_and_stays_ordered(settings, deployment, llm_server):
     await send(settings, episode("warm-up"))  # the first episode also waits for the language model to be loaded
     await announced(settings, 1)
     released = asyncio.Event()
@@ -211,7 +211,7 @@ async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
 
 
 @pytest.mark.nightly
-async def test_episodes_that_the_llm_alone_refuses_fall_back_and_stop_nobody(settings, deployment, llm_server):
+async def test_episodes_refused_by_the_llm_fall_back_alone(settings, deployment, llm_server):
     refused = [f"flagged-{number}" for number in range(16)]
     llm_server.scripts = {f"[{name}]": deque(always(llm.fails(403))) for name in refused}
     await send(settings, *map(episode, refused), episode("neighbour"))
@@ -236,7 +236,7 @@ INVALID: dict[str, tuple[bytes | None, bytes | None]] = {
 """Key and value of invalid records, by error type."""
 
 
-async def test_records_that_cannot_be_taken_are_dead_letters_and_their_neighbours_are_summarised(settings, deployment):
+async def test_invalid_records_are_dead_lettered_and_neighbours_summarized(settings, deployment):
     topic = settings.kafka.episodes_topic
     await send(settings, episode("c1"))
     async with running_producer(settings.kafka) as producer:

@@ -95,7 +95,7 @@ async def dead_letters(queue: DeadLetterQueue, topic: str, count: int) -> list[D
             await asyncio.sleep(0.2)
 
 
-async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_and_the_worker_is_killed(
+async def test_every_endpoint_gets_every_event_despite_dead_neighbours(
     make_settings: Callable[..., Settings], tmp_path: Path, closed_port: int
 ) -> None:
     failing = {STUCK}
@@ -145,7 +145,7 @@ async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_a
 
 
 @pytest.mark.nightly
-async def test_what_is_not_taken_in_time_is_a_dead_letter_and_its_replay_goes_to_that_endpoint_only(
+async def test_overdue_event_is_dead_lettered_and_replayed(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
     status = 503
@@ -178,7 +178,7 @@ async def test_what_is_not_taken_in_time_is_a_dead_letter_and_its_replay_goes_to
             assert await deployment.stop(ROLE) == 0
 
 
-async def test_a_new_endpoint_may_begin_with_events_from_a_time_on(
+async def test_new_endpoint_may_begin_with_events_from_a_time(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
     async with receiving() as everything, receiving() as later:

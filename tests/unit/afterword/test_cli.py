@@ -35,26 +35,26 @@ def run(*arguments: str, directory: Path | None = None, **environment: str) -> t
     return done.returncode, done.stdout, done.stderr
 
 
-def test_nothing_heavy_is_imported_for_help():
+def test_help_imports_nothing_heavy():
     code = "import sys, afterword.cli; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not set(HEAVY) & set(done.stdout.split())
 
 
-def test_a_wrong_setting_ends_in_one_line_that_names_it():
+def test_wrong_setting_ends_in_one_line_that_names_it():
     code, out, err = run("check", AFTERWORD_EPISODES__TRIGGER="many")
     assert (code, out) == (2, "")
     assert err.startswith("afterword: AFTERWORD_EPISODES__TRIGGER: ")
     assert err.count("\n") == 1
 
 
-def test_a_misspelt_setting_is_not_ignored():
+def test_misspelt_setting_is_reported():
     code, _, err = run("worker", "archiver", AFTERWORD_KAFKA__BOOTSTRAP="localhost:9092")
     assert code == 2
     assert "AFTERWORD_KAFKA__BOOTSTRAP" in err
 
 
-def test_a_broker_that_is_away_ends_in_one_line(tmp_path):
+def test_absent_broker_ends_in_one_line(tmp_path):
     (tmp_path / "m.jsonl").write_text(MESSAGE)
     code, _, err = run("produce", str(tmp_path / "m.jsonl"), **AWAY)
     assert code == 1
@@ -62,7 +62,7 @@ def test_a_broker_that_is_away_ends_in_one_line(tmp_path):
     assert err.count("\n") == 1
 
 
-def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
+def test_check_exits_1_on_any_failure(tmp_path):
     environment = AWAY | {
         "AFTERWORD_SQLITE__PATH": str(tmp_path / "afterword.sqlite"),
     }
@@ -86,7 +86,7 @@ def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
     assert [found["result"] for found in json.loads(out)] == [*["FAIL"] * 3, *["OK"] * 6]
 
 
-def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Path):
+def test_invalid_lines_are_named_before_anything_is_sent(tmp_path: Path):
     (tmp_path / "m.jsonl").write_text(MESSAGE + "not json\n{}\n")
     code, out, err = run("produce", str(tmp_path / "m.jsonl"))
     assert (code, out) == (1, "")
@@ -94,14 +94,14 @@ def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Pat
     assert "; line 3: " in err
 
 
-def test_init_replaces_no_file(tmp_path: Path) -> None:
+def test_init_overwrites_no_file(tmp_path: Path) -> None:
     (tmp_path / "afterword.toml").write_text("mine")
     code, _, err = run("init", "--topic", "chat", directory=tmp_path)
     assert (code, err) == (2, "afterword: AFTERWORD_INGEST__FILE: afterword.toml exists; remove it or name another\n")
     assert (tmp_path / "afterword.toml").read_text() == "mine"
 
 
-def test_a_dry_run_of_an_import_needs_no_server_and_only_says_what_would_be_sent(tmp_path: Path) -> None:
+def test_dry_run_of_an_import_needs_no_server(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text(MESSAGE * 2)
     code, out, _ = run("import", "jsonl", str(tmp_path / "m.jsonl"), "--dry-run", **ALL_AWAY)
     assert code == 0
@@ -115,7 +115,7 @@ def test_import_of_an_empty_input_fails(tmp_path: Path) -> None:
     assert (code, err) == (1, "afterword: nothing to import was found; did the command before the pipe fail?\n")
 
 
-def test_a_directory_that_cannot_be_made_ends_in_one_line(tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_ends_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     code, _, err = run("dev", "--data-dir", str(tmp_path / "taken" / "data"))
     assert (code, err) == (1, f"afterword: {tmp_path}/taken/data: Not a directory\n")
@@ -125,7 +125,7 @@ WRITE_AND_LEAVE = "import sys; from afterword.__main__ import leave; sys.stdout.
 
 
 @pytest.mark.parametrize("arguments", [("-m", "afterword", "config", "show"), ("-c", WRITE_AND_LEAVE)])
-def test_a_full_disk_ends_in_one_line(arguments: tuple[str, ...]) -> None:
+def test_full_disk_ends_in_one_line(arguments: tuple[str, ...]) -> None:
     env = os.environ | {"PYTHONUNBUFFERED": ""}  # so that the disk is found full when the command ends
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([sys.executable, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=env)
@@ -133,7 +133,7 @@ def test_a_full_disk_ends_in_one_line(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", [("recall", "pin"), ("context", "c1"), ("episodes", "c1")])
-def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> None:
+def test_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*command, "--user", ""])
     assert ended.value.code == 2
@@ -141,14 +141,14 @@ def test_an_empty_user_is_a_usage_error(command: tuple[str, ...], capsys) -> Non
 
 
 @pytest.mark.parametrize("time", ["99999999999d", "999999d", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_a_time_that_no_calendar_has_is_a_usage_error(time: str, capsys) -> None:
+def test_impossible_time_is_a_usage_error(time: str, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["dlq", "list", "--since", time])
     assert ended.value.code == 2
     assert "is not within" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-def test_a_command_starts_with_a_warning_of_a_key_that_is_sent_in_clear() -> None:
+def test_command_warns_of_a_key_sent_unencrypted() -> None:
     address = "http://user:canary@qdrant.example:6333/canary-4711"
     code, out, err = run("config", "show", AFTERWORD_QDRANT__URL=address, AFTERWORD_QDRANT__API_KEY="canary")
     assert code == 0
@@ -164,7 +164,7 @@ def settings_of_dev(directory: Path) -> None:
     )
 
 
-def test_commands_find_the_settings_of_dev_in_their_directory_and_say_so(tmp_path: Path) -> None:
+def test_commands_find_and_name_the_settings_of_dev(tmp_path: Path) -> None:
     settings_of_dev(tmp_path)
     code, out, err = run("config", "show", "--json", directory=tmp_path)
     assert (code, err) == (0, "afterword: using the settings in .afterword/afterword.toml\n")
@@ -174,7 +174,7 @@ def test_commands_find_the_settings_of_dev_in_their_directory_and_say_so(tmp_pat
 @pytest.mark.parametrize(
     "variable", ["AFTERWORD_CONFIG", "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS", "AFTERWORD_QDRANT__URL"]
 )
-def test_settings_that_are_named_are_not_mixed_with_those_of_dev(tmp_path: Path, variable: str) -> None:
+def test_named_settings_are_not_mixed_with_those_of_dev(tmp_path: Path, variable: str) -> None:
     settings_of_dev(tmp_path)
     (tmp_path / "own.toml").touch()
     code, out, err = run("config", "show", "--json", directory=tmp_path, **{variable: "own.toml"})
@@ -182,7 +182,7 @@ def test_settings_that_are_named_are_not_mixed_with_those_of_dev(tmp_path: Path,
     assert json.loads(out)["mongo"]["uri"] == "mongodb://127.0.0.1:27017"
 
 
-def test_a_database_that_is_away_is_named_with_its_address_and_what_to_do(tmp_path: Path) -> None:
+def test_absent_database_is_named_with_address_and_remedy(tmp_path: Path) -> None:
     settings_of_dev(tmp_path)
     code, _, err = run("context", "c1", directory=tmp_path)
     assert code == 1
@@ -192,7 +192,7 @@ def test_a_database_that_is_away_is_named_with_its_address_and_what_to_do(tmp_pa
     )
 
 
-def test_a_server_whose_address_nobody_set_is_to_be_started_or_named() -> None:
+def test_default_address_of_an_absent_server_is_explained() -> None:
     """`next_step` tells by the environment where an address is from."""
     away = BrokerUnavailable(servers="127.0.0.1:9092", problem="no")
     assert next_step(away).endswith("run `afterword dev` in this directory, or set AFTERWORD_KAFKA__BOOTSTRAP_SERVERS")
@@ -201,7 +201,7 @@ def test_a_server_whose_address_nobody_set_is_to_be_started_or_named() -> None:
     assert next_step(StoreUnavailable(store="embedder", problem="no")) == ""
 
 
-def test_a_command_gives_every_server_the_same_time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_gives_every_server_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWORD_CONFIG", "")
     found = start_command()
     assert found.qdrant.answer_seconds == found.kafka.answer_seconds == ANSWER_SECONDS
@@ -209,7 +209,7 @@ def test_a_command_gives_every_server_the_same_time_to_answer(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("command", ["audit", "topics create"])
-def test_the_engine_is_not_imported_for_servers_that_are_away(command: str, tmp_path: Path) -> None:
+def test_absent_servers_do_not_import_the_engine(command: str, tmp_path: Path) -> None:
     code = "import atexit, sys; atexit.register(lambda: print('faust' in sys.modules)); "
     code += f"from afterword.cli import main; main({command.split()})"
     done = subprocess.run(
@@ -224,7 +224,7 @@ def test_the_engine_is_not_imported_for_servers_that_are_away(command: str, tmp_
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_a_command_that_has_ended_waits_for_nothing() -> None:
+def test_command_that_ended_waits_for_nothing() -> None:
     """The database driver, for example, waits for its sleeping threads."""
     code = "import atexit, time; atexit.register(time.sleep, 600); from afterword.__main__ import main; main()"
     for arguments, expected in (["config", "--version"], 2), (["--version"], 0):
@@ -233,7 +233,7 @@ def test_a_command_that_has_ended_waits_for_nothing() -> None:
         assert done.stdout or done.stderr
 
 
-def test_the_command_line_completes_itself() -> None:
+def test_command_line_completes_itself() -> None:
     code, out, _ = run(_AFTERWORD_COMPLETE="source_bash")  # what --show-completion prints once it knows the shell
     assert code == 0
     assert out.strip().endswith("-F _afterword_completion afterword")
@@ -241,7 +241,7 @@ def test_the_command_line_completes_itself() -> None:
     assert (code, out.split()) == (0, ["dlq"])
 
 
-def test_a_port_in_use_is_named_with_what_to_do() -> None:
+def test_port_in_use_is_named_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         code, _, said = run("serve", "--port", port, **ALL_AWAY)
@@ -250,7 +250,7 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
     assert said.endswith(f"127.0.0.1:{port}: Address already in use; {remedy}\n")
 
 
-def test_whoever_reads_only_the_beginning_of_an_output_is_no_failure() -> None:
+def test_closed_output_pipe_is_no_failure() -> None:
     command = [sys.executable, "-u", "-m", "afterword.cli", "config", "show"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -260,7 +260,7 @@ def test_whoever_reads_only_the_beginning_of_an_output_is_no_failure() -> None:
     assert (process.returncode, said) == (0, "")
 
 
-def test_ctrl_c_while_the_command_line_is_loading_ends_it_silently(tmp_path: Path) -> None:
+def test_ctrl_c_during_loading_ends_silently(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
     command = [sys.executable, "-m", "afterword", "config", "show"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -268,7 +268,7 @@ def test_ctrl_c_while_the_command_line_is_loading_ends_it_silently(tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-async def test_context_of_the_sqlite_file_imports_only_what_it_needs(tmp_path: Path) -> None:
+async def test_context_from_sqlite_imports_only_its_needs(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "afterword.sqlite")
     await SqliteMessages(file).put_many([ArchivedMessage(a_message(content="Two seats for Tuesday."), 0, 0)])
     await file.close()

@@ -7,7 +7,7 @@ from afterword.streams.stores.index import MIN_COVERAGE, Match, RankingScores, R
 from tests.samples import NOON, a_summary
 
 
-def test_what_was_said_comes_before_the_summary_and_nothing_passes_for_a_line_of_ours() -> None:
+def test_messages_precede_the_summary_and_forge_no_line() -> None:
     scores = RankingScores(episode=0.5, passage=0.5, message=0.5, cosine=None)
     hit = Recalled.of(a_summary(title="Rome"), score=0.5, coverage=0.5, scores=scores)
     last = "Rome: A flight to Rome was booked."
@@ -19,5 +19,5 @@ def test_what_was_said_comes_before_the_summary_and_nothing_passes_for_a_line_of
     assert matched[-2] == "2026-01-05, user: To Rome!\n    2026-01-01, user: x\ufffd[2J (m0)"
 
 
-def test_the_command_has_the_minimum_coverage_of_memory() -> None:
+def test_command_has_memorys_minimum_coverage() -> None:
     assert inspect.signature(recall).parameters["min_coverage"].default == MIN_COVERAGE

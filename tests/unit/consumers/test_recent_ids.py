@@ -5,7 +5,7 @@ from afterword.consumers.subscriber import RecentIds
 
 
 @given(st.lists(st.integers(0, 20).map(str)), st.integers(1, 10))
-def test_it_knows_exactly_the_last_distinct_ids(added, limit):
+def test_recent_ids_are_exactly_the_last_distinct_ones(added, limit):
     ids = RecentIds(limit)
     for event_id in added:
         ids.add(event_id)

@@ -6,7 +6,7 @@ from afterword.schemas import InvalidRecord, decode_input
 from afterword.schemas.headers import CONTENT_TYPE, STRUCTURED_JSON
 
 
-def test_nesting_that_json_can_say_but_not_write_again_is_refused():
+def test_nesting_that_cannot_be_rewritten_is_refused():
     value = b'{"type":"message.created","data":{"metadata":' + b'{"a":' * 400 + b"1" + b"}" * 402
     with pytest.raises(InvalidRecord, match="nested too deeply"):
         decode_input(b"c", value, [(CONTENT_TYPE, STRUCTURED_JSON.encode())], 0)

@@ -35,17 +35,17 @@ def validator(files: dict[str, str]) -> Draft7Validator:
 
 
 @pytest.mark.parametrize("name", ["values.schema.json", "README.md", "topics.yaml", "cross_fields.yaml"])
-def test_what_is_made_from_values_and_settings_is_up_to_date(files: dict[str, str], name: str) -> None:
+def test_generated_chart_files_are_up_to_date(files: dict[str, str], name: str) -> None:
     assert (CHART / name).read_text() == files[name], f"{name} is stale: make docs"
 
 
-def test_every_variable_that_a_template_sets_exists() -> None:
+def test_every_variable_set_by_a_template_exists() -> None:
     named = {name for file in TEMPLATES for name in re.findall(r"\bAFTERWORD_[A-Z_]*[A-Z]\b", file.read_text())}
     assert named - {variable(location) for location, _ in locations(Settings)} == set()
     assert "AFTERWORD_KAFKA__GROUP_INSTANCE_ID" in named
 
 
-def test_the_settings_in_the_values_are_the_defaults_of_the_code_but_for_what_a_cluster_needs(
+def test_chart_defaults_equal_the_codes_except_for_clusters(
     values: dict[str, Any],
 ) -> None:
     settings = Settings().model_dump()
@@ -61,13 +61,13 @@ def test_the_settings_in_the_values_are_the_defaults_of_the_code_but_for_what_a_
 
 
 @pytest.mark.parametrize("file", sorted((CHART / "ci").glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_values_that_are_tried_with_helm_fit_the_schema(file: Path, validator: Draft7Validator) -> None:
+def test_tested_chart_values_fit_the_schema(file: Path, validator: Draft7Validator) -> None:
     given = {name: value for name, value in yaml.safe_load(file.read_text()).items() if name != "secrets"}
     assert [error.message for error in validator.iter_errors(given)] == []
 
 
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.S))
-def test_the_values_in_the_guide_fit_the_schema(block: str, validator: Draft7Validator) -> None:
+def test_documented_chart_values_fit_the_schema(block: str, validator: Draft7Validator) -> None:
     assert [error.message for error in validator.iter_errors(yaml.safe_load(block))] == []
 
 
@@ -88,7 +88,7 @@ def test_the_values_in_the_guide_fit_the_schema(block: str, validator: Draft7Val
         ({"image": {"pullPolicy": "Sometimes"}}, "Sometimes"),
     ],
 )
-def test_the_schema_refuses_what_cannot_be_meant(given: dict[str, Any], named: str, validator: Draft7Validator) -> None:
+def test_schema_refuses_meaningless_values(given: dict[str, Any], named: str, validator: Draft7Validator) -> None:
     [error] = validator.iter_errors(given)
     assert named in error.message
 
@@ -101,7 +101,7 @@ def test_the_schema_refuses_what_cannot_be_meant(given: dict[str, Any], named: s
         *([{"turns": 2}, {"any": [{"messages": 9}, {"tokens": 100}]}], {"any": []}, {"all": [{"messages": "3"}]}),
     ],
 )
-def test_the_schema_takes_the_triggers_that_the_code_takes(trigger: Any, validator: Draft7Validator) -> None:
+def test_schema_accepts_the_triggers_the_code_accepts(trigger: Any, validator: Draft7Validator) -> None:
     try:
         parse_trigger(read_trigger(trigger), tokens=1)
         is_taken = True

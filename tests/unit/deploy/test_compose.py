@@ -65,15 +65,13 @@ def published(service: Service) -> tuple[str, int, int]:
     return address, int(outer), int(inner)
 
 
-def test_it_has_a_service_for_each_role_a_server_and_one_that_makes_the_topics(ours: Mapping[str, Service]) -> None:
+def test_compose_has_each_role_a_server_and_topic_creation(ours: Mapping[str, Service]) -> None:
     commands = {name: service["command"] for name, service in ours.items()}
     workers = {role: ["worker", role] for role in (*ALWAYS_RUN, INGEST, WEBHOOKS)}
     assert commands == {"topics": ["topics", "create"], SERVER: ["serve"], **workers}
 
 
-def test_the_settings_of_our_services_can_be_taken(
-    ours: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compose_settings_load(ours: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:
     for service in ours.values():
         settings = settings_of(service["environment"], monkeypatch)
         assert settings.kafka.bootstrap_servers == "kafka:19092"
@@ -81,7 +79,7 @@ def test_the_settings_of_our_services_can_be_taken(
         assert settings.qdrant.url == "http://qdrant:6333"
 
 
-def test_the_server_wants_keys_and_answers_where_its_health_check_asks(
+def test_compose_server_requires_keys_and_answers_its_health_check(
     ours: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve = settings_of(ours[SERVER]["environment"], monkeypatch).serve
@@ -90,9 +88,7 @@ def test_the_server_wants_keys_and_answers_where_its_health_check_asks(
     assert f"http://127.0.0.1:{serve.port}/readyz" in ours[SERVER]["healthcheck"]["test"][-1]
 
 
-def test_the_settings_for_a_model_of_ollama_can_be_taken(
-    services: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compose_settings_for_ollama_load(services: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (ROOT / "compose" / "ollama.env").read_text().splitlines()
     variables = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
     assert {variables["COMPOSE_PROFILES"]} == set(services["ollama"]["profiles"])
@@ -102,13 +98,13 @@ def test_the_settings_for_a_model_of_ollama_can_be_taken(
     assert services["ollama-model"]["command"] == ["pull", f"${{AFTERWORD_LLM__MODEL:-{llm.model}}}"]
 
 
-def test_our_image_has_the_version_of_the_package(ours: Mapping[str, Service]) -> None:
+def test_image_tag_is_the_packages_version(ours: Mapping[str, Service]) -> None:
     [image] = {service["image"] for service in ours.values()}
     name, version = image.split(":")
     assert f'name = "{name}"\nversion = "{version}"\n' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_nobody_but_this_machine_reaches_a_port(services: Mapping[str, Service]) -> None:
+def test_ports_are_reachable_from_this_machine_only(services: Mapping[str, Service]) -> None:
     publishing = {name: published(service) for name, service in services.items() if "ports" in service}
     assert publishing.keys() >= SERVERS
     assert {address for address, _, _ in publishing.values()} == {"127.0.0.1"}
@@ -116,7 +112,7 @@ def test_nobody_but_this_machine_reaches_a_port(services: Mapping[str, Service])
     assert len(outer) == len(set(outer))
 
 
-def test_the_command_line_on_this_machine_needs_no_settings(
+def test_command_line_on_the_host_needs_no_settings(
     services: Mapping[str, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outer = {name: f"127.0.0.1:{published(services[name])[1]}" for name in SERVERS}
@@ -127,7 +123,7 @@ def test_the_command_line_on_this_machine_needs_no_settings(
     assert outer["qdrant"] == "127.0.0.1:6333"
 
 
-def test_kafka_tells_each_client_an_address_that_it_reaches(services: Mapping[str, Service]) -> None:
+def test_kafka_gives_each_client_a_reachable_address(services: Mapping[str, Service]) -> None:
     kafka = services["kafka"]
     told = dict(entry.split("://") for entry in kafka["environment"]["KAFKA_ADVERTISED_LISTENERS"].split(","))
     listens = dict(entry.split("://:") for entry in kafka["environment"]["KAFKA_LISTENERS"].split(","))
@@ -137,7 +133,7 @@ def test_kafka_tells_each_client_an_address_that_it_reaches(services: Mapping[st
     assert int(listens["OUTSIDE"]) == inner
 
 
-def test_our_services_wait_for_the_servers_that_they_need_and_workers_for_the_topics(
+def test_services_wait_for_their_servers_and_topics(
     ours: Mapping[str, Service],
 ) -> None:
     for name, service in ours.items():
@@ -145,7 +141,7 @@ def test_our_services_wait_for_the_servers_that_they_need_and_workers_for_the_to
         assert required(service) == dict.fromkeys(NEEDED[name], "service_healthy") | jobs, name
 
 
-def test_a_service_waits_for_nothing_that_a_profile_may_leave_out(services: Mapping[str, Service]) -> None:
+def test_compose_service_depends_on_no_optional_profile(services: Mapping[str, Service]) -> None:
     for name, service in services.items():
         missing = [other for other in required(service) if not profiles(services[other]) <= profiles(service)]
         assert missing == [], name
@@ -161,7 +157,7 @@ def profiles(service: Service) -> set[str]:
     return set(service.get("profiles", ()))
 
 
-def test_every_file_that_is_mounted_exists_and_cannot_be_changed(services: Mapping[str, Service]) -> None:
+def test_every_mounted_file_exists_and_is_read_only(services: Mapping[str, Service]) -> None:
     files = [v for service in services.values() for v in service.get("volumes", ()) if v.startswith("./")]
     assert len(files) > 4
     assert all(file.endswith(":ro") for file in files)
@@ -169,7 +165,7 @@ def test_every_file_that_is_mounted_exists_and_cannot_be_changed(services: Mappi
     assert missing == ["./afterword.toml"]  # which the user writes
 
 
-def test_prometheus_asks_every_worker_and_reads_the_alerts_of_the_chart(services: Mapping[str, Service]) -> None:
+def test_prometheus_scrapes_every_worker_and_reads_the_alerts(services: Mapping[str, Service]) -> None:
     configuration = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())
     [job] = configuration["scrape_configs"]
     [source] = job["dns_sd_configs"]

@@ -29,16 +29,16 @@ def rules() -> list[Rule]:
     return ALERTS
 
 
-def test_each_alert_has_a_section_in_the_runbook_and_the_runbook_no_other(rules: list[Rule]) -> None:
+def test_alerts_and_runbook_sections_match(rules: list[Rule]) -> None:
     sections = set(re.findall(r"^## (Afterword\w+)$", RUNBOOK.read_text(), re.M))
     assert sections == {rule["alert"] for rule in rules}
 
 
 @pytest.mark.parametrize(("where", "expression"), ASKED, ids=[where for where, _ in ASKED])
-def test_prometheus_takes_every_expression_and_the_code_exports_what_it_names(where: str, expression: str) -> None:
+def test_prometheus_accepts_every_expression_of_exported_metrics(where: str, expression: str) -> None:
     assert problems(expression, exported()) == []
 
 
-def test_each_metric_is_on_the_dashboard_or_in_an_alert() -> None:
+def test_each_metric_is_on_the_dashboard_or_in_alerts() -> None:
     asked = "\n".join([*of_the_dashboard(), *(rule["expr"] for rule in ALERTS)])
     assert [name for name in exported() if not re.search(rf"\b{name}(_bucket|_count|_sum)?\b", asked)] == []

@@ -36,7 +36,7 @@ def references(node: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("file", sorted(RELEASED.glob("*/openapi.json")), ids=lambda file: file.parent.name)
-def test_clients_of_a_released_version_go_on(file: Path) -> None:
+def test_clients_of_a_released_version_continue_to_work(file: Path) -> None:
     assert breaking_operations(orjson.loads(file.read_bytes()), DOCUMENT) == []
 
 
@@ -64,7 +64,7 @@ def test_every_operation_has_an_example_of_its_schema(name: str, operation: dict
             Draft202012Validator(schema).validate(content["example"])
 
 
-def test_operations_have_the_products_words() -> None:
+def test_operations_use_the_products_words() -> None:
     names = {operation["operationId"] for _, operation in operations()}
     assert names >= {"recall", "send_messages", "flush", "get_context", "get_profile", "edit_message", "erase"}
 
@@ -104,7 +104,7 @@ def test_edit_is_a_type_that_generators_read() -> None:
     assert DOCUMENT["components"]["schemas"]["ChangeBody"]["minProperties"] == 1
 
 
-async def test_docs_page_is_served_only_if_the_setting_says_so() -> None:
+async def test_docs_page_is_served_only_if_configured() -> None:
     async with serving() as served:
         assert (await served.client.get("/docs")).status_code == 404
     async with serving(docs=True) as served:
@@ -116,7 +116,7 @@ async def test_docs_page_is_served_only_if_the_setting_says_so() -> None:
     assert "//" not in "".join(re.findall(r'(?:src|href)="([^"]*)"', page.text))
 
 
-def test_the_fields_of_bodies_are_described() -> None:
+def test_body_fields_are_described() -> None:
     for name in ("RecallBody", "MessagesBody", "ChangeBody", "FlushBody"):
         for field in DOCUMENT["components"]["schemas"][name]["properties"].values():
             assert field.get("description"), (name, field)

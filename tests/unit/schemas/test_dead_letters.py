@@ -31,14 +31,14 @@ def errors_of(record: FakeRecord, message: str = "broken", attempts: int = 1) ->
     return {n.removeprefix(DEAD_LETTER_PREFIX): v.decode() for n, v in headers if n.startswith(DEAD_LETTER_PREFIX)}
 
 
-def test_the_original_is_untouched():
+def test_original_is_unchanged():
     record = FakeRecord(headers=[("ce_id", b"1"), ("trace", b"\x00\xff"), ("trace", b"again")])
     key, value, headers = letter_of(record)
     assert (key, value) == (record.key, record.value)
     assert headers[:3] == list(record.headers)
 
 
-def test_a_record_without_key_and_value_stays_so():
+def test_record_without_key_and_value_stays_so():
     assert letter_of(FakeRecord(key=None, value=None))[:2] == (None, None)
 
 
@@ -55,7 +55,7 @@ def test_headers_say_where_what_and_when():
     }
 
 
-def test_a_replayed_dead_letter_carries_only_the_errors_of_this_time():
+def test_replayed_dead_letter_carries_only_its_latest_errors():
     _, _, first = letter_of(FakeRecord(headers=[("own", b"1")]))
     _, _, second = letter_of(FakeRecord(offset=99, headers=first), attempts=2)
     assert len(second) == len(first)
@@ -64,17 +64,17 @@ def test_a_replayed_dead_letter_carries_only_the_errors_of_this_time():
 
 
 @given(st.text(max_size=2000))
-def test_any_message_becomes_one_bounded_line_of_utf8(message: str):
+def test_any_error_message_becomes_one_bounded_utf8_line(message: str):
     found = errors_of(FakeRecord(), message)["message"]
     assert len(found) <= MAX_MESSAGE_CHARACTERS
     assert len(found.splitlines()) <= 1
     assert all(c.isprintable() for c in found)
 
 
-def test_a_lone_surrogate_does_not_break_the_dead_letter():
+def test_lone_surrogate_does_not_break_the_dead_letter():
     assert "\ud800" not in errors_of(FakeRecord(), "bad \ud800 text")["message"]
 
 
-def test_a_record_of_any_timestamp_has_a_time_of_failure():
+def test_any_timestamp_gives_a_time_of_failure():
     for timestamp, year in ((10**15, 9999), (2**63 - 1, 9999), (-1, 1970), (NOW_MS, 2023)):
         assert read_dead_letter(FakeRecord(timestamp=timestamp)).failed_at.year == year

@@ -39,19 +39,19 @@ def refused(value: bytes | None, key: bytes | None = KEY, headers: Any = (), tim
     return caught.value
 
 
-def test_a_message_without_a_time_has_that_of_its_record() -> None:
+def test_message_without_time_takes_its_records() -> None:
     message = decode_input(KEY, encoded(), [], 1_700_000_000_123)
     assert isinstance(message, MessageCreated)
     assert message.sent_at == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
 
 
-def test_times_are_kept_in_utc_and_milliseconds_so_that_no_store_changes_them() -> None:
+def test_times_are_stored_in_utc_milliseconds() -> None:
     message = decode_input(KEY, encoded(sent_at="2026-01-02T03:04:05.678912+02:00"), [], 0)
     assert isinstance(message, MessageCreated)
     assert message.sent_at == datetime(2026, 1, 2, 1, 4, 5, 678_000, tzinfo=UTC)
 
 
-def test_the_type_is_that_of_the_header_else_of_the_field_else_a_message() -> None:
+def test_type_comes_from_header_then_field_then_default() -> None:
     flush = orjson.dumps({"type": "conversation.flush", "conversation_id": "c1"})
     assert isinstance(decode_input(KEY, flush, [], 0), ConversationFlush)
     assert isinstance(decode_input(KEY, flush, [("ce_type", b"conversation.flush")], 0), ConversationFlush)
@@ -59,13 +59,13 @@ def test_the_type_is_that_of_the_header_else_of_the_field_else_a_message() -> No
     assert isinstance(decode_input(KEY, encoded(content='a "type" of words'), [], 0), MessageCreated)
 
 
-def test_a_structured_cloud_event_carries_its_message_in_data() -> None:
+def test_structured_cloud_event_carries_its_message_in_data() -> None:
     event = orjson.dumps({"specversion": "1.0", "type": "message.created", "id": "1", "source": "s", "data": MESSAGE})
     headers = [("content-type", b"application/cloudevents+json; charset=utf-8")]
     assert decode_input(KEY, event, headers, 5) == decode_input(KEY, encoded(), [], 5)
 
 
-def test_unknown_fields_are_ignored_because_a_newer_producer_must_not_break_an_older_worker() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert decode_input(KEY, encoded(mood="new"), [], 5) == decode_input(KEY, encoded(), [], 5)
 
 
@@ -98,7 +98,7 @@ def test_unknown_fields_are_ignored_because_a_newer_producer_must_not_break_an_o
         (encoded(content="x" * MAX_INPUT_BYTES), "too_large"),
     ],
 )
-def test_what_cannot_be_taken_is_named(value: bytes | None, error_type: str) -> None:
+def test_invalid_record_is_named(value: bytes | None, error_type: str) -> None:
     assert refused(value).error_type == error_type
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_taken_is_named(value: bytes | None, error_type: str) -> 
         (b"party \xed\xa0\xbc", "party \ufffd"),
     ],
 )
-def test_half_a_character_is_replaced_and_a_byte_order_mark_left_out(written: bytes, content: str) -> None:
+def test_lone_surrogate_is_replaced_and_byte_order_mark_dropped(written: bytes, content: str) -> None:
     for mark in (b"", b"\xef\xbb\xbf"):
         value = mark + encoded(content="@").replace(b"@", written)
         event = decode_input(b"c1", value, (), 0)
@@ -120,24 +120,24 @@ def test_half_a_character_is_replaced_and_a_byte_order_mark_left_out(written: by
         assert event.content == content
 
 
-def test_half_a_character_in_a_model_is_replaced_on_its_way_out() -> None:
+def test_lone_surrogate_in_a_model_is_replaced_on_output() -> None:
     made = MessageCreated(id="1", conversation_id="c1", user_id="u", role="user", content="party \ud83c")
     assert decode_input(b"c1", made.to_json(), (), 0).content == "party \ufffd"  # type: ignore[union-attr]
 
 
-def test_the_key_must_be_the_conversation() -> None:
+def test_key_must_be_the_conversation() -> None:
     assert refused(encoded(), key=None).error_type == "missing_key"
     assert refused(encoded(), key=b"c2").error_type == "key_mismatch"
     assert refused(encoded(), key=b"\xff").error_type == "key_mismatch"
 
 
 @pytest.mark.parametrize("timestamp", [2**63 - 1, -(2**63)])
-def test_a_record_with_an_impossible_timestamp_is_refused_when_that_is_its_time(timestamp: int) -> None:
+def test_impossible_record_timestamp_is_refused_when_needed(timestamp: int) -> None:
     assert refused(encoded(), timestamp=timestamp).error_type == "schema_violation"
     assert decode_input(KEY, encoded(sent_at="2026-01-01T00:00:00Z"), [], timestamp)
 
 
-def test_an_error_names_fields_and_never_contents() -> None:
+def test_error_names_fields_and_never_contents() -> None:
     for changes in ({"role": SECRET}, {"sentiment": SECRET}, {"sent_at": SECRET}, {"metadata": {SECRET: 2**63}}):
         assert SECRET not in str(refused(encoded(**changes)))
 
@@ -146,18 +146,18 @@ NESTED = b"[" * 1020 + b"]" * 1020
 """Deepest nesting that orjson reads, deeper than Python's own functions go."""
 
 
-def test_a_structured_event_whose_type_is_nested_deeply_is_of_an_unknown_type() -> None:
+def test_structured_event_of_nested_type_is_unknown() -> None:
     event = b'{"type":' + NESTED + b',"data":{}}'
     assert refused(event, headers=[("content-type", b"application/cloudevents+json")]).error_type == "unknown_type"
 
 
 @given(st.binary(max_size=200), st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_size=30))))
-def test_whatever_the_bytes_there_is_a_model_or_that_one_error(value: bytes, headers: Any) -> None:
+def test_any_bytes_give_a_model_or_the_one_error(value: bytes, headers: Any) -> None:
     with suppress(InvalidRecord):
         assert decode_input(KEY, value, headers, 0).conversation_id == KEY.decode()
 
 
-def test_headers_of_what_we_produce_are_cloud_events() -> None:
+def test_headers_we_write_are_cloud_events() -> None:
     headers = dict(cloud_event("summary.created", "c1:1:1", "afterword/test", datetime(2026, 1, 1, tzinfo=UTC)))
     assert headers == {
         "ce_specversion": b"1.0",
@@ -169,7 +169,7 @@ def test_headers_of_what_we_produce_are_cloud_events() -> None:
     }
 
 
-def test_an_id_in_a_header_is_one_header_whatever_it_holds() -> None:
+def test_id_in_a_header_stays_one_header() -> None:
     headers = cloud_event(
         "summary.created", "c1\r\nce_type: forged\0:1:1", "afterword/test", datetime(2026, 1, 1, tzinfo=UTC)
     )
@@ -177,7 +177,7 @@ def test_an_id_in_a_header_is_one_header_whatever_it_holds() -> None:
     assert dict(headers)["ce_id"] == b"c1\r\nce_type: forged\0:1:1"
 
 
-def test_a_fingerprint_is_that_of_ids_and_contents_in_order_and_of_nothing_else() -> None:
+def test_fingerprint_covers_ordered_ids_and_contents_only() -> None:
     def message(name: str, content: str, **more: Any) -> EpisodeMessage:
         now = datetime(2026, 1, 1, tzinfo=UTC)
         return EpisodeMessage(id=name, role="user", content=content, sent_at=now, user_id="u", **more)
@@ -198,9 +198,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("event_type", "model", "fields"), WRITTEN)
-def test_a_record_of_closed_episodes_is_what_its_type_says(
-    event_type: str, model: type, fields: dict[str, Any]
-) -> None:
+def test_closed_episode_record_is_what_its_type_says(event_type: str, model: type, fields: dict[str, Any]) -> None:
     headers = cloud_event(event_type, "id", "test", datetime(2026, 3, 1, tzinfo=UTC))
     assert type(decode_closed(KEY, orjson.dumps(fields), headers)) is model
     with pytest.raises(InvalidRecord, match="key_mismatch"):
@@ -209,7 +207,7 @@ def test_a_record_of_closed_episodes_is_what_its_type_says(
         decode_closed(KEY, orjson.dumps(fields), ())
 
 
-def test_a_replacement_has_the_error_of_its_original() -> None:
+def test_replacement_has_its_originals_error() -> None:
     headers = (Replacement("too_large", "3000000 bytes"),)
     message = refused(encoded()[:5], headers=headers)
     with pytest.raises(InvalidRecord) as episode:
@@ -218,10 +216,10 @@ def test_a_replacement_has_the_error_of_its_original() -> None:
     assert message.detail == episode.value.detail == "3000000 bytes"
 
 
-def test_a_producer_cannot_pretend_that_its_record_is_a_replacement() -> None:
+def test_producer_cannot_forge_a_replacement() -> None:
     assert decode_input(KEY, encoded(), [(REPLACED, b"3000000 bytes")], 0).conversation_id == KEY.decode()
 
 
 @pytest.mark.parametrize("sent_at", ["0", "1700000000", "1700000000.5", "-1", "20260102T030405Z"])
-def test_a_time_is_rfc_3339_and_no_number(sent_at: str) -> None:
+def test_time_is_rfc_3339_and_no_number(sent_at: str) -> None:
     assert refused(encoded(sent_at=sent_at)).error_type == "schema_violation"

@@ -15,19 +15,19 @@ class Level(IntEnum):
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63), True, Level.HIGH])
-def test_metadata_takes_every_integer_of_64_bits(number: int) -> None:
+def test_metadata_accepts_every_64_bit_integer(number: int) -> None:
     assert a_message(metadata={"n": [number]}).metadata == {"n": [number]}
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
-def test_metadata_refuses_an_integer_that_no_document_holds(number: int) -> None:
+def test_metadata_refuses_an_integer_no_document_holds(number: int) -> None:
     with pytest.raises(ValidationError, match="64 bits"):
         a_message(metadata={"n": number})
 
 
 @pytest.mark.timeout(60)
-def test_a_number_of_a_class_of_its_own_is_compared_not_searched_for() -> None:
+def test_custom_number_type_is_compared() -> None:
     class Number(int):
         """Integer as a library may pass it."""
 
@@ -37,21 +37,21 @@ def test_a_number_of_a_class_of_its_own_is_compared_not_searched_for() -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
-def test_metadata_refuses_a_number_that_json_cannot_carry_on(number: str) -> None:
+def test_metadata_refuses_a_number_json_cannot_carry(number: str) -> None:
     fields = '"id": "m", "conversation_id": "c", "user_id": "u", "role": "user", "content": ""'
     with pytest.raises(ValidationError, match="not finite"):
         MessageCreated.model_validate_json(f'{{{fields}, "metadata": {{"n": [1.5, {number}]}}}}')
 
 
 @pytest.mark.parametrize("field", ["user_id", "agent_id", "tenant_id"])
-def test_ids_of_those_who_take_part_are_bounded_and_may_be_empty(field: str) -> None:
+def test_participant_ids_are_bounded_and_may_be_empty(field: str) -> None:
     assert getattr(a_message(**{field: ""}), field) == ""
     assert len(getattr(a_message(**{field: "ä" * 256}), field)) == 256
     with pytest.raises(ValidationError, match="at most 256"):
         a_message(**{field: "ä" * 257})
 
 
-def test_so_is_the_agent_of_a_flush() -> None:
+def test_agent_of_a_flush_is_bounded() -> None:
     with pytest.raises(ValidationError, match="at most 256"):
         ConversationFlush(conversation_id="c1", agent_id="a" * 257)
 
@@ -85,5 +85,5 @@ HALF = "\ud83c"
         (ConversationFlush(conversation_id="k", reason=HALF), "reason", "\ufffd"),
     ],
 )
-def test_event_with_half_an_emoji_is_sent_with_a_replacement(event: InputEvent, field: str, written: Any) -> None:
+def test_lone_surrogate_is_sent_as_a_replacement(event: InputEvent, field: str, written: Any) -> None:
     assert orjson.loads(to_record(event, NOON).value)[field] == written

@@ -32,7 +32,7 @@ texts = st.builds(
 @example("2026-02-30T00:00:00.5Z")
 @example("2026-W01-1T00:00:00Z")
 @example("２026-01-01T00:00:00Z")
-def test_a_text_is_the_moment_that_pydantic_reads(text: str) -> None:
+def test_time_text_equals_pydantics_reading(text: str) -> None:
     try:
         wanted: datetime | None = TypeAdapter(AwareDatetime).validate_python(text)
     except ValidationError:
@@ -45,7 +45,7 @@ def test_a_text_is_the_moment_that_pydantic_reads(text: str) -> None:
 
 
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1)), st.integers(-1439, 1439))
-def test_a_moment_is_kept_in_utc_and_whole_milliseconds(naive: datetime, minutes: int) -> None:
+def test_time_is_kept_in_utc_milliseconds(naive: datetime, minutes: int) -> None:
     moment = naive.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     kept = utc_milliseconds(moment)
     assert kept.tzinfo is UTC

@@ -7,7 +7,7 @@ from afterword.streams.segmenter.processor import Outcome
 from afterword.streams.telemetry import Metrics
 
 
-def test_an_outcome_is_added_to_the_metrics() -> None:
+def test_outcome_is_added_to_the_metrics() -> None:
     metrics = Metrics("segmenter", "1.2.3")
     outcome = Outcome(
         messages=5,

@@ -23,7 +23,7 @@ from tests.unit.segmenter.chat import (
 )
 
 
-def test_a_pending_message_closes_as_it_was_edited() -> None:
+def test_pending_message_closes_as_edited() -> None:
     chat = Chat()
     chat.process(says("a", "b"))
     chat.process([edit("a", content="new", sentiment=0.5, flows=["f"])])
@@ -42,7 +42,7 @@ def test_edit_without_effect_leaves_a_pending_message_unchanged() -> None:
     assert [(message.content, message.changed) for message in episode.messages] == [("The gate code is 7719.", None)]
 
 
-def test_edit_that_has_been_shortened_has_no_effect_again() -> None:
+def test_shortened_edit_has_no_effect_again() -> None:
     chat = Chat()
     long = edit("a", content="x" * 500_000)
     chat.process([say("a"), long, edit("a", flows=["f" * 350_000]), long])
@@ -51,7 +51,7 @@ def test_edit_that_has_been_shortened_has_no_effect_again() -> None:
 
 
 @pytest.mark.parametrize("scope", ["conversation", "agent"])
-def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_turn(scope: str) -> None:
+def test_change_counts_as_large_as_the_pending_messages(scope: str) -> None:
     """Each change reads everything pending: 4,000 deletions among 990 messages blocked the event loop for half a
     minute."""
     chat = Chat(limits(max_episode_size=500, scope=scope))
@@ -60,14 +60,14 @@ def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_tu
     assert chat.process([delete(f"n{n}", conversation_id="d") for n in range(20)], PIECE).done == 20
 
 
-def test_boundaries_stay_where_they_were_found() -> None:
+def test_edit_does_not_move_boundaries() -> None:
     chat = Chat()
     chat.process([say("a"), say("b", is_continuation=False), say("c")])
     chat.process([delete("b")])
     assert [ids(episode) for episode in chat.hear(flush())] == ["a", "c"]
 
 
-def test_nothing_is_due_when_all_that_was_pending_is_deleted() -> None:
+def test_nothing_is_due_once_all_pending_messages_are_deleted() -> None:
     chat = Chat()
     chat.process(says("a", "b"))
     chat.process([delete("a"), delete("b")])
@@ -76,14 +76,14 @@ def test_nothing_is_due_when_all_that_was_pending_is_deleted() -> None:
     assert [ids(episode) for episode in chat.hear(say("c"), flush())] == ["c"]
 
 
-def test_an_episode_of_which_nothing_is_left_takes_no_ordinal() -> None:
+def test_emptied_episode_takes_no_ordinal() -> None:
     chat = Chat()
     chat.process([say("a"), say("b", is_continuation=False), say("c", is_continuation=False)])
     chat.process([delete("b")])
     assert [(ids(episode), episode.ordinal) for episode in chat.hear(flush())] == [("a", 1), ("c", 2)]
 
 
-def test_a_closed_message_is_handed_on_with_its_episode_while_that_is_known() -> None:
+def test_change_of_a_closed_message_names_its_known_episode() -> None:
     chat = Chat(limits(overlap=1))
     chat.process([*says("a", "b"), flush()])
     outcome = chat.process([edit("b", content="new"), delete("a", reason="private")])
@@ -98,13 +98,13 @@ def test_a_closed_message_is_handed_on_with_its_episode_while_that_is_known() ->
     assert known.fields == {"content": "new"}
 
 
-def test_what_nobody_knows_is_handed_on() -> None:
+def test_change_of_an_unknown_message_is_handed_on() -> None:
     outcome = Chat().process([edit("x", content="y"), delete("x"), delete_conversation()])
     assert [event.message_id for event in amendments(outcome.outgoing)] == ["x", "x", None]
 
 
 @pytest.mark.parametrize("record", [edit("a", content="x"), delete("a"), delete_conversation()])
-def test_another_tenants_change_is_a_dead_letter(record) -> None:
+def test_another_tenants_change_is_dead_lettered(record) -> None:
     chat = Chat()
     chat.process([say("a", tenant_id="t1")])
     outcome = chat.process([record])
@@ -112,7 +112,7 @@ def test_another_tenants_change_is_a_dead_letter(record) -> None:
     assert [ids(episode) for episode in chat.hear(flush(tenant_id="t1"))] == ["a"]
 
 
-def test_repeats_and_edits_after_the_deletion_change_nothing() -> None:
+def test_repeats_and_edits_after_a_deletion_change_nothing() -> None:
     chat = Chat()
     chat.process(says("a", "b"))
     chat.process([delete("a")])
@@ -123,7 +123,7 @@ def test_repeats_and_edits_after_the_deletion_change_nothing() -> None:
     assert chat.process([say("a")]).duplicates == 1, "its id is not used again"
 
 
-def test_a_deleted_conversation_begins_anew_and_its_ordinals_go_on() -> None:
+def test_deleted_conversation_begins_anew_with_continued_ordinals() -> None:
     chat = Chat(limits(overlap=2))
     chat.process([*says("a", "b"), flush(), say("c", metadata={"afterword": {"max_episode_size": 2}})])
     outcome = chat.process([delete_conversation()])
@@ -134,7 +134,7 @@ def test_a_deleted_conversation_begins_anew_and_its_ordinals_go_on() -> None:
     assert (ids(episode), episode.ordinal, episode.overlap) == ("d e f", 2, ())
 
 
-def test_a_deleted_conversation_goes_even_if_its_rows_are_damaged() -> None:
+def test_deletion_works_on_damaged_rows() -> None:
     chat = Chat()
     chat.process(says("a", "b"))
     chat.messages[body_key(prefix(Scope("c")), 0)] = b"damaged"
@@ -143,7 +143,7 @@ def test_a_deleted_conversation_goes_even_if_its_rows_are_damaged() -> None:
     assert [ids(episode) for episode in chat.hear(say("d"), flush())] == ["d"]
 
 
-def test_an_episode_that_edits_make_too_large_stays_one_and_is_marked() -> None:
+def test_episode_grown_by_edits_stays_one_and_is_marked() -> None:
     chat = Chat()
     chat.process(says(*"abcd"))
     for message_id in "abcd":
@@ -156,7 +156,7 @@ def test_an_episode_that_edits_make_too_large_stays_one_and_is_marked() -> None:
     assert all(message.content.startswith(message.id) for message in episode.messages)
 
 
-def test_names_without_characters_are_as_long_as_their_json() -> None:
+def test_names_without_characters_count_as_their_json() -> None:
     """A record that Kafka refuses stops the segmenter for good."""
     chat = Chat()
     chat.process(says(*"ab"))
@@ -165,7 +165,7 @@ def test_names_without_characters_are_as_long_as_their_json() -> None:
     assert len(closed.value) < 1_000_000
 
 
-def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
+def test_message_row_grown_by_edits_is_shortened() -> None:
     """Each edit has an acceptable size, but all together exceed what a changelog accepts."""
     chat = Chat()
     chat.process(says("a"))
@@ -179,7 +179,7 @@ def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
     assert (message.changed, episode.token_count) == (1, 300_000)
 
 
-def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
+def test_edits_that_fill_the_state_close_sealed_episodes() -> None:
     chat = Chat()
     chat.process([say("a"), say("b", is_continuation=False), say("c")])
     big = "z" * 690_000
@@ -188,7 +188,7 @@ def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
 
 
 @pytest.mark.parametrize("timestamp", [-1, 2**60])
-def test_a_deletion_is_made_whatever_the_time_of_its_record(timestamp: int) -> None:
+def test_deletion_ignores_its_records_time(timestamp: int) -> None:
     """The archiver applies it too, and both must agree."""
     chat = Chat()
     chat.hear(say("a"), flush())

@@ -19,25 +19,25 @@ BODIES = st.builds(
 
 
 @given(BODIES)
-def test_a_row_is_read_as_it_was_written(body):
+def test_body_row_is_read_as_written(body):
     row = encode_body(body)
     assert decode_body(row) == body
     assert digest_of(row) == body.digest
 
 
 @given(BODIES)
-def test_a_stripped_row_has_its_digest_and_no_body(body):
+def test_stripped_row_has_its_digest_without_a_body(body):
     stripped = digest_of(encode_body(body))
     assert digest_of(stripped) == body.digest
     assert decode_body(stripped) is None
 
 
-def test_the_stored_names_never_change():
+def test_stored_field_names_never_change():
     assert SEALS[:3] == (None, "topic_shift", "max_size")
     assert CONTINUATIONS == (None, False, True)
 
 
-def test_a_row_of_another_version_is_refused():
+def test_row_of_another_version_is_refused():
     row = bytearray(encode_body(Body(bytes(16), b"{}", 1, 2)))
     row[16] = 2
     with pytest.raises(StateUnreadable, match="a message's row is of version 2, which only a later release can read"):

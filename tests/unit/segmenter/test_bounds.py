@@ -18,7 +18,7 @@ def muted(max_pending: int = MAX_PENDING_MESSAGES) -> Chat:
 
 
 class TestPending:
-    def test_messages_are_bounded_and_leave_as_the_episodes_that_they_would_have_made(self):
+    def test_pending_messages_are_bounded_and_leave_as_episodes(self):
         bounded, unbounded = muted(max_pending=10), muted()
         talk = [say(f"m{n}") for n in range(50)]
         early = bounded.hear(*talk) + bounded.hear(flush())
@@ -27,7 +27,7 @@ class TestPending:
             (ids(e), e.ordinal, e.close_reason) for e in late
         ]
 
-    def test_no_more_messages_are_pending_than_the_limit(self):
+    def test_pending_messages_never_exceed_the_limit(self):
         chat = muted(max_pending=10)
         pending = []
         for n in range(50):
@@ -35,7 +35,7 @@ class TestPending:
             pending.append(decode_state(chat.conversations[b"c"]).pending_messages)
         assert max(pending) == 9  # the tenth sends the sealed ones off
 
-    def test_bytes_are_bounded_and_so_is_what_a_flush_emits(self):
+    def test_pending_bytes_and_flush_output_are_bounded(self):
         chat = muted()
         largest = 0
         for n in range(40):
@@ -44,30 +44,30 @@ class TestPending:
         assert largest < MAX_PENDING_BYTES + 1_000_000
         assert len(chat.process([flush()]).outgoing) <= 7
 
-    def test_bytes_that_are_no_text_count_too(self):
+    def test_bytes_outside_the_text_count(self):
         chat = muted()
         for n in range(40):
             chat.process([say(f"m{n}", tools=["t" * 300_000])])
         assert sum(map(len, chat.messages.values())) < 2_000_000
 
-    def test_an_agents_part_is_bounded_and_so_is_what_waits_for_the_first(self):
+    def test_agent_parts_and_waiting_messages_are_bounded(self):
         chat = Chat(limits(scope="agent", max_episode_size=3, auto_summarize=False), max_pending=10)
         waiting = chat.hear(*[say(f"w{n}") for n in range(30)])
         named = chat.hear(*[say(f"m{n}", agent_id="x") for n in range(30)])
         assert (len(waiting), len(named)) == (9, 9)
 
-    def test_turns_that_never_come_keep_no_messages_back(self):
+    def test_endless_turns_hold_no_messages_back(self):
         chat = Chat(limits(trigger="long_conversation", max_episode_size=20), max_pending=100)
         found = chat.hear(*[say(f"m{n}", role="assistant") for n in range(1000)])
         assert sum(e.message_count for e in found) > 900
 
-    def test_an_episode_may_be_longer_than_the_limit_where_the_deployment_wants_it_so(self):
+    def test_configured_episode_may_exceed_the_limit(self):
         chat = Chat(limits(max_episode_size=30, trigger=30), max_pending=10)
         (episode,) = chat.hear(*[say(f"m{n}") for n in range(30)])
         assert episode.message_count == 30
 
 
-def test_a_window_that_is_lowered_counts_at_once_and_the_rows_beyond_it_go_with_the_next_message():
+def test_lowered_window_applies_at_the_next_message():
     chat = Chat(limits(dedupe_window=500, trigger=5))
     chat.hear(*[say(f"m{n}") for n in range(500)])
     chat.limits = limits(dedupe_window=10, trigger=5)
@@ -88,14 +88,14 @@ class TestOverrides:
             {"min_episode_size": 1001, "max_episode_size": 1001},
         ],
     )
-    def test_one_that_is_too_large_is_a_dead_letter(self, given):
+    def test_oversized_record_is_dead_lettered(self, given):
         outcome = Chat().process([say("a", metadata={"afterword": given})])
         assert outcome.dead_letters == {"invalid_override": 1}
 
-    def test_the_largest_are_taken(self):
+    def test_largest_record_is_accepted(self):
         given = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": 1000}
         assert Chat().process([say("a", metadata={"afterword": given})]).messages == 1
 
-    def test_what_the_deployment_has_itself_is_not_held_against_an_override(self):
+    def test_deployments_own_values_do_not_limit_overrides(self):
         chat = Chat(limits(max_episode_size=5000, idle_seconds=1e9))
         assert chat.process([say("a", metadata={"afterword": {"trigger": 3}})]).messages == 1

@@ -28,19 +28,19 @@ def heard(messages: list[Sent]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("skew", SKEWS)
-def test_a_role_whose_clock_is_wrong_changes_no_episode(skew):
+def test_role_with_a_wrong_clock_changes_no_episode(skew):
     assert len(heard(talk())) == 3
     assert heard(talk(skew)) == heard(talk())
 
 
-def test_skewed_times_that_are_produced_again_later_open_a_gap_once_after_each_silence():
+def test_repeated_skewed_times_open_one_gap_per_silence():
     again = [Sent(m.key, m.value, timestamp=talk()[-1].timestamp + 10**6) for m in talk(310)]
     starts = ["m0", "m10", "m20", "m30"]
     assert [ids for ids, _ in heard(again) if ids in starts] == starts
     assert len(heard(again)) == len(heard(talk())) + len(starts)
 
 
-def test_producers_that_stamp_their_records_with_a_wrong_clock_open_a_gap_once():
+def test_skewed_producers_open_one_gap():
     messages = []
     for n in range(40):
         at = 10 * n + (310 if n % 2 else 0)
@@ -48,13 +48,13 @@ def test_producers_that_stamp_their_records_with_a_wrong_clock_open_a_gap_once()
     assert heard(messages) == [("m0", "idle")]
 
 
-def test_one_time_in_the_far_future_hides_no_silence_that_comes_later():
+def test_far_future_time_hides_no_later_silence():
     messages = talk()
     messages[3] = say("m3", at=10**9, stamped=30, role="assistant")
     assert heard(messages) == heard(talk())
 
 
-def test_one_time_in_the_far_past_opens_no_gap():
+def test_far_past_time_opens_no_gap():
     messages = talk()
     messages[3] = say("m3", at=-(10**9), stamped=30, role="assistant")
     assert heard(messages) == heard(talk())
@@ -64,7 +64,7 @@ def test_equal_times_are_no_silence():
     assert heard([say(f"m{n}") for n in range(20)]) == []
 
 
-def test_a_record_without_a_timestamp_leaves_the_times_that_were_sent():
+def test_record_without_timestamp_keeps_sent_times():
     messages = [Sent(m.key, m.value, timestamp=-1) for m in talk()]
     assert heard(messages) == heard(talk())
 
@@ -76,7 +76,7 @@ def test_no_event_is_later_than_its_record(sent_ms, record_ms):
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(0, 30))
-def test_with_honest_clocks_the_distance_to_the_message_before_decides(gaps, delay):
+def test_honest_clocks_are_compared_with_the_previous_message(gaps, delay):
     at, messages, expected, episode = 0, [], [], []
     for n, gap in enumerate(gaps):
         at += gap

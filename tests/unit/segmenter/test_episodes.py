@@ -21,31 +21,31 @@ def talk(roles, **fields):
     return [say(f"m{i}", role=role, **fields) for i, role in enumerate(roles)]
 
 
-def test_its_id_names_conversation_and_ordinal():
+def test_episode_id_names_conversation_and_ordinal():
     episode = only(say("a", conversation_id="x:y/z"), say("b"))
     assert (episode.episode_id, episode.ordinal, episode.revision) == ("c:1", 1, 1)
 
 
-def test_ids_are_escaped():
+def test_episode_ids_are_escaped():
     (episode,) = Chat(limits(trigger=1)).hear(say("a", conversation_id="x:y/z%"))
     assert (episode.episode_id, episode.conversation_id) == ("x%3Ay%2Fz%25:1", "x:y/z%")
 
 
-def test_its_fingerprint_is_over_the_ordered_ids_and_contents():
+def test_fingerprint_covers_the_ordered_ids_and_contents():
     episode = only(say("a", "é"), say("b", "2"))
     assert episode.fingerprint == sha256('[["a","é"],["b","2"]]'.encode()).hexdigest()
 
 
-def test_it_spans_the_times_of_its_messages_though_their_clocks_differ():
+def test_episode_spans_its_messages_times_despite_clocks():
     episode = only(say("a", at=7), say("b", at=3), say("c", at=5))
     assert (episode.started_at, episode.ended_at) == (moment(NOON + 3 * SECOND), moment(NOON + 7 * SECOND))
 
 
-def test_a_message_without_sent_at_has_the_records_timestamp():
+def test_message_without_sent_time_has_its_records():
     assert only(say("a", stamped=9, sent_at=None)).started_at == moment(NOON + 9 * SECOND)
 
 
-def test_messages_are_carried_whole_but_for_the_archives_metadata():
+def test_messages_are_carried_whole_without_archive_metadata():
     fields = {
         "user_id": "bob", "agent_id": "helper", "role": "tool", "content": "done \u2028 𝔘 \0", "sentiment": -0.25,
         "flows": ["f"], "tools": ["t", "u"],
@@ -57,7 +57,7 @@ def test_messages_are_carried_whole_but_for_the_archives_metadata():
     assert message == expected
 
 
-def test_whatever_an_episode_message_has_is_taken_from_the_message():
+def test_episode_message_fields_come_from_the_message():
     record = say("a")
     message = decode_input(record.key, record.value, [], record.timestamp)
     assert set(orjson.loads(from_record(message, record, 1, b"").body.json)) == CARRIED
@@ -74,38 +74,38 @@ def test_whatever_an_episode_message_has_is_taken_from_the_message():
         (["assistant", "user", "assistant"], 2),
     ],
 )
-def test_a_turn_is_a_user_message_and_all_up_to_the_next(roles, turns):
+def test_turns_begin_with_user_messages(roles, turns):
     assert only(*talk(roles)).turn_count == turns
 
 
-def test_its_user_is_that_of_the_first_user_message():
+def test_episodes_user_is_the_first_user_messages():
     episode = only(say("a", role="assistant", user_id="bot"), say("b", user_id="ann"), say("c", user_id="eve"))
     assert episode.user_id == "ann"
 
 
-def test_without_a_user_message_its_user_is_the_first_messages():
+def test_episode_without_user_message_has_the_first_user():
     assert only(say("a", role="assistant", user_id="bot"), say("b", role="tool", user_id="api")).user_id == "bot"
 
 
-def test_it_has_the_conversations_tenant_and_no_agent():
+def test_conversations_episode_has_its_tenant_and_no_agent():
     episode = only(say("a", tenant_id="acme", agent_id="helper"), tenant_id="acme")
     assert (episode.tenant_id, episode.agent_id) == ("acme", None)
 
 
-def test_flows_and_tools_are_unique_in_order_of_first_use():
+def test_flows_and_tools_are_unique_in_first_use_order():
     episode = only(say("a", flows=["y", "x"], tools=["t"]), say("b", flows=["x", "z"], tools=["s", "t"]))
     assert episode.metrics.flows_activated == ("y", "x", "z")
     assert episode.metrics.tools_invoked == ("t", "s")
 
 
-def test_sentiment_is_the_populations_over_messages_that_carry_one():
+def test_sentiment_is_the_populations_over_scored_messages():
     felt = [-1, 0.5, 0.1]
     episode = only(*(say(f"m{i}", sentiment=s) for i, s in enumerate(felt)), say("z"))
     assert episode.metrics.average_sentiment == pytest.approx(mean(felt))
     assert episode.metrics.sentiment_variance == pytest.approx(pvariance(felt))
 
 
-def test_sentiment_is_null_when_no_message_carries_one():
+def test_sentiment_without_scores_is_null():
     found = only(say("a")).metrics
     assert (found.average_sentiment, found.sentiment_variance) == (None, None)
 
@@ -120,14 +120,14 @@ def test_overlap_is_not_counted():
     assert len(episode.overlap) == 2
 
 
-def test_it_says_where_its_messages_were_read():
+def test_episode_says_where_its_messages_were_read():
     chat = Chat()
     chat.hear(say("a", conversation_id="other"))
     episode = only(say("a"), say("b", conversation_id="other"), say("c"), chat=chat)
     assert episode.source == Source(topic="messages", partition=3, first_offset=1, last_offset=3)
 
 
-def test_an_episode_closed_by_the_clock_says_so_too():
+def test_episode_closed_by_time_says_so():
     chat = Chat(limits(idle_seconds=10))
     chat.hear(say("a"), say("b"))
     (episode,) = chat.wait(10)

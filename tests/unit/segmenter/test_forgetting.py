@@ -49,14 +49,14 @@ def state_of(chat: Chat, scope: Scope = WHOLE) -> State:
     return decode_state(chat.conversations[scope_key(scope)])
 
 
-def test_a_silent_conversation_leaves_its_number_of_episodes_and_its_tenant() -> None:
+def test_forgotten_conversation_keeps_its_ordinal_and_tenant() -> None:
     chat = forgotten(say("a", tenant_id="t"), say("b", tenant_id="t"), flush(tenant_id="t"), overlap=1)
     assert chat.messages == {}
     assert state_of(chat) == State("t", last_ordinal=1)
     assert chat.due() == []
 
 
-def test_it_is_forgotten_when_it_was_silent_for_so_long_and_not_before() -> None:
+def test_conversation_is_forgotten_after_its_silence_only() -> None:
     chat = Chat()
     chat.process([*says("a", "b"), flush()])
     chat.wait(FORGET - 1)
@@ -68,7 +68,7 @@ def test_it_is_forgotten_when_it_was_silent_for_so_long_and_not_before() -> None
     assert (chat.messages, state_of(chat).is_stub) == ({}, True)
 
 
-def test_its_clocks_and_its_own_settings_begin_anew() -> None:
+def test_forgotten_conversation_resets_clocks_and_overrides() -> None:
     own = {"afterword": {"max_episode_size": 2}}
     chat = forgotten(say("a", metadata=own, at=10_000), trigger={"seconds": 100})
     assert state_of(chat).overrides == ""
@@ -77,12 +77,12 @@ def test_its_clocks_and_its_own_settings_begin_anew() -> None:
     assert ids(episode) == "b d e f g"
 
 
-def test_its_tenant_stays_its_own() -> None:
+def test_forgotten_conversation_keeps_its_tenant() -> None:
     chat = forgotten(say("a", tenant_id="t"), flush(tenant_id="t"))
     assert chat.process([say("b")]).dead_letters == {"tenant_mismatch": 1}
 
 
-def test_changes_of_its_messages_are_handed_on() -> None:
+def test_changes_of_forgotten_messages_are_handed_on() -> None:
     chat = forgotten(overlap=2)
     outcome = chat.process([edit("b", content="x"), delete("a"), delete_conversation()])
     assert [(event.message_id, event.episode_id) for event in amendments(outcome.outgoing)] == [
@@ -92,7 +92,7 @@ def test_changes_of_its_messages_are_handed_on() -> None:
 
 
 @pytest.mark.parametrize("agents", [False, True])
-def test_what_is_left_takes_at_most_64_bytes(agents: bool) -> None:
+def test_stub_takes_at_most_64_bytes(agents: bool) -> None:
     chat = Chat(limits(scope="agent" if agents else "conversation"))
     said = [say(f"m{n}", conversation_id=UUID, tenant_id="acme") for n in range(500)]
     end = flush(UUID, tenant_id="acme")
@@ -104,7 +104,7 @@ def test_what_is_left_takes_at_most_64_bytes(agents: bool) -> None:
     assert max(len(key) + len(row) for key, row in chat.conversations.items()) <= STUB_BYTES
 
 
-def test_zero_days_are_never() -> None:
+def test_zero_days_never_forget() -> None:
     chat = Chat(limits(forget_after_days=0))
     chat.process([*says("a", "b"), flush()])
     before = dict(chat.conversations), dict(chat.messages)
@@ -112,7 +112,7 @@ def test_zero_days_are_never() -> None:
     assert (chat.conversations, chat.messages) == before
 
 
-def test_a_row_that_does_not_say_since_when_it_is_silent_is_dated_first_and_forgotten_30_days_later() -> None:
+def test_undated_row_is_forgotten_30_days_later() -> None:
     chat = Chat()
     chat.process([*says("a", "b"), flush()])
     row = chat.conversations[b"c"]
@@ -124,7 +124,7 @@ def test_a_row_that_does_not_say_since_when_it_is_silent_is_dated_first_and_forg
     assert chat.messages == {}
 
 
-def test_damaged_rows_go_with_the_others() -> None:
+def test_damaged_rows_are_forgotten_with_the_others() -> None:
     chat = Chat(limits(overlap=2))
     chat.process([*says("a", "b", "d"), flush()])
     chat.messages[body_key(prefix(Scope("c")), 2)] = b"damaged"
@@ -135,7 +135,7 @@ def test_damaged_rows_go_with_the_others() -> None:
 
 
 class TestAgents:
-    def test_a_conversation_is_not_forgotten_before_its_agents_are_silent(self) -> None:
+    def test_conversation_is_kept_while_an_agent_is_active(self) -> None:
         chat = Chat(limits(scope="agent", overlap=1, forget_after_days=1, idle_seconds=3 * DAY))
         chat.process([say("a", agent_id="x")])
         chat.wait(2 * DAY)
@@ -144,7 +144,7 @@ class TestAgents:
         chat.wait(DAY)
         assert state_of(chat).is_stub
 
-    def test_a_damaged_part_puts_it_off(self) -> None:
+    def test_damaged_agent_part_delays_forgetting(self) -> None:
         chat = Chat(limits(scope="agent", overlap=1))
         chat.process([say("a", agent_id="x"), flush()])
         chat.conversations[scope_key(Scope("c", "x"))] = b"damaged"
@@ -158,10 +158,10 @@ class TestAgents:
 
 class TestRows:
     @pytest.mark.parametrize("state", [State(None), State("t", last_ordinal=7), State("é", last_ordinal=1, agents=[])])
-    def test_a_stub_is_read_as_it_was_written(self, state: State) -> None:
+    def test_stub_is_read_as_written(self, state: State) -> None:
         row = encode_state(state)
         assert decode_state(row) == state
         assert deadline_of(row) is None
 
-    def test_a_silent_row_says_since_when(self) -> None:
+    def test_silent_row_says_since_when(self) -> None:
         assert deadline_of(encode_state(State(None, next_seq=1, first_pending=1, silent_ms=5))) == IdleSince(5)

@@ -46,7 +46,7 @@ def read(attack: Attack) -> Iterator[tuple[Fates, Record]]:
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**32))
-def test_each_record_has_the_fate_that_was_foretold(
+def test_each_hostile_record_has_its_predicted_outcome(
     family: Callable[[str, random.Random], list[Attack]], seed: int
 ) -> None:
     segmenter = Segmenter(Episodes(), "episodes", "dead", {}, {}, count_tokens)

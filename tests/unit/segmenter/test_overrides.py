@@ -14,57 +14,57 @@ def override(message_id: str, given: object, **fields: object):
 
 
 class TestTheyHold:
-    def test_from_the_message_that_carries_them_on(self):
+    def test_overrides_apply_from_their_message_on(self):
         chat = Chat()
         assert chat.hear(say("a"), say("b")) == []
         assert closed(chat.hear(override("c", {"trigger": 3}))) == [("a b c", "trigger")]
         assert closed(chat.hear(*says("d", "e", "f"))) == [("d e f", "trigger")]
 
-    def test_in_their_conversation_only(self):
+    def test_overrides_apply_to_their_conversation_only(self):
         chat = Chat()
         chat.hear(override("a", {"trigger": 1}))
         assert chat.hear(say("a", conversation_id="other")) == []
 
-    def test_for_any_kind_of_trigger(self):
+    def test_overrides_work_for_any_trigger(self):
         chat = Chat()
         given = {"trigger": {"all": [{"turns": 2}, {"text_bytes": 4}]}}
         assert closed(chat.hear(override("a", given), say("b"), say("c", "xx"))) == [("a b c", "trigger")]
 
-    def test_until_others_replace_all_of_them(self):
+    def test_overrides_last_until_others_replace_them(self):
         chat = Chat(limits(trigger=4))
         chat.hear(override("a", {"trigger": 2, "auto_summarize": False}))
         assert closed(chat.hear(override("b", {"trigger": 2}))) == [("a b", "trigger")]
 
-    def test_until_an_empty_object_takes_them_back(self):
+    def test_empty_object_ends_the_overrides(self):
         chat = Chat(limits(trigger=2))
         assert chat.hear(override("a", {"auto_summarize": False}), say("b"), say("c")) == []
         assert closed(chat.hear(override("d", {}))) == [("a b c d", "trigger")]
 
     @pytest.mark.parametrize("metadata", [{}, {"afterword": None}, {"other": {"trigger": 9}}])
-    def test_while_other_messages_say_nothing_of_them(self, metadata):
+    def test_overrides_survive_messages_without_them(self, metadata):
         chat = Chat()
         heard = [override("a", {"trigger": 3}), say("b", metadata=metadata), say("c", metadata=metadata)]
         assert closed(chat.hear(*heard)) == [("a b c", "trigger")]
 
-    def test_after_a_restart_too(self):
+    def test_overrides_survive_a_restart(self):
         chat = Chat()
         chat.hear(override("a", {"trigger": 2}))
         again = Chat(chat.limits, dict(chat.conversations), dict(chat.messages), offset=1)
         assert closed(again.hear(say("b"))) == [("a b", "trigger")]
 
-    def test_for_sizes_and_silence(self):
+    def test_overrides_may_set_sizes_and_silence(self):
         chat = Chat()
         chat.hear(override("a", {"idle_seconds": 10, "max_episode_size": 2}))
         assert closed(chat.hear(say("b"), say("c", at=11))) == [("a b", "max_size")]
         assert closed(chat.wait(10)) == [("c", "idle")]
 
-    def test_for_all_agents_of_the_conversation(self):
+    def test_overrides_apply_to_all_agents_of_the_conversation(self):
         chat = Chat(limits(scope="agent"))
         chat.hear(override("a", {"trigger": 2}, agent_id="x"))
         found = chat.hear(say("b", agent_id="y"), say("c", agent_id="y"), say("d", agent_id="x"))
         assert [(e.agent_id, e.message_count) for e in found] == [("y", 2), ("x", 2)]
 
-    def test_skipped_messages_and_repeats_change_nothing(self):
+    def test_skipped_and_repeated_messages_set_no_overrides(self):
         chat = Chat()
         again = override("a", {"trigger": 1})
         assert chat.hear(say("a"), again, override("s", {"trigger": 1}, skip_summarization=True), say("b")) == []
@@ -90,7 +90,7 @@ class TestTheyAreValidated:
              f"metadata.afterword: 2413 bytes of JSON, at most {MAX_OVERRIDES_BYTES}"),
         ],
     )  # fmt: skip
-    def test_a_message_with_wrong_ones_is_a_dead_letter_that_says_why_without_content(self, given, said):
+    def test_wrong_overrides_are_dead_lettered_with_a_reason(self, given, said):
         chat = Chat()
         with capture_logs() as logs:
             outcome = chat.process([say("a"), override("b", given), say("c"), flush()])
@@ -101,7 +101,7 @@ class TestTheyAreValidated:
         assert orjson.loads(letter.value)["id"] == "b"
         assert "canary" not in str(logs) + str(letter.headers)
 
-    def test_a_message_that_is_refused_changes_no_settings(self):
+    def test_refused_message_sets_no_overrides(self):
         chat = Chat()
         refused = [
             override("b", {"trigger": 1, "overlap": 1}),
@@ -110,10 +110,10 @@ class TestTheyAreValidated:
         ]
         assert chat.process([say("a"), *refused, say("e")]).episodes == {}
 
-    def test_whatever_may_be_overridden_is_a_setting(self):
+    def test_every_override_is_a_setting(self):
         assert set(OVERRIDABLE) < set(Episodes.model_fields)
 
-    def test_those_that_do_not_fit_a_later_deployment_are_ignored_and_told_of(self):
+    def test_overrides_unfit_for_a_later_deployment_are_ignored(self):
         taken = Rulebook(limits(min_episode_size=1)).read({"afterword": {"max_episode_size": 2}}, "")
         later = Rulebook(limits(min_episode_size=5))
         with capture_logs() as logs:

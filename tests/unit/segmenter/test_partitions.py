@@ -14,7 +14,7 @@ NAMES = [f"c{number}" for number in range(100)]
 
 
 @given(st.binary(min_size=1), st.integers(1, 100))
-def test_the_standard_partition_is_the_one_of_our_own_producers(key: bytes, partitions: int) -> None:
+def test_standard_partition_is_our_producers(key: bytes, partitions: int) -> None:
     everywhere = list(range(partitions))
     assert standard_partition(key, partitions) == DefaultPartitioner()(key, everywhere, everywhere)
 
@@ -23,12 +23,12 @@ def test_the_standard_partition_is_the_one_of_our_own_producers(key: bytes, part
     ("key", "murmur2"),
     [(b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107), (b"a-little-bit-long-string", -985981536)],
 )
-def test_it_is_that_of_javas_client(key: bytes, murmur2: int) -> None:
+def test_standard_partition_is_the_java_clients(key: bytes, murmur2: int) -> None:
     """The hashes are of Kafka's UtilsTest.testMurmur2."""
     assert standard_partition(key, 1000) == (murmur2 & 0x7FFFFFFF) % 1000
 
 
-async def test_a_partition_with_conversations_from_elsewhere_is_logged_once() -> None:
+async def test_partition_of_foreign_conversations_is_logged_once() -> None:
     deployed = Deployed(limits())
     wrong = [name for name in NAMES if standard_partition(name.encode(), 4) != 3]
     right = [name for name in NAMES if name not in wrong]
@@ -43,14 +43,14 @@ async def test_a_partition_with_conversations_from_elsewhere_is_logged_once() ->
 
 
 @pytest.mark.parametrize("partitions", [None, 0])
-async def test_nothing_is_elsewhere_while_the_number_of_partitions_is_not_known(partitions: int | None) -> None:
+async def test_unknown_partition_count_makes_nothing_foreign(partitions: int | None) -> None:
     deployed = Deployed(limits(trigger=1), partitions=partitions)
     with capture_logs() as logs:
         await deployed.hear(say("a"))
     assert (deployed.messages, logs) == ([("c", "a")], [])
 
 
-def test_only_the_first_message_of_a_conversation_is_looked_at() -> None:
+def test_only_a_conversations_first_message_is_checked() -> None:
     chat = Chat(limits())
     assert chat.process([flush(), *says("a", "b"), say("x", conversation_id="other")]).new_conversation_keys == [
         b"c",

@@ -43,7 +43,7 @@ def claimed(record, user_id):
 
 
 class TestOutgoing:
-    def test_an_episode_goes_out_under_its_conversations_key_as_a_cloud_event(self):
+    def test_episode_is_a_cloud_event_under_its_conversations_key(self):
         (sent,) = Chat().process([say("a"), flush()]).outgoing
         assert (sent.topic, sent.key) == (EPISODES, b"c")
         assert dict(sent.headers) == {
@@ -56,7 +56,7 @@ class TestOutgoing:
             "afterword_owner": b'[null,"ann"]',
         }
 
-    def test_records_go_out_in_the_order_of_their_causes(self):
+    def test_records_leave_in_the_order_of_their_causes(self):
         chat = Chat(limits(trigger=1))
         outgoing = chat.process([say("a"), Sent(b"c", b"{"), say("b")]).outgoing
         assert [o.topic for o in outgoing] == [EPISODES, DEAD_LETTERS, EPISODES]
@@ -70,7 +70,7 @@ class TestOutgoing:
         assert outcome.episodes == {"trigger": 1, "flush": 1}
         assert outcome.dead_letters == {"invalid_json": 1}
 
-    def test_an_empty_batch_does_nothing(self):
+    def test_empty_batch_does_nothing(self):
         chat = Chat()
         assert chat.process([]).outgoing == []
         assert (chat.conversations, chat.messages) == ({}, {})
@@ -87,19 +87,19 @@ class Table(dict):
 
 
 class TestTables:
-    def test_a_conversation_is_written_once_a_batch(self):
+    def test_conversation_is_written_once_per_batch(self):
         chat = Chat(limits(trigger=2), conversations=Table())
         chat.process([say(str(i), conversation_id=c) for i in range(10) for c in "xy"])
         assert chat.conversations.writes == 2
 
-    def test_a_batch_that_changes_nothing_writes_nothing(self):
+    def test_batch_without_changes_writes_nothing(self):
         chat = Chat(conversations=Table(), messages=Table())
         chat.process(says("a"))
         writes = chat.conversations.writes, chat.messages.writes
         chat.process([say("a"), say("s", skip_summarization=True), flush("unknown")])
         assert (chat.conversations.writes, chat.messages.writes) == writes
 
-    def test_a_missing_row_is_a_dead_letter_that_says_so_and_not_a_lost_message(self):
+    def test_missing_row_gives_a_dead_letter(self):
         chat = Chat()
         chat.process(says("a"))
         chat.messages.clear()
@@ -109,7 +109,7 @@ class TestTables:
 
 
 class TestDeadLetters:
-    def test_a_record_that_cannot_be_taken_goes_out_untouched_with_what_is_wrong(self):
+    def test_invalid_record_is_dead_lettered_untouched_with_its_problem(self):
         bad = Sent(b"c", b'{"id": 5}', headers=(("mine", b"1"),))
         (sent,) = Chat(offset=41).process([bad]).outgoing
         assert (sent.topic, sent.key, sent.value) == (DEAD_LETTERS, b"c", b'{"id": 5}')
@@ -142,24 +142,24 @@ class TestDeadLetters:
         assert outcome.dead_letters == {error_type: 1}
         assert (outcome.outgoing[0].key, outcome.outgoing[0].value) == (record.key, record.value)
 
-    def test_nesting_that_can_be_read_but_not_written_is_refused(self):
+    def test_nesting_that_cannot_be_rewritten_is_dead_lettered(self):
         deep = b'{"type":"message.created","data":{"metadata":' + b"[" * 300 + b"]" * 300 + b"}}"
         record = Sent(b"c", deep, headers=(("content-type", b"application/cloudevents+json"),))
         assert Chat().process([record]).dead_letters == {"schema_violation": 1}
 
-    def test_a_message_that_is_refused_does_not_choose_the_conversations_tenant(self):
+    def test_refused_message_does_not_set_the_tenant(self):
         chat = Chat()
         refused = say("a", tenant_id="evil", flows=["f" * 600_000])
         assert chat.process([refused, say("b", tenant_id="acme")]).messages == 1
 
     @pytest.mark.parametrize(("ours", "theirs"), [("acme", None), ("acme", "evil"), (None, "evil")])
-    def test_a_flush_of_another_tenant_closes_nothing_and_is_a_dead_letter(self, ours, theirs):
+    def test_other_tenants_flush_closes_nothing_and_is_dead_lettered(self, ours, theirs):
         chat = Chat()
         outcome = chat.process([say("a", tenant_id=ours), flush(tenant_id=theirs)])
         assert (outcome.dead_letters, outcome.flushes, outcome.episodes) == ({"tenant_mismatch": 1}, 0, {})
         assert chat.process([flush(tenant_id=ours)]).episodes == {"flush": 1}
 
-    def test_record_that_claims_another_users_conversation_is_dead_lettered(self):
+    def test_record_claiming_another_users_conversation_is_dead_lettered(self):
         chat = Chat()
         for record, expected in [
             (claimed(say("m1"), "ann"), {}),
@@ -184,13 +184,13 @@ class TestDeadLetters:
         chat.process([delete_conversation(), say("m3", user_id="bob")])
         assert chat.process([claimed(say("m4"), "ann")]).dead_letters == {"user_mismatch": 1}
 
-    def test_nor_does_it_close_an_agents_part_or_end_its_work(self):
+    def test_other_tenants_flush_ends_no_agent(self):
         chat = Chat(limits(scope="agent"))
         outcome = chat.process([say("a", tenant_id="acme", agent_id="x"), flush(agent_id="x"), flush()])
         assert outcome.dead_letters == {"tenant_mismatch": 2}
         assert chat.process([flush(agent_id="x", tenant_id="acme")]).episodes == {"flush": 1}
 
-    def test_one_warning_says_where_and_why_but_not_what(self):
+    def test_one_warning_says_where_and_why_without_content(self):
         with capture_logs() as logs:
             Chat(offset=7).process([Sent(b"secret", b'{"id": "secret", "content": "secret"}')])
         (entry,) = logs
@@ -201,7 +201,7 @@ class TestDeadLetters:
 
 class TestLargestRecords:
     @pytest.mark.parametrize("content", ["x", "\x01", "é́", "𝔘", "ab1!"])
-    def test_the_largest_message_makes_a_record_of_less_than_a_megabyte(self, content):
+    def test_largest_message_makes_a_record_below_a_megabyte(self, content):
         room = 690_000 // (len(orjson.dumps(content)) - 2)
         chat = Chat(limits(overlap=20), count_tokens=count_tokens)
         small = [say(f"s{i}", "y" * 4_500) for i in range(20)]
@@ -210,7 +210,7 @@ class TestLargestRecords:
         largest = outcome.outgoing[-1]
         assert 690_000 < len(largest.value) + sum(len(n) + len(v) for n, v in largest.headers) < MEGABYTE - 1000
 
-    def test_repeated_envelope_fields_cannot_make_it_larger(self):
+    def test_repeated_envelope_fields_cannot_enlarge_the_record(self):
         chat = Chat()
         heavy = [say(f"m{i}", user_id="u" * 50_000, flows=[f"{i}" * 100_000], tools=["t" * 50_000]) for i in range(8)]
         outgoing = chat.process([*heavy, flush()]).outgoing
@@ -255,7 +255,7 @@ GARBAGE = st.builds(
 
 
 @given(st.lists(GARBAGE, max_size=6))
-def test_no_record_stops_the_segmenter_and_none_disappears(garbage):
+def test_no_record_stops_the_segmenter_or_disappears(garbage):
     chat = Chat(count_tokens=count_tokens)
     outcome = chat.process(garbage)
     letters = [o for o in outcome.outgoing if o.topic == DEAD_LETTERS]
@@ -275,7 +275,7 @@ def test_no_record_stops_the_segmenter_and_none_disappears(garbage):
     ],
     ids=["not decoded", "too large for an episode", "of another tenant", "with a wrong rule"],
 )
-def test_a_refused_record_and_its_batch_are_freed_at_once(refused):
+def test_refused_record_and_its_batch_are_freed(refused):
     """An error refers to frames through its traceback. When a frame also referred to the error, 2 GB waited for the
     garbage collector."""
     segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, count_tokens)

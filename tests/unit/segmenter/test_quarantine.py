@@ -52,7 +52,7 @@ def of_conversation(chat: Chat) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]
 
 class TestRecords:
     @pytest.mark.parametrize("damage", STATE.values(), ids=STATE)
-    def test_messages_of_a_conversation_whose_state_is_damaged_are_dead_letters_and_others_go_on(self, damage):
+    def test_damaged_conversations_messages_are_dead_lettered_alone(self, damage):
         chat = damaged("conversations", b"c", damage)
         before = of_conversation(chat)
         outcome = chat.process([say("m"), say("y", conversation_id="other"), flush(), flush("other")])
@@ -61,7 +61,7 @@ class TestRecords:
         assert of_conversation(chat) == before
 
     @pytest.mark.parametrize("damage", BODY.values(), ids=BODY)
-    def test_so_are_those_that_need_a_damaged_message_and_nothing_of_them_stays(self, damage):
+    def test_messages_needing_a_damaged_one_are_dead_lettered(self, damage):
         chat = damaged("messages", FIRST, damage, trigger=3)
         before = of_conversation(chat)
         outcome = chat.process([say("m"), say("n"), flush(), say("y", conversation_id="other")])
@@ -69,7 +69,7 @@ class TestRecords:
         assert (outcome.messages, outcome.flushes) == (1, 0)
         assert of_conversation(chat) == before
 
-    def test_a_record_is_replayed_once_the_row_is_as_it_was(self):
+    def test_quarantined_record_is_replayed_once_its_row_is_restored(self):
         chat = damaged("messages", FIRST, None, trigger=3)
         original = Chat(limits())
         original.process(says("a", "b"))
@@ -77,13 +77,13 @@ class TestRecords:
         chat.messages[FIRST] = original.messages[FIRST]
         assert closed(chat.hear(say("m"))) == [("a b m", "trigger")]
 
-    def test_the_dead_letter_is_the_record_itself(self):
+    def test_dead_letter_is_the_record_itself(self):
         record = say("m")
         chat = damaged("conversations", b"c", STATE["not JSON"])
         (letter,) = chat.process([record]).outgoing
         assert (letter.topic, letter.key, letter.value) == (DEAD_LETTERS, record.key, record.value)
 
-    def test_the_damage_is_an_error_in_the_log_without_any_content(self):
+    def test_damage_is_logged_as_an_error_without_content(self):
         chat = damaged("messages", FIRST, BODY["another message"])
         with capture_logs() as logs:
             chat.process([flush(), flush()])
@@ -91,7 +91,7 @@ class TestRecords:
         assert [entry["event"] for entry in errors] == ["conversation_quarantined"]
         assert errors[0]["error_type"] == "state_unreadable"
 
-    def test_an_old_id_whose_row_is_missing_stops_nobody(self):
+    def test_old_id_with_a_missing_row_stops_nobody(self):
         chat = Chat(limits(trigger=1, dedupe_window=2))
         chat.process(says("a", "b"))
         del chat.messages[FIRST]
@@ -100,7 +100,7 @@ class TestRecords:
 
 class TestTicks:
     @pytest.mark.parametrize("damage", STATE.values(), ids=STATE)
-    def test_a_damaged_state_is_never_due(self, damage):
+    def test_damaged_state_is_never_due(self, damage):
         chat = damaged("conversations", b"c", damage)
         assert deadline_of(chat.conversations[b"c"]) is None
         chat.now_ms += 10**9
@@ -111,14 +111,14 @@ class TestTicks:
         assert of_conversation(chat) == before
 
     @pytest.mark.parametrize("damage", STATE.values(), ids=STATE)
-    def test_what_an_agent_has_pending_is_closed_whatever_becomes_of_its_conversations_row(self, damage):
+    def test_agents_messages_close_despite_its_conversations_damage(self, damage):
         chat = Chat(limits(scope="agent"))
         chat.process([say("a", agent_id="x"), say("b", agent_id="x")])
         chat.conversations[b"c"] = damage(chat.conversations[b"c"])
         assert [[m.id for m in e.messages] for e in chat.wait(10**6)] == [["a", "b"]]
 
     @pytest.mark.parametrize("damage", BODY.values(), ids=BODY)
-    def test_a_conversation_that_cannot_be_closed_is_due_once(self, damage):
+    def test_conversation_that_cannot_close_is_due_once(self, damage):
         chat = damaged("messages", FIRST, damage)
         before = of_conversation(chat)[1]
         assert len(chat.wait(10**6)) == 1
@@ -129,7 +129,7 @@ class TestTicks:
 
 class TestConfiguration:
     @pytest.mark.parametrize("version", [9, 31])
-    def test_a_row_of_a_later_release_stops_the_worker(self, version):
+    def test_row_of_a_later_release_stops_the_worker(self, version):
         chat = Chat()
         chat.process([say("a")])
         row = chat.conversations[b"c"]

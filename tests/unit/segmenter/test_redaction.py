@@ -45,30 +45,30 @@ def repr_of(outgoing: object) -> bytes:
     return repr(outgoing).encode()
 
 
-def test_no_row_no_event_and_no_dead_letter_has_the_original() -> None:
+def test_rows_events_and_dead_letters_are_redacted() -> None:
     assert NEEDLE.encode() in everything("off")
     assert NEEDLE.encode() not in everything("everywhere")
 
 
-def test_what_is_said_around_it_stays() -> None:
+def test_text_around_a_redacted_value_stays() -> None:
     sent = [one for one in segmented("everywhere")[0].outgoing if one.topic == EPISODES]
     assert b"I am [EMAIL]" in (sent[0].value or b"")
     assert b"Fine, [EMAIL]." in (sent[0].value or b"")
 
 
-def test_a_replay_gives_the_same_bytes() -> None:
+def test_replay_gives_the_same_bytes() -> None:
     assert segmented("everywhere")[0].outgoing == segmented("everywhere")[0].outgoing
 
 
 @pytest.mark.parametrize("where", ["off", "everywhere"])
-def test_dead_letters_are_as_many_and_of_the_same_kinds(where: str) -> None:
+def test_redaction_changes_no_number_or_kind_of_dead_letters(where: str) -> None:
     dead = [one for one in segmented(where)[0].outgoing if one.topic == DEAD_LETTERS]
     found = [read_dead_letter(Sent(one.key, one.value, headers=tuple(one.headers))) for one in dead]  # type: ignore[arg-type]  # headers of ours have values
     assert [letter.error_type for letter in found] == ["schema_violation", "invalid_json"]
 
 
 @pytest.mark.parametrize("said", [None, b"", b"\xff\xfe", NEEDLE.encode() + b"\xff"])
-def test_a_dead_letter_keeps_headers_without_a_value_and_those_that_are_no_text(said: bytes | None) -> None:
+def test_dead_letter_keeps_binary_and_empty_headers(said: bytes | None) -> None:
     """Kafka accepts them; a segmenter that failed on one would fail at every start."""
     redaction = Redaction.model_validate({"where": "everywhere"}).of_records()
     segmenter = Segmenter(Episodes(), EPISODES, DEAD_LETTERS, {}, {}, count_tokens, redaction=redaction)

@@ -90,7 +90,7 @@ def state_of(chat: Chat, scope: Scope) -> State:
 
 @any_talk
 @given(episode_limits(), pending_limits, talk())
-def test_the_episodes_are_the_oracles(limits, pending, happening):
+def test_episodes_equal_the_oracles(limits, pending, happening):
     outcomes, oracle = replay(Chat(limits, max_pending=pending), happening), told(limits, happening, pending)
     found = [
         (name_of(e, limits), e.ordinal, e.close_reason, said(e.messages), said(e.overlap))
@@ -107,7 +107,7 @@ def test_the_episodes_are_the_oracles(limits, pending, happening):
 
 @any_talk
 @given(episode_limits(), pending_limits, talk(), st.lists(st.integers(1, 20), min_size=1))
-def test_any_chunking_gives_the_same_records_and_the_same_state(limits, pending, happening, chunk):
+def test_any_chunking_gives_the_same_records_and_state(limits, pending, happening, chunk):
     one_by_one, chunked = Chat(limits, max_pending=pending), Chat(limits, max_pending=pending)
     alone = [o for outcome in replay(one_by_one, happening) for o in outcome.outgoing]
     together = [o for outcome in replay(chunked, happening, chunk) for o in outcome.outgoing]
@@ -118,7 +118,7 @@ def test_any_chunking_gives_the_same_records_and_the_same_state(limits, pending,
 
 @any_talk
 @given(episode_limits(), pending_limits, talk(), talk(max_size=20))
-def test_a_batch_that_is_run_again_from_the_state_before_gives_the_same(limits, pending, past, happening):
+def test_repeated_batch_gives_the_same_result(limits, pending, past, happening):
     first = Chat(limits, max_pending=pending)
     replay(first, past)
     second = Chat(
@@ -131,7 +131,7 @@ def test_a_batch_that_is_run_again_from_the_state_before_gives_the_same(limits, 
 
 @any_talk
 @given(episode_limits(), pending_limits, talk(), st.lists(st.integers(1, 20), min_size=1))
-def test_every_message_taken_is_in_one_episode_or_pending_and_in_order(limits, pending, happening, chunk):
+def test_every_message_is_in_one_episode_or_pending(limits, pending, happening, chunk):
     chat = Chat(limits, max_pending=pending)
     emitted = all_episodes(replay(chat, happening, chunk))
     left = pending_ids(chat)
@@ -204,7 +204,7 @@ class Interrupted(Exception):
 
 
 @given(episode_limits(), pending_limits, talk(max_size=30), st.integers(0, 79))
-def test_a_batch_that_fails_has_changed_nothing(limits, pending, past, survived):
+def test_failed_batch_changes_nothing(limits, pending, past, survived):
     chat, never_failed = Chat(limits, max_pending=pending), Chat(limits, max_pending=pending)
     replay(chat, past)
     replay(never_failed, past)

@@ -94,7 +94,7 @@ class Deployed:
         return [(one.conversation_id, message.id) for one in closed for message in one.messages]
 
 
-async def test_a_message_on_which_the_segmenter_fails_is_a_dead_letter_and_changes_nothing() -> None:
+async def test_message_that_fails_the_segmenter_is_dead_lettered() -> None:
     deployed = Deployed(limits())
     await deployed.hear(
         *[say(f"m{n}", BOOBY_TRAP if n == 7 else "fine", conversation_id=f"c{n % 3}") for n in range(30)],
@@ -110,7 +110,7 @@ async def test_a_message_on_which_the_segmenter_fails_is_a_dead_letter_and_chang
     assert deployed.metrics.registry.get_sample_value("afterword_dead_letters_total", labels) == 1
 
 
-async def test_flushes_that_emit_many_megabytes_are_several_transactions() -> None:
+async def test_large_flushes_become_several_transactions() -> None:
     deployed = Deployed(limits(max_episode_size=2))
     conversations = [f"c{n}" for n in range(24)]
     quiet = {"afterword": {"auto_summarize": False}}
@@ -124,7 +124,7 @@ async def test_flushes_that_emit_many_megabytes_are_several_transactions() -> No
     assert sorted(deployed.messages) == sorted((name, f"m{n}") for name in conversations for n in range(4))
 
 
-async def test_one_flush_that_empties_many_agents_is_several_transactions() -> None:
+async def test_flush_of_many_agents_becomes_several_transactions() -> None:
     deployed = Deployed(limits(scope="agent", max_episode_size=2), Producer(most_bytes=3 * MEGABYTE))
     quiet = {"afterword": {"auto_summarize": False}}
     agents = [f"a{n}" for n in range(12)]
@@ -139,7 +139,7 @@ async def test_one_flush_that_empties_many_agents_is_several_transactions() -> N
 
 
 @given(st.lists(st.sampled_from(["x", "y", "z", None]), max_size=15), st.integers(1, 3000))
-def test_a_flush_in_parts_closes_what_a_whole_one_closes(agents: list[str | None], write: int) -> None:
+def test_flush_in_parts_closes_what_a_whole_one_closes(agents: list[str | None], write: int) -> None:
     talk = [say(f"m{n}", agent_id=agent) for n, agent in enumerate(agents)]
     rules = limits(scope="agent", max_episode_size=3, auto_summarize=False)
     whole, parted = Chat(rules), Chat(rules)
@@ -154,7 +154,7 @@ def test_a_flush_in_parts_closes_what_a_whole_one_closes(agents: list[str | None
 
 
 @pytest.mark.parametrize("most", [None, 3 * MEGABYTE])
-async def test_deadlines_that_emit_many_megabytes_are_several_transactions_and_smaller_ones_after_a_timeout(
+async def test_large_deadlines_become_several_transactions(
     most: int | None,
 ) -> None:
     deployed = Deployed(limits(idle_seconds=60), Producer(most_bytes=most))
@@ -191,13 +191,13 @@ async def turns_during(work: Awaitable[object]) -> int:
     return turns
 
 
-async def test_large_messages_are_handled_in_pieces_between_which_others_run() -> None:
+async def test_large_messages_are_handled_in_interruptible_pieces() -> None:
     deployed = Deployed(limits())
     large = [say(f"m{n}", "x" * 100_000, conversation_id=f"c{n}") for n in range(40)]
     assert await turns_during(deployed.hear(*large)) >= 20  # twelve where each transaction is one piece
 
 
-async def test_so_are_deadlines_by_what_they_lead_to() -> None:
+async def test_deadlines_are_cut_by_their_expected_output() -> None:
     deployed = Deployed(limits(idle_seconds=60))
     for n in range(75):
         await deployed.hear(say("m", "x" * 100_000, conversation_id=f"c{n}"))
@@ -207,20 +207,20 @@ async def test_so_are_deadlines_by_what_they_lead_to() -> None:
     assert turns >= 6  # three where all are one piece
 
 
-async def test_others_run_after_each_turn_of_a_slow_machine() -> None:
+async def test_segmenter_yields_after_each_turn() -> None:
     deployed = Deployed(limits())
     slow = [say(f"m{n}", SLOW, conversation_id=f"c{n}") for n in range(20)]
     assert await turns_during(deployed.hear(*slow)) >= 10  # four where bytes alone end a piece
 
 
-def test_a_piece_of_short_messages_ends_with_what_it_may_read_not_with_what_they_lead_to() -> None:
+def test_piece_of_short_messages_ends_at_its_read_limit() -> None:
     """With a third of the messages in each piece, a conversation's row was read and written for every message."""
     talk = [say(f"m{n}", "word " * 20, conversation_id=f"c{n % 250}") for n in range(2000)]
     done = Chat(Episodes()).process(talk, PIECE).done
     assert sum(len(record.value or b"") for record in talk[:done]) >= PIECE.read
 
 
-def test_a_call_takes_no_further_record_when_its_budget_is_spent() -> None:
+def test_spent_budget_stops_taking_records() -> None:
     records = [say(f"m{n}") for n in range(5)]
     size = len(records[0].value or b"")
     for budget, taken in (
@@ -231,7 +231,7 @@ def test_a_call_takes_no_further_record_when_its_budget_is_spent() -> None:
         assert Chat(limits())._committed(lambda segmenter: segmenter.process(records, NOON, budget)).done == taken  # noqa: B023 – called at once
 
 
-def test_a_call_takes_no_further_deadline_when_its_budget_is_spent() -> None:
+def test_spent_budget_stops_taking_deadlines() -> None:
     chat = Chat(limits(idle_seconds=60))
     chat.hear(*[say("m1", conversation_id=name) for name in "abc"])
     chat.now_ms += 61_000
@@ -241,7 +241,7 @@ def test_a_call_takes_no_further_deadline_when_its_budget_is_spent() -> None:
     assert (outcome.done, outcome.episodes.total()) == (1, 1)
 
 
-def test_rows_that_are_deleted_count_as_records_of_the_changelog() -> None:
+def test_deleted_rows_count_as_changelog_records() -> None:
     """Without that, a call would forget conversations until their keys alone filled its transaction."""
     chat = Chat(limits(forget_after_days=1))
     for name in "abc":
@@ -254,7 +254,7 @@ def test_rows_that_are_deleted_count_as_records_of_the_changelog() -> None:
 
 
 @given(st.lists(st.sampled_from("abcde"), max_size=20), st.integers(1, 400), st.integers(1, 4000))
-def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, write: int) -> None:
+def test_any_piece_size_gives_the_same_episodes(names: list[str], read: int, write: int) -> None:
     records = [say(f"{name}{n}", conversation_id=name) for n, name in enumerate(names)] + [flush(n) for n in "abcde"]
     whole, pieces = Chat(limits(max_episode_size=3)), Chat(limits(max_episode_size=3))
     found = []
@@ -270,7 +270,7 @@ def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, 
     assert (pieces.conversations, pieces.messages) == (whole.conversations, whole.messages)
 
 
-def test_records_of_a_batch_are_decided_on_one_after_the_other() -> None:
+def test_records_of_a_batch_are_decided_in_turn() -> None:
     fits, too_large = say("a", "x"), say("a", "ä" * 150_000, flows=["f" * 260_000])
     talk = [say(f"m{n}", f"what about the passport of number {n}?", at=n) for n in range(69)]
     broken = Sent(b"c", b"{", headers=())

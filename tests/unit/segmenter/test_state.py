@@ -32,28 +32,28 @@ STATES = STATES.map(lambda state: state._replace(deadline_ms=0) if state.silent_
 
 
 @given(STATES)
-def test_a_row_is_read_as_it_was_written(state):
+def test_state_row_is_read_as_written(state):
     assert decode_state(encode_state(state)) == state
 
 
 @given(STATES)
-def test_a_row_is_small_whatever_it_counts(state):
+def test_state_row_is_small_whatever_it_counts(state):
     texts = [state.tenant_id or "", state.overrides, *(state.agents or [])]
     assert len(encode_state(state)) <= 490 + 6 * len("".join(texts).encode()) + 3 * len(texts)
 
 
 @given(st.integers(1, MAX_DEADLINE_MS))
-def test_the_deadline_is_the_start_of_the_row(deadline):
+def test_deadline_is_the_start_of_the_row(deadline):
     row = encode_state(State(None, next_seq=1, deadline_ms=deadline))
     assert int.from_bytes(row[:8]) == deadline_of(row) == deadline
 
 
-def test_a_conversation_without_pending_messages_has_no_deadline():
+def test_conversation_without_pending_messages_has_no_deadline():
     assert deadline_of(encode_state(State(None))) is None
 
 
 @given(STATES, st.integers(1, len(State._fields) - 3))
-def test_fields_at_the_end_that_are_at_their_defaults_take_no_room(state, kept):
+def test_trailing_default_fields_take_no_space(state, kept):
     short = State(*state[:kept])
     assert decode_state(encode_state(short)) == short
     assert len(encode_state(short)) <= len(encode_state(state))

@@ -44,13 +44,13 @@ def per_message(episode_length: int, messages: int = 2000) -> float:
     return (chat.conversations.bytes + chat.messages.bytes - measured_from) / (messages - messages // 2)
 
 
-def test_the_changelog_takes_at_most_1200_bytes_a_message_however_long_the_episode():
+def test_changelog_takes_at_most_1200_bytes_a_message():
     costs = {length: per_message(length) for length in (5, 100, 500)}
     assert max(costs.values()) <= LIMIT_BYTES
     assert max(costs.values()) - min(costs.values()) < 0.02 * LIMIT_BYTES, costs
 
 
-def test_no_single_message_writes_more_because_many_are_pending():
+def test_message_writes_no_more_when_many_are_pending():
     chat = Chat()
     chat.conversations, chat.messages = Changelog(), Changelog()
     costs = []
@@ -63,7 +63,7 @@ def test_no_single_message_writes_more_because_many_are_pending():
 
 
 @pytest.mark.parametrize("window", [1, 10, 100])
-def test_rows_are_cleaned_up(window):
+def test_emptied_rows_are_removed(window):
     chat = Chat(limits(dedupe_window=window, trigger=7, overlap=2))
     overlap, pending = 2, 0
     for number in range(500):

@@ -19,12 +19,12 @@ def test_duplicates_are_named_by_their_position() -> None:
 
 
 @pytest.mark.parametrize("found", [details(11000, 13), details(11000, concern=(64,)), details(concern=(91,))])
-def test_any_other_write_error_is_raised_and_never_taken_for_a_duplicate(found: dict[str, object]) -> None:
+def test_other_write_errors_are_raised(found: dict[str, object]) -> None:
     with pytest.raises(StoreUnavailable, match="write error"):
         duplicates(found)
 
 
 @pytest.mark.parametrize("value", [2**70, object(), "\ud800"])
-def test_what_no_server_could_store_is_no_outage_to_be_waited_for(value: object) -> None:
+def test_value_no_server_can_store_is_no_outage(value: object) -> None:
     with pytest.raises((OverflowError, BSONError, UnicodeEncodeError)), mongo_errors():
         bson.encode({"value": value})

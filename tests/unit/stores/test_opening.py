@@ -25,24 +25,24 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_is_connected_before_it_is_used() -> None:
+async def test_stores_connect_on_first_use() -> None:
     async with open_stores(Settings(**NOBODY)) as stores:
         assert stores.index is stores.index
 
 
-def test_a_wrong_setting_is_reported_when_the_stores_are_opened() -> None:
+def test_wrong_setting_is_reported_when_stores_open() -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_MONGO__URI"):
         open_stores(Settings(mongo={"uri": "http://127.0.0.1"}))
 
 
-def test_a_process_without_a_search_does_not_load_the_client_of_the_index() -> None:
+def test_process_without_search_does_not_load_the_index_client() -> None:
     done = subprocess.run([sys.executable, "-c", DOCUMENTS_ONLY], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "motor" in loaded
     assert "qdrant_client" not in loaded
 
 
-async def test_each_backend_has_a_check_that_says_what_it_found_or_why_not(tmp_path: Path) -> None:
+async def test_each_backend_has_a_check_with_its_result(tmp_path: Path) -> None:
     away = Settings(mongo=Mongo.model_validate(NOBODY["mongo"]).answering_within(0.2), qdrant=NOBODY["qdrant"])
     async with open_stores(away) as stores:
         for name, check in stores.checks.items():
@@ -53,7 +53,7 @@ async def test_each_backend_has_a_check_that_says_what_it_found_or_why_not(tmp_p
         assert {name: await check() for name, check in stores.checks.items()} == {"sqlite": str(path)}
 
 
-def test_a_process_with_an_sqlite_file_loads_no_client_of_a_server(tmp_path: Path) -> None:
+def test_sqlite_process_loads_no_server_client(tmp_path: Path) -> None:
     code = DOCUMENTS_ONLY.replace('mongo={"uri": "mongodb://127.0.0.1:1"}', f'sqlite={{"path": "{tmp_path}/a.sqlite"}}')
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"motor", "pymongo", "qdrant_client"} & set(done.stdout.split())

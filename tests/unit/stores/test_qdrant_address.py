@@ -24,17 +24,17 @@ URLS = (
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("key", [None, "canary"])
 @pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
-def test_it_is_where_the_client_looks_for_it(url: str | None, key: str | None) -> None:
+def test_qdrant_address_is_where_its_client_looks(url: str | None, key: str | None) -> None:
     settings = Qdrant(url=url, api_key=SecretStr(key) if key else None)
     client = AsyncQdrantRemote(url=url or "http://127.0.0.1:6333", api_key=key, check_compatibility=False)
     assert rest_address(settings).rstrip("/") == client.rest_uri.rstrip("/")
 
 
-def test_an_address_may_leave_out_what_is_clear() -> None:
+def test_qdrant_address_may_omit_defaults() -> None:
     assert rest_address(Qdrant(url="qdrant:6333")) == rest_address(Qdrant(url="qdrant")) == "http://qdrant:6333"
 
 
 @pytest.mark.parametrize("url", ["http://", "http://qdrant:no", "http://[::1", "ftp://qdrant"])
-def test_what_is_no_address_is_a_wrong_setting(url: str) -> None:
+def test_invalid_qdrant_address_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_QDRANT__URL: is not an http address"):
         rest_address(Qdrant(url=url))

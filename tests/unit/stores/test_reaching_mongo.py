@@ -11,7 +11,7 @@ from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 
 
-async def test_a_server_that_is_not_there_is_looked_for_no_longer_than_the_settings_say() -> None:
+async def test_absent_mongodb_is_tried_as_long_as_configured() -> None:
     [port] = free_ports(1)
     settings = Mongo(uri=SecretStr(f"mongodb://{HOST}:{port}")).answering_within(0.5)
     database = mongo.connect(settings)

@@ -26,13 +26,13 @@ def score(query: SparseVector, document: SparseVector, idf: dict[int, float]) ->
     return sum(value * idf.get(i, 0) * weights.get(i, 0) for i, value in zip(query.indices, query.values, strict=True))
 
 
-def test_a_weight_is_that_of_bm25() -> None:
+def test_weight_is_that_of_bm25() -> None:
     vector = vector_of("The taxi is a taxi to the museum.")
     expected = sorted(f * 2.2 / (f + 1.2 * (0.25 + 0.75 * 3 / AVERAGE_LENGTH)) for f in (1, 2))
     assert sorted(vector.values) == pytest.approx(expected)
 
 
-def test_a_query_finds_the_document_it_means() -> None:
+def test_query_finds_the_document_it_means() -> None:
     vectors = [vector_of(document) for document in DOCUMENTS]
     found = Counter(index for vector in vectors for index in vector.indices)
     idf = {index: math.log(1 + len(vectors) / count) for index, count in found.items()}
@@ -49,18 +49,18 @@ def test_a_query_finds_the_document_it_means() -> None:
         ("réservations", "Je voudrais faire une réservation pour ce soir."),
     ],
 )
-def test_a_single_word_is_found_although_it_does_not_tell_its_language(word: str, sentence: str) -> None:
+def test_single_word_without_a_clear_language_is_found(word: str, sentence: str) -> None:
     assert set(query_vector(word).indices) & set(vector_of(sentence).indices)
 
 
-def test_a_word_weighs_less_in_a_longer_text() -> None:
+def test_word_weighs_less_in_a_longer_text() -> None:
     short, long = vector_of("Is it a taxi?"), vector_of("Is it a taxi? " + "Is it a museum? " * 200)
     weights = dict(zip(long.indices, long.values, strict=True))
     assert weights[short.indices[0]] < short.values[0]
 
 
 @given(st.text())
-def test_vectors_are_ascending_distinct_positive_and_always_the_same(text: str) -> None:
+def test_sparse_vectors_are_ascending_distinct_positive_and_stable(text: str) -> None:
     vector = vector_of(text)
     assert vector == vector_of(text)
     assert list(vector.indices) == sorted(set(vector.indices))
@@ -68,5 +68,5 @@ def test_vectors_are_ascending_distinct_positive_and_always_the_same(text: str) 
     assert all(value > 0 for value in vector.values)
 
 
-def test_a_text_of_stop_words_has_no_terms() -> None:
+def test_text_of_stop_words_has_no_terms() -> None:
     assert vector_of("it is what it is") == SparseVector(indices=[], values=[])

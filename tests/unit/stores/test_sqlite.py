@@ -52,7 +52,7 @@ WRITERS = 16
 NEEDLE = "A needle in a haystack"
 
 
-def test_what_two_writers_were_told_is_written_outlives_kill_9(tmp_path: Path) -> None:
+def test_acknowledged_writes_outlive_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "data" / "file.sqlite"
     writers = {
         name: subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stdout=subprocess.PIPE, text=True)
@@ -80,7 +80,7 @@ async def numbers(path: Path, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("error", [apsw.FullError, ZeroDivisionError])
-async def test_a_write_that_fails_leaves_nothing_and_does_not_hinder_the_next(error: type[Exception]) -> None:
+async def test_failed_write_leaves_nothing_and_delays_no_other(error: type[Exception]) -> None:
     file = SqliteFile(None)
 
     def fail(connection: apsw.Connection) -> None:
@@ -94,7 +94,7 @@ async def test_a_write_that_fails_leaves_nothing_and_does_not_hinder_the_next(er
     assert await file.select("SELECT key FROM budgets") == [("b",)]
 
 
-async def test_a_search_in_a_span_of_time_costs_no_more_for_the_episodes_outside_of_it() -> None:
+async def test_time_bounded_search_costs_nothing_for_other_episodes() -> None:
     """SQLite would otherwise run the match once for each episode of the span, taking seconds for a question with a
     date."""
     file = SqliteFile(None)
@@ -136,7 +136,7 @@ async def test_ping_fails_while_the_file_cannot_be_written(tmp_path: Path) -> No
     await file.close()
 
 
-async def test_writers_that_wait_at_the_same_time_share_one_emptying_of_the_log(tmp_path: Path) -> None:
+async def test_concurrent_writers_share_one_checkpoint(tmp_path: Path) -> None:
     """It takes tens of milliseconds, and many records are in progress."""
     file = SqliteFile(tmp_path / "file.sqlite")
     emptied = 0
@@ -160,7 +160,7 @@ async def test_writers_that_wait_at_the_same_time_share_one_emptying_of_the_log(
     await file.close()
 
 
-async def test_a_log_that_another_process_empties_is_waited_for(tmp_path: Path) -> None:
+async def test_checkpoint_by_another_process_is_awaited(tmp_path: Path) -> None:
     """SQLite says at once that it is busy, whatever its timeout."""
     file = SqliteFile(tmp_path / "file.sqlite")
     await file.write(partial(put_number, number=1))
@@ -179,7 +179,7 @@ async def test_a_log_that_another_process_empties_is_waited_for(tmp_path: Path) 
     await file.close()
 
 
-async def test_writes_that_wait_at_the_same_time_share_a_transaction(tmp_path: Path) -> None:
+async def test_concurrent_writes_share_a_transaction(tmp_path: Path) -> None:
     """Each of them would wait for the disk, and an episode has five."""
     file, committed = SqliteFile(tmp_path / "file.sqlite"), 0
 
@@ -195,7 +195,7 @@ async def test_writes_that_wait_at_the_same_time_share_a_transaction(tmp_path: P
     await file.close()
 
 
-async def test_a_write_that_fails_does_not_hinder_those_that_share_its_transaction(tmp_path: Path) -> None:
+async def test_failed_write_spares_others_of_its_transaction(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "file.sqlite")
     await file.write(partial(put_number, number=0))
 
@@ -213,7 +213,7 @@ async def test_a_write_that_fails_does_not_hinder_those_that_share_its_transacti
     await file.close()
 
 
-async def test_a_caller_that_gave_up_does_not_hinder_those_that_wait_with_it(tmp_path: Path) -> None:
+async def test_cancelled_caller_spares_those_that_wait_with_it(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "file.sqlite")
     writes = [asyncio.create_task(file.write(partial(put_number, number=number))) for number in range(WRITERS)]
     await asyncio.sleep(0)
@@ -229,7 +229,7 @@ def put_number(connection: apsw.Connection, number: int) -> None:
     insert(connection, "budgets", {"key": f"{number}", "tokens": number, "expires_at": 0})
 
 
-async def test_what_a_growing_row_left_out_is_in_no_byte_once_a_deletion_empties_the_log(tmp_path: Path) -> None:
+async def test_text_removed_from_a_growing_row_leaves_no_byte(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "file.sqlite")
     episodes, messages = SqliteEpisodes(file), SqliteMessages(file)
     message = a_message(content=NEEDLE)
@@ -248,7 +248,7 @@ async def test_what_a_growing_row_left_out_is_in_no_byte_once_a_deletion_empties
 @pytest.mark.parametrize(
     "change", [{"inputs": ((1, 2),)}, {"inputs": ()}], ids=["another revision of an episode", "no episode left"]
 )
-async def test_what_a_row_no_longer_says_after_a_change_is_in_no_byte(tmp_path: Path, change: dict[str, Any]) -> None:
+async def test_changed_rows_old_text_leaves_no_byte(tmp_path: Path, change: dict[str, Any]) -> None:
     file = SqliteFile(tmp_path / "file.sqlite")
     episodes, row = SqliteEpisodes(file), a_row(content=NEEDLE)
     assert await episodes.put_row(row, None)
@@ -257,7 +257,7 @@ async def test_what_a_row_no_longer_says_after_a_change_is_in_no_byte(tmp_path: 
     await file.close()
 
 
-async def test_what_was_a_conversations_title_is_in_no_byte(tmp_path: Path) -> None:
+async def test_conversations_old_title_leaves_no_byte(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "file.sqlite")
     episodes, known = SqliteEpisodes(file), a_conversation(title=NEEDLE)
     assert await episodes.put_conversation(known, None)

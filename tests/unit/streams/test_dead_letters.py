@@ -13,7 +13,7 @@ from afterword.streams.telemetry import Metrics
 RECORD: Any = SimpleNamespace(topic="in", partition=3, offset=7, key=b"k", value=b"v", headers=[], timestamp=0)
 
 
-def test_dead_letter_goes_to_the_topic_with_its_record_and_reason() -> None:
+def test_dead_letter_has_its_record_and_reason() -> None:
     output = DeadLetters("stage", "in.dlq").of(RECORD, "invalid", "no JSON", now_ms=1000, attempts=4)
     assert (output.topic, output.key, output.value, output.partition) == ("in.dlq", b"k", b"v", None)
     fields = {"topic": output.topic, "key": output.key, "value": output.value, "headers": output.headers}

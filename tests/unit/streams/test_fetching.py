@@ -49,13 +49,13 @@ def why(record: Record) -> Replacement:
 
 
 @given(made=records, codec=st.sampled_from(list(CODECS)), more=records)
-def test_what_is_fine_is_handed_on_as_it_is(made: list, codec: str, more: list) -> None:
+def test_good_records_pass_unchanged(made: list, codec: str, more: list) -> None:
     batches = batch(made, codec) + batch(more, codec, base=100 + len(made))
     assert read(batches) == read(batches, MemoryRecords)
 
 
 @pytest.mark.parametrize("codec", COMPRESSORS)
-def test_a_record_that_is_too_large_is_replaced_and_its_neighbours_are_not(codec: str) -> None:
+def test_oversized_record_is_replaced_alone(codec: str) -> None:
     huge = b"x" * (RECORD_BYTES + 1000)
     payload = record(0, b"a", b"before") + record(1, b"b", huge) + record(2, b"c", b"after")
     found = read(packed(payload, codec, 3, COMPRESSORS[codec]))
@@ -84,7 +84,7 @@ class Assignment:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
-def test_a_batch_that_becomes_very_large_comes_in_pieces(codec: str) -> None:
+def test_batch_that_inflates_comes_in_pieces(codec: str) -> None:
     made = [(b"key", bytes([number % 250]) * 600_000, []) for number in range(100)]
     batches = batch(made, codec)
     assert len(batches) < 1_000_000
@@ -101,7 +101,7 @@ def test_a_batch_that_becomes_very_large_comes_in_pieces(codec: str) -> None:
     assert not result.has_more()
 
 
-def test_a_call_reads_no_longer_than_a_turn() -> None:
+def test_call_reads_no_longer_than_a_turn() -> None:
     def slow(value: bytes) -> bytes:
         end = time.thread_time() + TURN_SECONDS / 2
         while time.thread_time() < end:
@@ -118,7 +118,7 @@ def test_a_call_reads_no_longer_than_a_turn() -> None:
     assert pieces == [[b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
 
 
-def test_a_frame_that_claims_a_huge_window_gets_no_memory() -> None:
+def test_frame_claiming_a_huge_window_gets_no_memory() -> None:
     compressor = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters(window_log=27))
     stream = compressor.compressobj()
     payload = stream.compress(record(0, b"k", b"v")) + stream.flush()
@@ -127,7 +127,7 @@ def test_a_frame_that_claims_a_huge_window_gets_no_memory() -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSORS)
-def test_a_header_name_that_is_not_utf8_replaces_its_record_only(codec: str) -> None:
+def test_header_name_outside_utf8_replaces_its_record_only(codec: str) -> None:
     payload = record(0, b"a", b"1", [b"good"]) + record(1, b"b", b"2", [b"\xff\xfe"]) + record(2, b"c", b"3", [b"ok"])
     batches = packed(payload, codec, 3, COMPRESSORS[codec])
     with pytest.raises(UnicodeDecodeError):
@@ -143,7 +143,7 @@ def test_a_header_name_that_is_not_utf8_replaces_its_record_only(codec: str) -> 
 
 
 @given(made=records, position=st.integers(0, 20))
-def test_beside_a_bad_name_all_records_are_read_as_aiokafka_reads_them(made: list, position: int) -> None:
+def test_records_beside_a_bad_name_match_aiokafkas(made: list, position: int) -> None:
     at = min(position, len(made) - 1)
     marked = [
         (key, value, [*headers, ("!", b"")] if n == at else headers) for n, (key, value, headers) in enumerate(made)
@@ -162,7 +162,7 @@ def test_beside_a_bad_name_all_records_are_read_as_aiokafka_reads_them(made: lis
 
 
 @given(data=st.data(), codec=st.sampled_from(list(COMPRESSORS)))
-def test_no_bytes_stop_it_and_no_offset_is_passed_over(data: st.DataObject, codec: str) -> None:
+def test_no_bytes_stop_fetching_or_skip_an_offset(data: st.DataObject, codec: str) -> None:
     payload = bytearray(b"".join(record(number, b"k", b"value" * number, [b"name"]) for number in range(10)))
     for _ in range(data.draw(st.integers(0, 4))):
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
@@ -182,7 +182,7 @@ def test_no_bytes_stop_it_and_no_offset_is_passed_over(data: st.DataObject, code
 
 @pytest.mark.parametrize("codec", COMPRESSORS)
 @pytest.mark.parametrize("deltas", [(2, 1, 0), (0, 1, 2, 3), (2, 2, 2), (0, 1, 18), (0, -1, 2), (0, 2**31, 2)])
-def test_no_record_is_handed_on_at_an_offset_that_is_not_its_batchs(deltas: tuple[int, ...], codec: str) -> None:
+def test_no_record_leaves_with_another_batchs_offset(deltas: tuple[int, ...], codec: str) -> None:
     """The position would move past the next batches; brokers check offsets only in what is compressed."""
     payload = b"".join(record(delta, b"k", b"v") for delta in deltas)
     found = read(packed(payload, codec, 3, COMPRESSORS[codec]))
@@ -193,7 +193,7 @@ def test_no_record_is_handed_on_at_an_offset_that_is_not_its_batchs(deltas: tupl
         assert why(found[-1]).error_type == "undecodable_batch"
 
 
-def test_what_cannot_be_read_on_is_one_record_that_says_so() -> None:
+def test_unreadable_rest_is_one_record_that_says_so() -> None:
     payload = record(0, b"a", b"1") + b"\xff" * 20
     found = read(packed(payload, "gzip", 5, gzip.compress))
     assert [r[0] for r in found] == [100, 101]
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_on_is_one_record_that_says_so() -> None:
     assert "offsets 101 to 104" in why(found[1]).detail
 
 
-def test_a_wrong_checksum_is_left_to_aiokafka() -> None:
+def test_wrong_checksum_is_left_to_aiokafka() -> None:
     made = bytearray(batch([(b"k", b"v", [])], "gzip"))
     made[-1] ^= 1
     one = GuardedRecords(bytes(made)).next_batch()
@@ -210,7 +210,7 @@ def test_a_wrong_checksum_is_left_to_aiokafka() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30, 60, 61, 70])
-def test_what_the_broker_cut_off_is_left_to_the_next_fetch(cut: int) -> None:
+def test_truncated_batch_is_left_to_the_next_fetch(cut: int) -> None:
     whole = batch([(b"k", b"v", [])], "gzip")
     assert read(whole + whole[:cut]) == read(whole)
     alone = GuardedRecords(whole[:cut])

@@ -53,7 +53,7 @@ IMPOSSIBLE: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("given", "said"), IMPOSSIBLE, ids=[said for _, said in IMPOSSIBLE])
-def test_an_impossible_combination_is_named(given: dict[str, str], said: str) -> None:
+def test_impossible_combination_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Kafka.model_validate(given)
     [error] = caught.value.errors(include_input=False, include_url=False)
@@ -61,11 +61,11 @@ def test_an_impossible_combination_is_named(given: dict[str, str], said: str) ->
     assert "canary" not in error["msg"]
 
 
-def test_nothing_set_is_a_plain_connection() -> None:
+def test_default_settings_give_a_plain_connection() -> None:
     assert security(Kafka()) == {"security_protocol": "PLAINTEXT"}
 
 
-def test_a_password_becomes_arguments_and_the_server_s_certificate_is_checked(tmp_path: Path) -> None:
+def test_password_becomes_arguments_with_certificate_checks(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     kafka = Kafka.model_validate({"security_protocol": "SASL_SSL", **SCRAM, "ssl_ca_file": authority.file})
     arguments = security(kafka)
@@ -80,13 +80,13 @@ def test_a_password_becomes_arguments_and_the_server_s_certificate_is_checked(tm
     assert context.verify_mode.name == "CERT_REQUIRED"
 
 
-def test_a_client_s_secret_becomes_a_provider_of_tokens() -> None:
+def test_client_secret_becomes_a_token_provider() -> None:
     arguments = security(Kafka.model_validate({"security_protocol": "SASL_PLAINTEXT", **TOKEN}))
     assert isinstance(arguments.pop("sasl_oauth_token_provider"), RenewedTokens)
     assert arguments == {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
 
 
-def test_an_encrypted_key_without_its_password_is_an_error_and_asks_nobody(tmp_path: Path) -> None:
+def test_encrypted_key_without_password_is_an_error(tmp_path: Path) -> None:
     signed = Authority(tmp_path).sign("client", password="canary")
     ours: dict[str, Any] = {"security_protocol": "SSL", "ssl_cert_file": signed.certificate, "ssl_key_file": signed.key}
     for password in (None, "wrong"):
@@ -95,7 +95,7 @@ def test_an_encrypted_key_without_its_password_is_an_error_and_asks_nobody(tmp_p
     security(Kafka.model_validate({**ours, "ssl_key_password": "canary"}))
 
 
-def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
+def test_file_without_certificates_is_named(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("canary")
     with pytest.raises(ConfigurationError, match=r"AFTERWORD_KAFKA__SSL_CA_FILE: .*: no certificates in PEM") as caught:
@@ -103,7 +103,7 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
     assert "canary" not in str(caught.value)
 
 
-def test_producers_and_subscribers_import_it_without_the_workers_dependencies() -> None:
+def test_producers_and_subscribers_need_no_worker_dependencies() -> None:
     loaded = "import sys, afterword.streams.kafka.clients; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     heavy = {"faust", "httpx", "motor", "numpy", "opentelemetry", "prometheus_client", "qdrant_client", "rocksdict"}

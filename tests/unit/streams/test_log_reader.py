@@ -28,7 +28,7 @@ class Consumer:
         self.at = offset
 
 
-async def test_records_that_come_meanwhile_are_read_by_the_next_call() -> None:
+async def test_records_that_arrive_meanwhile_wait_for_the_next_call() -> None:
     consumer: Any = Consumer()
     read = [
         [record.offset async for records in batches(consumer, {PARTITION: end}) for record in records]

@@ -26,7 +26,7 @@ asyncio.run(main())
 """
 
 
-def test_a_retry_is_one_warning_with_its_stage_and_the_type_of_its_error() -> None:
+def test_retry_is_one_warning_with_stage_and_error_type() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     [line] = [json.loads(line) for line in done.stderr.splitlines()]
     assert line.pop("timestamp")
@@ -63,7 +63,7 @@ asyncio.run(steps.retry_until_success("find", step))
 """
 
 
-def test_a_step_that_waits_is_logged_once_and_not_for_every_retry() -> None:
+def test_waiting_step_is_logged_once() -> None:
     done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, check=True)
     [line] = [json.loads(line) for line in done.stderr.splitlines()]
     assert (line["event"], line["stage"], line["error_type"]) == ("step_failed", "find", "store_unavailable")
@@ -86,7 +86,7 @@ except ValueError:
 """
 
 
-def test_on_a_console_no_id_forges_a_line_and_no_command_reaches_the_terminal() -> None:
+def test_id_on_a_console_forges_no_line_or_command() -> None:
     done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=True)
     assert "\x1b[2J" not in done.stderr
     assert not set(done.stderr) & {"\x9b", "\u202e"}
@@ -117,7 +117,7 @@ asyncio.run(main())
 """
 
 
-def test_an_error_of_delivery_is_logged_by_who_sent_and_not_by_asyncio_too() -> None:
+def test_delivery_error_is_logged_once_by_its_sender() -> None:
     done = subprocess.run([sys.executable, "-c", UNREAD], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("ProducerFenced")
     [line] = [json.loads(line) for line in done.stderr.splitlines()]

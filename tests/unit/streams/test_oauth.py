@@ -59,7 +59,7 @@ def provider(endpoint: TokenEndpoint, clock: Clock, secret: str = CLIENT_SECRET)
     return RenewedTokens("the endpoint", token_request(kafka, ssl.create_default_context()), clock)
 
 
-async def test_a_token_is_kept_until_shortly_before_it_expires(endpoint: TokenEndpoint, clock: Clock) -> None:
+async def test_token_is_kept_until_shortly_before_it_expires(endpoint: TokenEndpoint, clock: Clock) -> None:
     tokens = provider(endpoint, clock)
     first = await tokens.token()
     clock.now += 0.79 * endpoint.life_seconds
@@ -69,9 +69,7 @@ async def test_a_token_is_kept_until_shortly_before_it_expires(endpoint: TokenEn
     assert len(endpoint.asked) == 2
 
 
-async def test_the_old_token_serves_while_the_endpoint_is_away_and_no_longer(
-    endpoint: TokenEndpoint, clock: Clock
-) -> None:
+async def test_old_token_serves_until_it_expires(endpoint: TokenEndpoint, clock: Clock) -> None:
     tokens = provider(endpoint, clock)
     first = await tokens.token()
     endpoint.answer = lambda: web.Response(status=503)
@@ -97,7 +95,7 @@ async def test_the_old_token_serves_while_the_endpoint_is_away_and_no_longer(
     ],
     ids=str,
 )
-async def test_an_endpoint_that_gives_no_token_is_an_error_without_what_it_said(
+async def test_endpoint_without_a_token_is_an_error_without_contents(
     endpoint: TokenEndpoint, clock: Clock, answer: web.Response, said: str
 ) -> None:
     endpoint.answer = lambda: answer
@@ -107,19 +105,19 @@ async def test_an_endpoint_that_gives_no_token_is_an_error_without_what_it_said(
     assert "canary" not in str(caught.value)
 
 
-async def test_a_client_that_is_not_known_is_told_so(endpoint: TokenEndpoint, clock: Clock) -> None:
+async def test_unknown_client_is_told_so(endpoint: TokenEndpoint, clock: Clock) -> None:
     with pytest.raises(TokenUnavailable, match="401 invalid_client") as caught:
         await provider(endpoint, clock, secret="canary").token()
     assert "canary" not in str(caught.value)
 
 
-async def test_an_endpoint_that_is_not_there_is_an_error(clock: Clock, endpoint: TokenEndpoint) -> None:
+async def test_absent_endpoint_is_an_error(clock: Clock, endpoint: TokenEndpoint) -> None:
     endpoint.url = "http://127.0.0.1:9/token"
     with pytest.raises(TokenUnavailable, match=r"no token from the endpoint: ConnectError"):
         await provider(endpoint, clock).token()
 
 
-async def test_a_life_that_is_not_told_is_short(endpoint: TokenEndpoint, clock: Clock) -> None:
+async def test_token_of_unknown_life_is_short_lived(endpoint: TokenEndpoint, clock: Clock) -> None:
     endpoint.answer = lambda: web.json_response({"access_token": "t", "expires_in": "soon"})
     tokens = provider(endpoint, clock)
     await tokens.token()
@@ -128,7 +126,7 @@ async def test_a_life_that_is_not_told_is_short(endpoint: TokenEndpoint, clock: 
     assert len(endpoint.asked) == 2
 
 
-async def test_a_token_in_a_file_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+async def test_token_file_is_read_for_each_connection(tmp_path: Path) -> None:
     file = tmp_path / "token"
     tokens = RenewedTokens("the file", token_file(file))
     with pytest.raises(TokenUnavailable, match="No such file"):
@@ -143,7 +141,7 @@ async def test_a_token_in_a_file_is_read_anew_for_each_connection(tmp_path: Path
         assert "two" not in str(caught.value)
 
 
-async def test_a_signed_token_is_used_for_most_of_its_life(clock: Clock) -> None:
+async def test_signed_token_is_used_for_most_of_its_life(clock: Clock) -> None:
     signed: list[float] = []
 
     async def sign() -> tuple[str, float]:
@@ -156,7 +154,7 @@ async def test_a_signed_token_is_used_for_most_of_its_life(clock: Clock) -> None
     assert await tokens.token() == "token2"
 
 
-async def test_without_credentials_there_is_no_token_and_the_client_tries_again() -> None:
+async def test_missing_credentials_are_retried() -> None:
     async def sign() -> tuple[str, float]:
         raise NoToken("NoCredentialsError")
 
@@ -164,7 +162,7 @@ async def test_without_credentials_there_is_no_token_and_the_client_tries_again(
         await RenewedTokens("AWS", sign).token()
 
 
-async def test_a_file_takes_the_place_of_an_endpoint(tmp_path: Path) -> None:
+async def test_token_file_replaces_an_endpoint(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a.b.c")
     given = {"sasl_mechanism": "OAUTHBEARER", "oauth_token_file": tmp_path / "token"}
     arguments = security(Kafka.model_validate({"security_protocol": "SASL_PLAINTEXT", **given}))
@@ -172,7 +170,7 @@ async def test_a_file_takes_the_place_of_an_endpoint(tmp_path: Path) -> None:
     assert await arguments["sasl_oauth_token_provider"].token() == "a.b.c"
 
 
-def test_who_has_not_installed_the_signer_is_told_to() -> None:
+def test_missing_signer_is_named_with_its_installation() -> None:
     settings = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM", "aws_region": "eu-central-1"}
     if find_spec("aws_msk_iam_sasl_signer"):
         assert isinstance(security(Kafka.model_validate(settings))["sasl_oauth_token_provider"], RenewedTokens)

@@ -42,12 +42,12 @@ def open_to_others(root: Path) -> list[Path]:
     return [inner for path in found for inner in ([path] if path.is_file() else [path, *open_to_others(path)])]
 
 
-def test_state(root: Path) -> None:
+def test_state_directory_is_private(root: Path) -> None:
     Database(root / "state" / "segmenter" / "0", {}).close()
     assert open_to_others(root) == []
 
 
-async def test_an_sqlite_file(root: Path) -> None:
+async def test_sqlite_file_is_private(root: Path) -> None:
     index = SqliteIndex(SqliteFile(root / "deep" / "afterword.sqlite"))
     await put(index, a_summary(), "text")
     assert len(list((root / "deep").iterdir())) > 2, "the log as well"
@@ -55,7 +55,7 @@ async def test_an_sqlite_file(root: Path) -> None:
     await index.close()
 
 
-def test_data_of_an_embedded_server(root: Path) -> None:
+def test_embedded_servers_data_is_private(root: Path) -> None:
     private_directory(root / ".afterword")  # as the stack does before it takes the lock
     with locked_directory(root / ".afterword"):
         pass
@@ -69,7 +69,7 @@ def test_data_of_an_embedded_server(root: Path) -> None:
     assert open_to_others(root) == []
 
 
-def test_what_a_command_creates(root: Path) -> None:
+def test_files_created_by_commands_are_private(root: Path) -> None:
     code = (
         "import os, pathlib; os.umask(0); from afterword.commands.common import start; start()\n"
         "pathlib.Path('state').mkdir(); pathlib.Path('file').write_text('')"
@@ -79,20 +79,20 @@ def test_what_a_command_creates(root: Path) -> None:
     assert open_to_others(root) == []
 
 
-def test_a_directory_that_exists_keeps_its_mode(root: Path) -> None:
+def test_existing_directory_keeps_its_mode(root: Path) -> None:
     private_directory(root / "new" / "state")
     private_directory(root)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (root, root / "new", root / "new" / "state")]
     assert modes == [0o755, 0o700, 0o700]
 
 
-def test_a_file_in_its_place_is_an_error(root: Path) -> None:
+def test_file_in_place_of_a_directory_is_an_error(root: Path) -> None:
     (root / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         private_directory(root / "file")
 
 
-def test_file_that_an_export_is_redirected_to_is_private(tmp_path: Path) -> None:
+def test_redirected_export_file_is_private(tmp_path: Path) -> None:
     file = tmp_path / "u1.jsonl"
     command = [sys.executable, "-m", "afterword", "export", "--user", "u1", "--no-tenant"]
     environment = {**os.environ, "AFTERWORD_SQLITE__PATH": str(tmp_path / "a" / "b.sqlite")}

@@ -16,7 +16,7 @@ from afterword.streams.prompt_template import PLACEHOLDERS, check_template, plac
         'Like {{"a": 1}}: {conversation_text}',
     ],
 )
-def test_a_template_has_the_conversation_and_only_known_placeholders(text: str) -> None:
+def test_template_needs_the_conversation_and_known_placeholders(text: str) -> None:
     check_template(text)
 
 
@@ -39,7 +39,7 @@ def test_a_template_has_the_conversation_and_only_known_placeholders(text: str) 
         ("{overlap} {conversation_text} {overlap}", "{overlap} occurs twice"),
     ],
 )
-def test_what_is_wrong_with_a_template_is_said_in_one_line_that_names_it(text: str, said: str) -> None:
+def test_template_problem_is_named_in_one_line(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=r"placeholder|brace") as caught:
         check_template(text)
     assert said in str(caught.value)
@@ -47,7 +47,7 @@ def test_what_is_wrong_with_a_template_is_said_in_one_line_that_names_it(text: s
 
 
 @given(st.text(alphabet="{}ab!:.[]0 ") | st.text())
-def test_whatever_passes_can_be_filled_in(text: str) -> None:
+def test_accepted_template_can_be_filled(text: str) -> None:
     try:
         check_template(text)
     except ValueError:

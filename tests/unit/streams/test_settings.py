@@ -78,14 +78,14 @@ def problem() -> str:
         ("AFTERWORD_RETRY__FIRST_DELAY_SECONDS", "4000", "AFTERWORD_RETRY: first_delay_seconds (4000) is larger"),
     ],
 )
-def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
+def test_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
     monkeypatch.setenv(name, value)
     assert said in problem()
 
 
 @pytest.mark.parametrize("location", NUMBERS, ids=variable)
 @pytest.mark.parametrize("value", ["inf", "1e400", "nan"])
-def test_a_number_without_end_is_refused_where_it_is_set(
+def test_endless_number_is_refused_where_it_is_set(
     monkeypatch: pytest.MonkeyPatch, location: Location, value: str
 ) -> None:
     """Times become whole milliseconds, and infinity would fail where one is first needed."""
@@ -93,13 +93,13 @@ def test_a_number_without_end_is_refused_where_it_is_set(
     assert problem().startswith(f"{variable(location)}: ")
 
 
-def test_names_that_kubernetes_adds_for_a_service_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubernetes_service_variables_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWORD_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("AFTERWORD_PORT_8080_TCP", "tcp://10.0.0.1:8080")
     assert load_settings() == Settings()
 
 
-def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "afterword.toml"
     file.write_text("drain_seconds = 5\n[episodes]\noverlap = 1\ntrigger = 7\n")
     monkeypatch.setenv("AFTERWORD_CONFIG", str(file))
@@ -108,14 +108,14 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp
     assert (settings.drain_seconds, settings.episodes.overlap, settings.episodes.trigger) == (5, 1, 9)
 
 
-def test_a_file_that_is_not_toml_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_file_that_is_not_toml_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text("episodes = [")
     monkeypatch.setenv("AFTERWORD_CONFIG", str(file))
     assert "bad.toml" in problem()
 
 
-def test_a_prompt_is_checked_when_the_settings_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_prompt_is_checked_when_the_settings_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "prompt.txt"
     monkeypatch.setenv("AFTERWORD_SUMMARIZER__PROMPT_FILE", str(file))
     file.write_text("Tell {who} about {conversation_text}")
@@ -126,7 +126,7 @@ def test_a_prompt_is_checked_when_the_settings_are_loaded(monkeypatch: pytest.Mo
     assert load_settings().summarizer.template() == "Summarise {conversation_text}"
 
 
-def test_nothing_is_limited_unless_it_is_set() -> None:
+def test_nothing_is_limited_by_default() -> None:
     assert not Budget().limited
     assert Budget(tokens_per_hour=1).limited
     assert Budget(tenant_tokens_per_hour=1).limited
@@ -138,21 +138,19 @@ def key() -> str:
     return secret.get_secret_value()
 
 
-def test_whatever_is_called_a_password_a_key_or_a_secret_is_one() -> None:
+def test_everything_named_password_key_or_secret_is_secret() -> None:
     names = {".".join(map(str, location)) for location, _ in locations(Settings)}
     suspicious = {name for name in names if name.endswith(("password", "api_key", "secret", "uri", "token", ".key"))}
     assert suspicious == {".".join(map(str, location)) for location in SECRETS}
 
 
-def test_no_setting_has_the_name_of_a_secret_s_file() -> None:
+def test_no_setting_collides_with_a_secrets_file() -> None:
     every = [variable(location) for location, _ in locations(Settings)]
     assert {variable(location) + FILE_SUFFIX for location in SECRETS} & set(every) == set()
 
 
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
-def test_a_secret_is_read_from_the_file_without_its_last_newline(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: str
-) -> None:
+def test_secret_file_loses_its_last_newline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ending: str) -> None:
     file = tmp_path / "key"
     file.write_bytes(b" k\ney " + ending.encode())
     monkeypatch.setenv(KEY + FILE_SUFFIX, str(file))
@@ -160,7 +158,7 @@ def test_a_secret_is_read_from_the_file_without_its_last_newline(
 
 
 @pytest.mark.parametrize("location", SECRETS, ids=variable)
-def test_every_secret_can_be_in_a_file_and_one_that_is_set_twice_is_named(
+def test_secret_set_directly_and_by_file_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, location: tuple[str, ...]
 ) -> None:
     name = variable(location)
@@ -174,7 +172,7 @@ def test_every_secret_can_be_in_a_file_and_one_that_is_set_twice_is_named(
 @pytest.mark.parametrize(
     ("content", "said"), [(b"", "the file is empty"), (b"\n", "the file is empty"), (b"\xff", "not UTF-8")]
 )
-def test_a_file_that_holds_no_secret_is_named(
+def test_file_without_a_secret_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, said: str
 ) -> None:
     file = tmp_path / "key"
@@ -183,12 +181,12 @@ def test_a_file_that_holds_no_secret_is_named(
     assert said in problem()
 
 
-def test_a_file_of_what_is_no_secret_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_for_a_plain_setting_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWORD_KAFKA__USERNAME_FILE", "name")
     assert problem() == "AFTERWORD_KAFKA__USERNAME_FILE: no such setting"
 
 
-def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("from the file")
     monkeypatch.setenv(KEY, "")
@@ -199,9 +197,7 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tm
     assert key() == "direct"
 
 
-def test_the_file_wins_over_toml_and_arguments_win_over_the_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_secret_file_wins_over_toml_and_arguments_over_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("from the file")
     (tmp_path / "a.toml").write_text('[llm]\napi_key = "toml"\ntemperature = 1.0\n')
     monkeypatch.setenv("AFTERWORD_CONFIG", str(tmp_path / "a.toml"))
@@ -231,17 +227,17 @@ def test_the_file_wins_over_toml_and_arguments_win_over_the_file(
         ("mongodb://h/\ncanary", HIDDEN),
     ],
 )
-def test_an_address_is_shown_without_user_password_and_options(address: str, said: str) -> None:
+def test_address_is_shown_without_user_password_and_options(address: str, said: str) -> None:
     assert without_credentials(address) == said
 
 
 @given(st.text(alphabet="canry:/?#@%[]\\ ", max_size=20), st.sampled_from(["h", "h:1/db", "h?x=y"]))
-def test_a_password_of_any_form_is_not_shown(noise: str, rest: str) -> None:
+def test_password_of_any_form_is_not_shown(noise: str, rest: str) -> None:
     assert "CANARY" not in without_credentials(f"mongodb://u:{noise}CANARY@{rest}")
     assert "CANARY" not in without_credentials(f"mongodb://u:CANARY{noise}@{rest}")
 
 
-async def test_a_key_that_is_sent_unencrypted_to_another_machine_is_warned_of() -> None:
+async def test_key_sent_unencrypted_to_another_machine_causes_warning() -> None:
     found = load_settings(
         qdrant={"url": "http://qdrant.example:6333", "api_key": "canary"},
         llm={"base_url": "http://127.0.0.1:8000/v1", "api_key": "canary"},
@@ -257,20 +253,20 @@ async def test_a_key_that_is_sent_unencrypted_to_another_machine_is_warned_of() 
 
 
 @pytest.mark.parametrize("url", ["https://qdrant.example", "http://localhost:6333", "http://[::1]:6333", None])
-async def test_a_key_that_stays_here_or_is_encrypted_is_not_warned_of(url: str | None) -> None:
+async def test_local_or_encrypted_key_causes_no_warning(url: str | None) -> None:
     found = load_settings(qdrant={"url": url, "api_key": "key"})
     assert list(keys_in_clear(found)) == []
     assert not isinstance(await check_keys(found), Advice)
 
 
-def test_every_setting_is_shown_and_those_that_are_not_the_default_are_marked() -> None:
+def test_every_setting_is_shown_and_changes_are_marked() -> None:
     found = {setting.variable: setting for setting in shown_settings(load_settings(kafka={"partitions": 3}))}
     assert (found["AFTERWORD_KAFKA__PARTITIONS"].value, found["AFTERWORD_KAFKA__PARTITIONS"].is_default) == (3, False)
     assert found["AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"].is_default
     assert found["AFTERWORD_LLM__API_KEY"].value is None
 
 
-def test_origins_are_shown_each_without_a_password() -> None:
+def test_origins_are_shown_without_passwords() -> None:
     settings = Settings(serve=Serve(auth="keys", cors_origins="https://a.example, https://u:CANARY@b.example,*"))
     assert shown_as_dict(settings)["serve"]["cors_origins"] == "https://a.example, https://b.example, *"
 
@@ -290,17 +286,17 @@ def test_secrets_are_hidden_and_addresses_trimmed() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_an_address_of_this_machine_is_known_as_one(host: str) -> None:
+def test_local_address_is_recognized(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "", None, "0.0.0.0", "localhost.example"])
-def test_any_other_is_not(host: str | None) -> None:
+def test_other_address_is_not_local(host: str | None) -> None:
     assert not is_loopback(host)
 
 
 @pytest.mark.parametrize("origins", ["*", "https://a.example, *", "null"])
-def test_who_admits_everybody_does_not_let_every_page_read(origins: str) -> None:
+def test_auth_none_rejects_wildcard_origins(origins: str) -> None:
     with pytest.raises(ValidationError, match="must name pages"):
         Serve(cors_origins=origins)
     assert Serve(auth="keys", cors_origins=origins).origins
@@ -320,7 +316,7 @@ def deep_in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_file_of_dev_is_found_upwards_as_git_finds_its_own(deep_in_a_project: Path) -> None:
+def test_dev_settings_are_found_upwards(deep_in_a_project: Path) -> None:
     assert config_file() == str(Path("..") / ".." / DEV_CONFIG)
     assert load_settings().kafka.bootstrap_servers == "127.0.0.1:4711"
     (deep_in_a_project / DEV_CONFIG).unlink()
@@ -328,7 +324,7 @@ def test_the_file_of_dev_is_found_upwards_as_git_finds_its_own(deep_in_a_project
 
 
 @pytest.mark.parametrize("named", [{"AFTERWORD_CONFIG": ""}, {ADDRESSES[0]: "kafka:9092"}])
-def test_it_is_not_taken_where_a_variable_names_a_file_or_a_server(
+def test_variables_disable_the_dev_settings(
     deep_in_a_project: Path, named: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in named.items():
@@ -337,5 +333,5 @@ def test_it_is_not_taken_where_a_variable_names_a_file_or_a_server(
     assert config_file() is None
 
 
-def test_health_is_served_on_this_machine_only_unless_told_otherwise() -> None:
+def test_health_is_local_unless_configured_otherwise() -> None:
     assert Settings().health.host == "127.0.0.1"

@@ -29,7 +29,7 @@ def failing(times: int, error: Exception = AWAY) -> Callable[[], Awaitable[str]]
     return step
 
 
-async def test_a_step_that_works_is_done_once_and_nobody_is_told() -> None:
+async def test_working_step_runs_once_without_a_report() -> None:
     readiness = RecordedReadiness()
     assert await a_step_runner(readiness).retry_until_success("find", failing(0)) == "done"
     assert readiness.calls == []
@@ -38,18 +38,18 @@ async def test_a_step_that_works_is_done_once_and_nobody_is_told() -> None:
 @pytest.mark.parametrize(
     "error", [AWAY, ProviderMisconfigured(problem="x"), ConfigurationError(setting="S", problem="x")]
 )
-async def test_a_step_is_repeated_until_it_works_and_health_follows(error: Exception) -> None:
+async def test_step_repeats_until_it_works_and_health_follows(error: Exception) -> None:
     readiness = RecordedReadiness()
     assert await a_step_runner(readiness).retry_until_success("find", failing(3, error)) == "done"
     assert readiness.calls == [("not_ready", "find", error_type(error))] * 3 + [("ready", "find")]
 
 
-async def test_an_error_of_another_kind_is_raised_at_once() -> None:
+async def test_other_error_is_raised_at_once() -> None:
     with pytest.raises(ValueError, match="broken"):
         await a_step_runner().retry_until_success("find", failing(1, ValueError("broken")))
 
 
-async def test_cancellation_ends_the_wait_and_takes_the_reason_for_it_away() -> None:
+async def test_cancellation_ends_the_wait_and_its_reason() -> None:
     readiness = RecordedReadiness()
 
     began = asyncio.Event()
@@ -66,7 +66,7 @@ async def test_cancellation_ends_the_wait_and_takes_the_reason_for_it_away() -> 
     assert readiness.calls == [("not_ready", "find", "store_unavailable"), ("ready", "find")]
 
 
-async def test_a_stage_has_recovered_when_nobody_waits_at_it_any_more() -> None:
+async def test_stage_recovers_when_nobody_waits() -> None:
     readiness = RecordedReadiness()
     steps = a_step_runner(readiness)
     await asyncio.gather(*(steps.retry_until_success("find", failing(times)) for times in (1, 5)))
@@ -74,7 +74,7 @@ async def test_a_stage_has_recovered_when_nobody_waits_at_it_any_more() -> None:
     assert readiness.calls[-1] == ("ready", "find")
 
 
-async def test_many_waiting_episodes_are_logged_once_for_each_stage() -> None:
+async def test_many_waiting_episodes_are_logged_once_per_stage() -> None:
     steps = a_step_runner()
     with capture_logs() as logs:
         await asyncio.gather(*(steps.retry_until_success(stage, failing(20)) for stage in ("find", "index") * 10))
@@ -83,28 +83,28 @@ async def test_many_waiting_episodes_are_logged_once_for_each_stage() -> None:
     assert failed[0]["error_type"] == "store_unavailable"
 
 
-def test_waits_grow_up_to_a_bound_and_are_spread() -> None:
+def test_waits_grow_to_a_bound_with_jitter() -> None:
     first = [backoff_seconds(1, AWAY) for _ in range(100)]
     assert 0.1 <= min(first) < max(first) <= 0.3
     assert all(backoff_seconds(failures, AWAY) <= 1.5 * LONGEST_WAIT_SECONDS for failures in (5, 50, 5000, 10**6))
 
 
-def test_what_somebody_has_to_change_is_asked_for_rarely() -> None:
+def test_wait_that_needs_a_person_is_long() -> None:
     waits = [backoff_seconds(1, ProviderMisconfigured(problem="x")) for _ in range(100)]
     assert min(waits) >= MISCONFIGURED_WAIT_SECONDS / 2
 
 
-def test_errors_of_kafka_have_names_like_ours() -> None:
+def test_kafka_errors_have_names_like_ours() -> None:
     assert error_type(KafkaTimeoutError()) == "kafka_timeout"
 
 
-async def test_a_step_is_timed_when_it_is_done_however_often_it_was_tried() -> None:
+async def test_step_is_timed_once_however_often_it_ran() -> None:
     metrics = Metrics("summarizer", "1.2.3")
     await a_step_runner(metrics=metrics).retry_until_success("find", failing(1))
     assert metrics.registry.get_sample_value("afterword_step_duration_seconds_count", {"step": "find"}) == 1
 
 
-async def test_each_call_of_a_store_is_a_step_under_its_stage() -> None:
+async def test_each_store_call_is_a_step_of_its_stage() -> None:
     class Store:
         def __init__(self) -> None:
             self.find, self.put = failing(2), failing(1)

@@ -16,7 +16,7 @@ def settings(**given: Any) -> Settings:
     return Settings.model_validate(given)
 
 
-def test_by_default_a_summary_has_1000_characters_and_a_row_of_the_rolling_one_800_tokens() -> None:
+def test_default_summary_and_row_have_documented_sizes() -> None:
     assert summary_rules(settings()) == SummaryRules(800, max_summary_length=1000)
 
 
@@ -29,9 +29,7 @@ def test_by_default_a_summary_has_1000_characters_and_a_row_of_the_rolling_one_8
         ({"summarizer": {"max_summary_length": 2000}}, 2000),
     ],
 )
-def test_the_preset_of_the_trigger_says_how_long_a_summary_may_be_unless_it_is_set(
-    given: dict[str, Any], characters: int
-) -> None:
+def test_trigger_preset_sets_the_summary_length_unless_configured(given: dict[str, Any], characters: int) -> None:
     assert summary_rules(settings(**given)).max_summary_length == characters
 
 
@@ -41,6 +39,6 @@ def test_days_count_in_utc_unless_a_zone_is_set() -> None:
 
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "../../etc/passwd", "/etc/localtime", "Europe", "x" * 300])
-def test_what_is_no_time_zone_is_refused_by_its_name(name: str) -> None:
+def test_invalid_time_zone_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValidationError, match="is not a time zone such as Europe/Berlin"):
         settings(summarizer={"time_zone": name})

@@ -44,7 +44,7 @@ class Work:
         return order
 
 
-async def test_group_has_few_turns_and_the_next_goes_to_the_group_with_fewest() -> None:
+async def test_next_turn_goes_to_the_group_with_fewest() -> None:
     work = Work(FairTurns(each=2, total=3))
     for name in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
         await work.begin(name)

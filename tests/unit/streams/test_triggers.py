@@ -36,22 +36,22 @@ def episodes(monkeypatch: pytest.MonkeyPatch, variable: str | None, file: Path |
     return load_settings().episodes
 
 
-def test_by_default_ten_messages_or_4000_tokens_close_episodes() -> None:
+def test_default_closes_at_ten_messages_or_4000_tokens() -> None:
     assert Episodes().conditions() == ("any", (("messages", 10), ("tokens", 4000)))
 
 
-def test_a_whole_number_is_the_default_set_with_so_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_sets_the_messages_of_the_default_trigger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AFTERWORD_EPISODES__TRIGGER_TOKENS", "50")
     found = episodes(monkeypatch, "7")
     assert found.trigger == 7
     assert found.conditions() == ("any", (("messages", 7), ("tokens", 50)))
 
 
-def test_conditions_nest_in_the_environment_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_conditions_nest_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert episodes(monkeypatch, NESTED).conditions() == PARSED
 
 
-def test_conditions_nest_in_the_file_as_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_file_conditions_nest_as_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "afterword.toml"
     file.write_text(
         "[episodes.trigger]\n"
@@ -60,15 +60,13 @@ def test_conditions_nest_in_the_file_as_tables(monkeypatch: pytest.MonkeyPatch, 
     assert episodes(monkeypatch, None, file).conditions() == PARSED
 
 
-def test_a_list_at_the_top_means_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_top_level_list_means_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "afterword.toml"
     file.write_text("[episodes]\ntrigger = [{ turns = 5 }, { tokens = 200 }]\n")
     assert episodes(monkeypatch, None, file).conditions() == ("all", (("turns", 5), ("tokens", 200)))
 
 
-def test_the_environments_trigger_replaces_the_files_as_a_whole(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment_trigger_replaces_the_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "afterword.toml"
     file.write_text("[episodes.trigger]\nany = [{ messages = 3 }]\n")
     assert episodes(monkeypatch, '{"all": [{"turns": 5}]}', file).conditions() == ("all", (("turns", 5),))
@@ -84,7 +82,7 @@ def test_the_environments_trigger_replaces_the_files_as_a_whole(
         ("context_node", ("any", (("messages", 21), ("tokens", 4001))), 4, 1000),
     ],
 )
-def test_a_preset_is_chosen_by_name(
+def test_preset_is_chosen_by_name(
     monkeypatch: pytest.MonkeyPatch, name: str, conditions: object, keep_recent: int | None, max_summary_length: int
 ) -> None:
     found = episodes(monkeypatch, name)
@@ -92,7 +90,7 @@ def test_a_preset_is_chosen_by_name(
     assert (found.preset.keep_recent, found.preset.max_summary_length) == (keep_recent, max_summary_length)
 
 
-def test_a_trigger_of_ones_own_goes_with_the_default_presets_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_trigger_keeps_the_default_presets_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert episodes(monkeypatch, NESTED).preset == TRIGGER_PRESETS["default"]
 
 
@@ -119,16 +117,14 @@ def test_a_trigger_of_ones_own_goes_with_the_default_presets_other_values(monkey
         ('{"any":[' * 40 + '{"turns":1}' + "]}" * 40, f"nested deeper than {MAX_DEPTH} levels"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_trigger_is_said_in_one_line_that_names_the_setting_and_the_place(
-    monkeypatch: pytest.MonkeyPatch, written: str, said: str
-) -> None:
+def test_trigger_problem_names_setting_and_place(monkeypatch: pytest.MonkeyPatch, written: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         episodes(monkeypatch, written)
     assert str(caught.value).startswith(f"{VARIABLE}: {said}")
     assert "\n" not in str(caught.value)
 
 
-def test_the_problem_is_said_without_what_was_written() -> None:
+def test_trigger_problem_is_told_without_its_value() -> None:
     with pytest.raises(TriggerInvalid) as caught:
         parse_trigger([{"any": [{"canary": 1}]}], 1)
     assert str(caught.value) == "[0].any[0]: unknown condition"
@@ -145,7 +141,7 @@ ANY_JSON = st.recursive(
 
 
 @given(ANY_JSON)
-def test_any_json_is_a_trigger_or_is_refused(written: object) -> None:
+def test_any_json_is_a_trigger_or_refused(written: object) -> None:
     try:
         trigger = read_trigger(written)
         conditions = parse_trigger(trigger, 1)

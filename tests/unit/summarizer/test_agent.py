@@ -35,7 +35,7 @@ class Event:
         self.acknowledged.append(len(self.dead_letters.taken))
 
 
-async def test_a_record_that_cannot_be_taken_is_done_when_its_dead_letter_is_sent() -> None:
+async def test_invalid_record_is_done_after_its_dead_letter() -> None:
     dead_letters = DeadLetterTopic()
     record = SimpleNamespace(
         topic="episode.closed", partition=0, offset=7, key=b"c1", value=b"not JSON", headers=[], timestamp=0

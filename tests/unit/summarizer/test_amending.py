@@ -120,7 +120,7 @@ def check(world: World) -> None:
     assert all(len(found) == 1 for found in world.contents_by_event_id().values())
 
 
-async def test_an_edit_makes_the_next_revision_of_its_episode() -> None:
+async def test_edit_makes_its_episodes_next_revision() -> None:
     world = await a_world()
     await amend(world, edit("m8"))
     [request] = world.provider.requests
@@ -148,7 +148,7 @@ async def test_edit_without_effect_makes_no_revision() -> None:
     check(world)
 
 
-async def test_a_deletion_leaves_the_message_out_of_summary_counts_and_index() -> None:
+async def test_deleted_message_leaves_summary_counts_and_index() -> None:
     world = await a_world()
     before = world.episodes.known["c1"]
     await amend(world, delete("m7"))
@@ -162,7 +162,7 @@ async def test_a_deletion_leaves_the_message_out_of_summary_counts_and_index() -
     check(world)
 
 
-async def test_the_next_episode_follows_only_if_its_overlap_held_the_message() -> None:
+async def test_next_episode_follows_if_its_overlap_held_the_message() -> None:
     world = await a_world()
     await amend(world, edit("m3"))
     assert announced(world) == ["c1:2:2"]
@@ -173,7 +173,7 @@ async def test_the_next_episode_follows_only_if_its_overlap_held_the_message() -
     assert [message.content for message in asked["c1:3"].overlap] == ["edited", "Text of m5."]
 
 
-async def test_an_edit_costs_two_answers_and_three_events_however_long_the_conversation() -> None:
+async def test_edit_costs_two_answers_and_three_events() -> None:
     rules, world = SummaryRules(rolling_max_tokens=200), World()
     world.provider.repeats = True
     closed = tuple(a_closed_episode(ordinal) for ordinal in range(1, 401))
@@ -187,7 +187,7 @@ async def test_an_edit_costs_two_answers_and_three_events_however_long_the_conve
         assert len(world.topic.published) <= 3
 
 
-async def test_a_change_at_the_end_of_a_row_costs_no_more() -> None:
+async def test_change_at_a_rows_end_costs_no_more() -> None:
     rules, world = SummaryRules(rolling_max_tokens=30), World()
     closed = tuple(a_closed_episode(ordinal) for ordinal in range(1, 13))
     await world.run(closed, rules=rules)
@@ -203,7 +203,7 @@ async def test_a_change_at_the_end_of_a_row_costs_no_more() -> None:
         assert len(world.provider.requests) <= 2
 
 
-async def test_only_the_row_of_the_episode_is_made_again() -> None:
+async def test_only_the_episodes_row_is_rewritten() -> None:
     rules, world = SummaryRules(rolling_max_tokens=30), World()
     closed = tuple(a_closed_episode(ordinal) for ordinal in range(1, 13))
     await world.run(closed, rules=rules)
@@ -213,7 +213,7 @@ async def test_only_the_row_of_the_episode_is_made_again() -> None:
     assert world.episodes.all_rows["c1"][0].revision == before[0].revision + 1
 
 
-async def test_nothing_of_a_deleted_message_is_in_any_text_that_was_made_of_it() -> None:
+async def test_deleted_message_leaves_every_derived_text() -> None:
     world, rules = World(), SummaryRules(rolling_max_tokens=500)
     secret = a_closed_episode(
         1,
@@ -232,7 +232,7 @@ async def test_nothing_of_a_deleted_message_is_in_any_text_that_was_made_of_it()
 
 
 @pytest.mark.parametrize("rules", [SummaryRules(500), SummaryRules(20)])
-async def test_what_is_deleted_is_out_of_stores_and_index_before_the_llm_is_asked(rules: SummaryRules) -> None:
+async def test_deletion_reaches_stores_before_the_llm_is_asked(rules: SummaryRules) -> None:
     class Looking(ScriptedProvider):
         """Records what is stored whenever it is asked."""
 
@@ -252,7 +252,7 @@ async def test_what_is_deleted_is_out_of_stores_and_index_before_the_llm_is_aske
     assert not any("Text of m7." in seen for seen in provider.seen)
 
 
-async def test_a_deletion_while_the_llm_is_away_is_done_at_once_and_the_texts_follow() -> None:
+async def test_deletion_works_while_the_llm_is_down() -> None:
     world = World()
     world.provider.repeats = True
     await world.run(CLOSED)
@@ -270,7 +270,7 @@ async def test_a_deletion_while_the_llm_is_away_is_done_at_once_and_the_texts_fo
 
 @pytest.mark.parametrize("late", [False, True], ids=["before the effect", "after the effect"])
 @pytest.mark.parametrize("at", range(1, 25))
-async def test_a_deletion_that_was_interrupted_is_finished_before_the_llm_is_asked(at: int, late: bool) -> None:
+async def test_interrupted_deletion_finishes_before_the_llm_is_asked(at: int, late: bool) -> None:
     world = World()
     world.provider.repeats = True
     await world.run(CLOSED, rules=SummaryRules(500))
@@ -287,7 +287,7 @@ async def test_a_deletion_that_was_interrupted_is_finished_before_the_llm_is_ask
     check(world)
 
 
-async def test_the_last_core_message_takes_the_episode_with_it() -> None:
+async def test_last_core_message_takes_its_episode_along() -> None:
     world = await a_world()
     for offset, message_id in enumerate(("m6", "m7", "m8"), 100):
         await amend(world, delete(message_id), offset)
@@ -301,7 +301,7 @@ async def test_the_last_core_message_takes_the_episode_with_it() -> None:
     check(world)
 
 
-async def test_a_deleted_episode_does_not_come_back() -> None:
+async def test_deleted_episode_does_not_come_back() -> None:
     world = await a_world()
     for offset, message_id in enumerate(("m6", "m7", "m8"), 100):
         await amend(world, delete(message_id), offset)
@@ -310,7 +310,7 @@ async def test_a_deleted_episode_does_not_come_back() -> None:
     check(world)
 
 
-async def test_several_changes_that_the_archive_has_are_summarised_once() -> None:
+async def test_several_archived_changes_are_summarized_once() -> None:
     world = await a_world()
     changes = [edit("m6", "one"), edit("m6", "two"), edit("m7", "three")]
     for offset, change in enumerate(changes, 100):
@@ -322,7 +322,7 @@ async def test_several_changes_that_the_archive_has_are_summarised_once() -> Non
     check(world)
 
 
-async def test_a_change_that_was_archived_before_its_episode_was_summarised_is_in_its_first_revision() -> None:
+async def test_change_archived_first_is_in_the_first_revision() -> None:
     world = World()
     await world.messages.put_many(archived(CLOSED))
     await archive(world, edit("m0"), 100)
@@ -335,7 +335,7 @@ async def test_a_change_that_was_archived_before_its_episode_was_summarised_is_i
     assert len(world.provider.requests) == 1
 
 
-async def test_an_episode_whose_messages_were_all_deleted_meanwhile_is_never_shown_to_the_llm() -> None:
+async def test_emptied_episode_is_never_shown_to_the_llm() -> None:
     world = World()
     await world.messages.put_many(archived(CLOSED))
     await archive(world, DELETE_ALL, 100)
@@ -349,7 +349,7 @@ async def test_an_episode_whose_messages_were_all_deleted_meanwhile_is_never_sho
     assert [type(one) for one in world.topic.events] == [SummaryDeleted] * 2, "the deletion announces its own"
 
 
-async def test_an_archive_that_is_behind_is_not_waited_for() -> None:
+async def test_late_archive_is_not_awaited() -> None:
     world = World()
     await world.run(CLOSED)
     await amend(world, edit("m7"), 100)
@@ -362,7 +362,7 @@ async def test_an_archive_that_is_behind_is_not_waited_for() -> None:
     assert "c1:m1:t1" not in world.messages.messages
 
 
-async def test_an_archive_that_is_behind_the_episode_takes_no_edit_back() -> None:
+async def test_late_archive_undoes_no_edit() -> None:
     """The message was edited twice before its episode closed; the archive has the first edit."""
     world = World()
     edited = CLOSED[0].messages[0].model_copy(update={"content": "edited", "changed": 50})
@@ -374,7 +374,7 @@ async def test_an_archive_that_is_behind_the_episode_takes_no_edit_back() -> Non
     assert contents(world.provider.requests[-1].episode) == ["edited", "also", "Text of m2."]
 
 
-async def test_a_deleted_message_that_was_sent_again_and_edited_does_not_come_back() -> None:
+async def test_deleted_message_edited_again_stays_deleted() -> None:
     world = World()
     await world.messages.put_many(archived(CLOSED[:1]))
     await archive(world, delete("m0"), 40)
@@ -383,7 +383,7 @@ async def test_a_deleted_message_that_was_sent_again_and_edited_does_not_come_ba
     assert contents(world.provider.requests[0].episode) == ["Text of m1.", "Text of m2."]
 
 
-async def test_revisions_before_the_last_are_named_and_none_of_their_texts_is_kept() -> None:
+async def test_older_revisions_are_named_without_texts() -> None:
     world = await a_world()
     for count in range(1, MOST_REVISIONS + 3):
         await amend(world, edit("m7", f"edited {count}"), offset=100 + count)
@@ -394,7 +394,7 @@ async def test_revisions_before_the_last_are_named_and_none_of_their_texts_is_ke
     assert {name for one in stored.earlier for name in one.model_dump()} == fields
 
 
-async def test_an_edit_that_takes_a_message_out_of_summaries_leaves_it_in_the_archive() -> None:
+async def test_edit_that_excludes_a_message_keeps_it_archived() -> None:
     world = await a_world()
     await amend(world, skip(7))
     [event] = world.topic.events
@@ -403,7 +403,7 @@ async def test_an_edit_that_takes_a_message_out_of_summaries_leaves_it_in_the_ar
     assert message_key("c1", "m7", "t1") in world.messages.messages
 
 
-async def test_all_that_is_left_of_a_deleted_conversation_keeps_it_deleted() -> None:
+async def test_stub_of_a_deleted_conversation_keeps_it_deleted() -> None:
     world = await a_world()
     await amend(world, DELETE_ALL)
     assert [type(event) for event in world.topic.events] == [SummaryDeleted] * 3
@@ -421,7 +421,7 @@ async def test_all_that_is_left_of_a_deleted_conversation_keeps_it_deleted() -> 
     assert len(world.topic.events) == 3, "nor does one of a message"
 
 
-async def test_a_writer_that_was_suspended_puts_nothing_back_of_a_deleted_conversation() -> None:
+async def test_suspended_writer_restores_nothing_of_a_deleted_conversation() -> None:
     world = await a_world()
     rows, known = world.episodes.all_rows["c1"], world.episodes.known["c1"]
     stored = list(world.episodes.episodes.values())
@@ -436,7 +436,7 @@ async def test_a_writer_that_was_suspended_puts_nothing_back_of_a_deleted_conver
         assert not await world.episodes.put(episode, episode)
 
 
-async def test_a_deleted_conversation_begins_anew_with_the_next_ordinal() -> None:
+async def test_deleted_conversation_restarts_with_the_next_ordinal() -> None:
     world = await a_world()
     await amend(world, DELETE_ALL)
     fourth = a_closed_episode(4, overlap=())
@@ -450,7 +450,7 @@ async def test_a_deleted_conversation_begins_anew_with_the_next_ordinal() -> Non
     assert [row.last_ordinal for row in world.episodes.all_rows["c1"] if row.content] == [4]
 
 
-async def test_unknown_messages_other_tenants_and_changes_before_the_message_are_refused() -> None:
+async def test_unknown_foreign_and_early_changes_are_refused() -> None:
     world = await a_world()
     refusals = [
         (edit("nobody"), 100, "unknown_message"),
@@ -466,7 +466,7 @@ async def test_unknown_messages_other_tenants_and_changes_before_the_message_are
     assert len(world.episodes.episodes) == 3
 
 
-async def test_a_record_that_is_read_again_announces_the_same_and_changes_nothing() -> None:
+async def test_repeated_record_announces_the_same_and_changes_nothing() -> None:
     world = await a_world()
     for change in (edit("m7"), delete("m4"), DELETE_ALL):
         await amend(world, change)
@@ -480,7 +480,7 @@ async def test_a_record_that_is_read_again_announces_the_same_and_changes_nothin
         world = await a_world()
 
 
-async def test_a_change_whose_revision_another_record_has_made_is_announced_under_a_revision_of_its_own() -> None:
+async def test_change_already_applied_gets_its_own_revision() -> None:
     """A worker that has lost the partition may have made it, but can no longer announce it."""
     world = await a_world()
     await archive(world, edit("m8"), 101)
@@ -493,14 +493,14 @@ async def test_a_change_whose_revision_another_record_has_made_is_announced_unde
     check(world)
 
 
-async def test_a_later_change_of_a_deleted_message_announces_nothing() -> None:
+async def test_later_change_of_a_deleted_message_announces_nothing() -> None:
     world = await a_world()
     for offset, change in enumerate([delete("m4"), delete("m4"), edit("m4", "too late")], 100):
         await amend(world, change, offset)
     assert announced(world) == ["c1:2:2", "c1:2:3", "c1:3:2", "c1:3:3"][1::2]
 
 
-async def test_a_deletion_that_the_segmenter_rejected_is_made_when_it_is_sent_again() -> None:
+async def test_deletion_rejected_by_the_segmenter_works_when_resent() -> None:
     """The archiver has taken it the first time: then the archive has an earlier deletion than the record."""
     world = await a_world()
     await archive(world, delete("m4"), 100)
@@ -511,7 +511,7 @@ async def test_a_deletion_that_the_segmenter_rejected_is_made_when_it_is_sent_ag
     check(world)
 
 
-async def test_edits_with_many_flows_and_tools_make_no_summary_that_its_topic_refuses() -> None:
+async def test_edits_with_many_flows_and_tools_fit_their_topic() -> None:
     world = await a_world()
     for n in range(3):
         flows = tuple(f"flow {n} {number}" for number in range(20_000))
@@ -522,7 +522,7 @@ async def test_edits_with_many_flows_and_tools_make_no_summary_that_its_topic_re
     assert told.metrics.flows_activated == told.metrics.tools_invoked == ()
 
 
-async def test_what_was_before_many_deleted_episodes_stays_in_the_rolling_summary() -> None:
+async def test_knowledge_before_deleted_episodes_stays_in_the_summary() -> None:
     gone = MOST_BEFORE + 2
     closed = tuple(a_closed_episode(ordinal, size=1, overlap=()) for ordinal in range(1, gone + 5))
     rules = SummaryRules(rolling_max_tokens=2000)
@@ -549,9 +549,7 @@ RULES = st.sampled_from([SummaryRules(rolling_max_tokens=20), SummaryRules(rolli
 
 
 @given(CHANGES, RULES, st.booleans())
-def test_any_changes_leave_revisions_texts_and_counts_of_the_living_only(
-    changes: list[Changed], rules: SummaryRules, ahead: bool
-) -> None:
+def test_any_changes_leave_texts_of_the_living_only(changes: list[Changed], rules: SummaryRules, ahead: bool) -> None:
     async def scenario() -> None:
         world = World()
         await world.run(CLOSED, rules=rules)
@@ -565,7 +563,7 @@ def test_any_changes_leave_revisions_texts_and_counts_of_the_living_only(
 
 
 @given(CHANGES, RULES, st.integers(1, 60), st.booleans(), st.sampled_from([crash, cancelled, outage]))
-def test_a_crash_or_an_outage_at_any_call_ends_the_same(
+def test_crash_or_outage_at_any_call_ends_the_same(
     changes: list[Changed], rules: SummaryRules, at: int, after: bool, fault: Fault
 ) -> None:
     async def scenario() -> None:
@@ -584,7 +582,7 @@ def test_a_crash_or_an_outage_at_any_call_ends_the_same(
 
 @pytest.mark.parametrize("later", [edit("m1"), delete("m4"), edit("m6"), delete("m8"), DELETE_ALL])
 @pytest.mark.parametrize("at", range(1, 60, 2))
-async def test_a_former_owner_makes_nothing_that_its_successor_would_not_announce(at: int, later: Changed) -> None:
+async def test_former_owner_makes_nothing_its_successor_would_not(at: int, later: Changed) -> None:
     """The former owner was suspended in a change; what it announces is aborted, and its successor does it all again."""
     world = await a_world()
     with contextlib.suppress(Crash):
@@ -604,7 +602,7 @@ class WithoutMetadata(SqliteMessages):
         return await super().states(keys, with_metadata=False)
 
 
-async def test_no_metadata_is_read_from_the_archive() -> None:
+async def test_archive_metadata_is_not_read() -> None:
     world = World()
     await world.messages.put_many(archived(CLOSED))
     messages = WithoutMetadata(world.messages.file)

@@ -43,11 +43,11 @@ async def asked(request: SummaryRequest, *texts: str) -> list[ChatRequest]:
     return recording.questions
 
 
-async def test_the_question_that_was_measured_is_the_one_that_is_asked() -> None:
+async def test_measured_question_is_the_one_asked() -> None:
     assert await asked(REQUEST) == StructuredQuestions(EPISODIC, LLM).longest(REQUEST)
 
 
-async def test_a_question_says_what_was_wrong() -> None:
+async def test_repeated_question_says_what_was_wrong() -> None:
     _, second = await asked(REQUEST, "no JSON")
     assert "could not be used" in second.messages[1]["content"]
     [corrected] = await asked(replace(REQUEST, problem="it was rude"))

@@ -78,7 +78,7 @@ def provider(model: Model, template: Template = TEMPLATES[PLAIN], **llm: Any) ->
     return an_llm_provider(model, Llm(**{**given, **llm}), template)
 
 
-async def test_each_text_is_a_question_of_its_own_in_plain_text_and_500_tokens() -> None:
+async def test_each_plain_text_is_a_separate_question() -> None:
     model = Model()
     summary = await provider(model).summarize(REQUEST)
     assert sorted(model.asked) == ["LONG", "ROLLING", "SHORT", "TITLE"]
@@ -94,7 +94,7 @@ async def test_each_text_is_a_question_of_its_own_in_plain_text_and_500_tokens()
     assert summary.prompt_version.startswith("plain_3_5-")
 
 
-async def test_title_and_short_summary_are_made_of_the_long_one_and_the_rolling_one_of_previous_and_messages() -> None:
+async def test_title_and_short_summary_come_from_the_long_one() -> None:
     model = Model()
     await provider(model).summarize(REQUEST)
     by_kind = dict(zip(model.asked, model.requests, strict=True))
@@ -103,7 +103,7 @@ async def test_title_and_short_summary_are_made_of_the_long_one_and_the_rolling_
     assert "Text of m0." in fenced(by_kind["ROLLING"], "TRANSCRIPT")
 
 
-async def test_neither_the_first_rolling_summary_nor_one_that_stays_is_asked_for() -> None:
+async def test_unneeded_rolling_summary_is_not_requested() -> None:
     model = Model()
     summary = await provider(model).summarize(SummaryRequest(a_closed_episode(), "", 800))
     assert summary.rolling_summary == ""
@@ -112,7 +112,7 @@ async def test_neither_the_first_rolling_summary_nor_one_that_stays_is_asked_for
     assert "ROLLING" not in model.asked
 
 
-async def test_an_answer_in_json_is_sized_for_its_texts_and_what_stays_is_not_asked_for() -> None:
+async def test_json_answer_is_sized_for_its_texts() -> None:
     model = Model()
     json = provider(model, EPISODIC)
     await json.summarize(REQUEST)
@@ -129,7 +129,7 @@ async def test_an_answer_in_json_is_sized_for_its_texts_and_what_stays_is_not_as
     assert model.requests[-1].max_tokens == 700
 
 
-async def test_an_answer_that_cannot_be_used_is_asked_for_again_and_its_tokens_count() -> None:
+async def test_unusable_answer_is_repeated_and_its_tokens_count() -> None:
     answers = iter(["", "I'm sorry, but I can't.", LONG])
     model = Model(LONG=lambda _: next(answers))
     summary = await provider(model).summarize(REQUEST)
@@ -144,7 +144,7 @@ def tokens(usage: Usage | None) -> Usage:
     return usage.model_copy(update={"seconds": 0.0})
 
 
-async def test_answers_that_cannot_be_used_are_bounded() -> None:
+async def test_unusable_answers_are_limited() -> None:
     model = Model(SHORT=lambda _: "")
     with pytest.raises(AnswerInvalid) as raised:
         await provider(model).summarize(REQUEST)
@@ -154,16 +154,14 @@ async def test_answers_that_cannot_be_used_are_bounded() -> None:
 
 @pytest.mark.parametrize("error", [ProviderUnavailable, ProviderError])
 @pytest.mark.parametrize(("failing", "calls"), [("LONG", 0), ("SHORT", 1), ("ROLLING", 2)])
-async def test_an_error_carries_what_earlier_questions_used(
-    failing: str, calls: int, error: type[ProviderError]
-) -> None:
+async def test_error_carries_tokens_of_earlier_questions(failing: str, calls: int, error: type[ProviderError]) -> None:
     model = Model(**{failing: lambda _: error(problem="x")})
     with pytest.raises(error) as raised:
         await provider(model).summarize(REQUEST)
     assert tokens(total(raised.value.calls)) == Usage(prompt_tokens=10 * calls, completion_tokens=calls)
 
 
-async def test_an_error_carries_what_unusable_answers_to_the_same_question_used() -> None:
+async def test_error_carries_tokens_of_unusable_answers() -> None:
     answers = iter(["", ProviderUnavailable(problem="x")])
     with pytest.raises(ProviderUnavailable) as raised:
         await provider(Model(LONG=lambda _: next(answers))).summarize(REQUEST)
@@ -171,7 +169,7 @@ async def test_an_error_carries_what_unusable_answers_to_the_same_question_used(
 
 
 @pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])
-async def test_a_model_for_titles_is_asked_for_them_from_the_summary(template: Template) -> None:
+async def test_title_model_gets_the_summary(template: Template) -> None:
     model = Model()
     summary = await provider(model, template, title_model="tiny").summarize(REQUEST)
     (titles,) = [request for request in model.requests if request.model]
@@ -180,7 +178,7 @@ async def test_a_model_for_titles_is_asked_for_them_from_the_summary(template: T
 
 
 @pytest.mark.parametrize("failure", ["", ProviderUnavailable(problem="away")])
-async def test_a_title_that_cannot_be_had_is_no_reason_to_fall_back(failure: Any) -> None:
+async def test_missing_title_is_no_reason_to_fall_back(failure: Any) -> None:
     with capture_logs() as logs:
         json = await provider(Model(TITLE=lambda _: failure), EPISODIC, title_model="tiny").summarize(REQUEST)
         plain = await provider(Model(TITLE=lambda _: failure)).summarize(REQUEST)
@@ -188,7 +186,7 @@ async def test_a_title_that_cannot_be_had_is_no_reason_to_fall_back(failure: Any
     assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} >= {"title_fell_back"}
 
 
-async def test_the_room_is_what_the_longest_prompt_leaves() -> None:
+async def test_context_left_is_that_of_the_longest_prompt() -> None:
     model = Model()
     asked = provider(model, context_tokens=8192)
     await asked.summarize(REQUEST)
@@ -196,7 +194,7 @@ async def test_the_room_is_what_the_longest_prompt_leaves() -> None:
     assert asked.room(REQUEST) == int((8192 - 500) / 1.3) - longest
 
 
-async def test_what_was_asked_is_kept_with_the_episode() -> None:
+async def test_question_is_kept_with_the_episode() -> None:
     world = World()
     await world.run((a_closed_episode(),), provider=provider(Model(), EPISODIC))
     await world.run((a_closed_episode(2),))
@@ -214,7 +212,7 @@ def leaking(answer: str, ordinal: int) -> str:
     return f"<|im_start|>assistant\n{answer}{LEAKS[ordinal % len(LEAKS)]}"
 
 
-async def test_a_leaked_control_token_never_grows_the_next_prompt() -> None:
+async def test_leaked_control_token_never_grows_the_next_prompt() -> None:
     def told(request: ChatRequest) -> str:
         told.calls += 1  # type: ignore[attr-defined]  # a counter
         previous = fenced(request, "PREVIOUS") if kind(request) == "ROLLING" else ""
@@ -243,7 +241,7 @@ FIRST = "My name is Ada Lovelace and I am allergic to peanuts."
 
 
 @pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])
-async def test_an_llm_keeps_facts_of_the_first_episode_for_fifty(template: Template) -> None:
+async def test_llm_keeps_facts_of_the_first_episode_for_fifty(template: Template) -> None:
     def latest(request: ChatRequest) -> str:
         said = fenced(request, "TRANSCRIPT").rpartition("user: ")[2]
         return said.replace("My name is", "The user is").replace("I am", "is").replace("I ", "The user ")

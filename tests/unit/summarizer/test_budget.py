@@ -57,7 +57,7 @@ async def is_refused(provider: Summarizer, request: SummaryRequest) -> bool:
     return False
 
 
-async def test_what_was_really_used_is_counted() -> None:
+async def test_real_usage_is_counted() -> None:
     budgets = MemoryBudgets()
     llm = ScriptedProvider([costing(5000), costing(70)])
     budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10_000, tenant_tokens_per_hour=9_000), lambda: NOON)
@@ -66,7 +66,7 @@ async def test_what_was_really_used_is_counted() -> None:
     assert budgets.counters == {HOUR: 5070, f"{HOUR}/t1": 5070}
 
 
-async def test_server_without_usage_uses_up_the_estimates() -> None:
+async def test_missing_usage_counts_as_estimated() -> None:
     budgets, llm = MemoryBudgets(), ScriptedProvider([costing(300)] * 5)
     budget = TokenBudget(Budget(tokens_per_hour=2 * AMOUNT - 500), budgets, lambda: NOON)
     budgeted = Summarizer(llm, budget=budget, is_metered=lambda: False)
@@ -80,7 +80,7 @@ async def test_server_without_usage_uses_up_the_estimates() -> None:
     assert budgets.counters == {HOUR: 0}
 
 
-async def test_past_the_budget_the_llm_is_not_asked_until_the_next_hour() -> None:
+async def test_exhausted_budget_pauses_asking_until_the_next_hour() -> None:
     clock, llm = Clock(), ScriptedProvider([costing(1000), costing(1000)])
     budgeted = budgeted_by(llm, MemoryBudgets(), Budget(tokens_per_hour=1000), clock)
     assert [await is_refused(budgeted, a_request(n)) for n in (1, 2)] == [False, True]
@@ -89,7 +89,7 @@ async def test_past_the_budget_the_llm_is_not_asked_until_the_next_hour() -> Non
     assert not await is_refused(budgeted, a_request(2))
 
 
-async def test_a_tenant_that_has_used_up_its_budget_leaves_the_others_theirs() -> None:
+async def test_exhausted_tenant_leaves_others_their_budget() -> None:
     budgets, llm = MemoryBudgets(), ScriptedProvider([costing(1000)] * 3)
     budgeted = budgeted_by(llm, budgets, Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=1000), lambda: NOON)
     tenants = ("a", "a", "b", None, None)
@@ -97,7 +97,7 @@ async def test_a_tenant_that_has_used_up_its_budget_leaves_the_others_theirs() -
     assert budgets.counters[HOUR] == 3000
 
 
-async def test_what_all_have_used_up_is_not_taken_from_a_tenant() -> None:
+async def test_global_exhaustion_is_not_charged_to_a_tenant() -> None:
     budgets = MemoryBudgets()
     budgeted = budgeted_by(
         ScriptedProvider(), budgets, Budget(tokens_per_hour=1, tenant_tokens_per_hour=10**6), Clock()
@@ -107,14 +107,14 @@ async def test_what_all_have_used_up_is_not_taken_from_a_tenant() -> None:
     assert budgets.counters[f"{HOUR}/t1"] == 0
 
 
-async def test_calls_under_way_count_by_their_estimate() -> None:
+async def test_running_calls_count_by_their_estimate() -> None:
     llm = ScriptedProvider(delay_seconds=0.01)
     budgeted = budgeted_by(llm, MemoryBudgets(), Budget(tokens_per_hour=3 * AMOUNT), lambda: NOON)
     refused = await asyncio.gather(*(is_refused(budgeted, a_request()) for _ in range(20)))
     assert refused.count(False) == 3
 
 
-async def test_a_failed_call_costs_what_it_used() -> None:
+async def test_failed_call_costs_its_usage() -> None:
     budgets = MemoryBudgets()
     used = Usage(prompt_tokens=300, completion_tokens=30)
     llm = ScriptedProvider([ProviderUnavailable(problem="x"), AnswerInvalid(problem="x", calls=some_calls(used))])
@@ -125,7 +125,7 @@ async def test_a_failed_call_costs_what_it_used() -> None:
         assert budgets.counters == {HOUR: spent}
 
 
-async def test_a_call_that_is_broken_off_leaves_its_estimate() -> None:
+async def test_cancelled_call_keeps_its_estimate() -> None:
     budgets = MemoryBudgets()
     budgeted = budgeted_by(ScriptedProvider(delay_seconds=60), budgets, Budget(tokens_per_hour=10_000), lambda: NOON)
     call = asyncio.create_task(budgeted.summarize_without_fallback(a_request()))
@@ -136,7 +136,7 @@ async def test_a_call_that_is_broken_off_leaves_its_estimate() -> None:
     assert budgets.counters == {HOUR: AMOUNT}
 
 
-def test_a_longer_request_is_estimated_higher() -> None:
+def test_longer_request_is_estimated_higher() -> None:
     request = a_request()
     longer = replace(request, previous_rolling="The user asked for one more thing. " * 50)
     more = replace(request, episode=request.episode.model_copy(update={"token_count": 5000}))
@@ -148,14 +148,14 @@ class Away(MemoryBudgets):
         raise StoreUnavailable(store="mongodb", problem="x")
 
 
-async def test_counters_that_cannot_be_reached_limit_nothing() -> None:
+async def test_unreachable_counters_limit_nothing() -> None:
     budgeted = budgeted_by(ScriptedProvider(), Away(), Budget(tokens_per_hour=1), lambda: NOON)
     with capture_logs() as logs:
         assert (await budgeted.summarize_without_fallback(a_request())).quality.source == "llm"
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("budget", "store_unavailable")]
 
 
-async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
+async def test_counters_lost_meanwhile_lose_no_summary() -> None:
     class Lost(MemoryBudgets):
         async def correct(self, key: str, amount: int) -> None:
             raise StoreUnavailable(store="mongodb", problem="x")

@@ -54,14 +54,14 @@ def checked(*script: object, **quality: object) -> tuple[Checked, ScriptedProvid
     return Checked(provider, QualitySettings.model_validate(quality)), provider
 
 
-async def test_a_grounded_summary_passes_and_says_how_grounded_it_is() -> None:
+async def test_grounded_summary_passes_with_its_grounding() -> None:
     provider, asked = checked(GOOD)
     summary = await provider.summarize(REQUEST)
     assert summary == replace(GOOD, quality=Measured(source="llm", grounding=1.0))
     assert len(asked.requests) == 1
 
 
-async def test_a_refused_summary_is_asked_for_once_more_with_what_was_wrong() -> None:
+async def test_refused_summary_is_asked_again_with_the_problem() -> None:
     provider, asked = checked(INVENTED, GOOD)
     with capture_logs():
         summary = await provider.summarize(REQUEST)
@@ -70,14 +70,14 @@ async def test_a_refused_summary_is_asked_for_once_more_with_what_was_wrong() ->
     assert [request.problem is None for request in asked.requests] == [True, False]
 
 
-async def test_what_the_llm_is_told_repeats_nothing_that_it_made_up() -> None:
+async def test_llm_is_told_nothing_it_made_up() -> None:
     provider, asked = checked(INVENTED, GOOD)
     with capture_logs():
         await provider.summarize(REQUEST)
     assert not {"Karen", "Whitfield", "Boston"} & set((asked.requests[1].problem or "").split())
 
 
-async def test_a_summary_that_fails_twice_is_refused_with_its_reason_and_all_its_tokens() -> None:
+async def test_twice_refused_summary_keeps_reason_and_tokens() -> None:
     provider, _ = checked(INVENTED, LOOPING)
     with capture_logs() as logs, pytest.raises(SummaryRefused) as refused:
         await provider.summarize(REQUEST)
@@ -89,7 +89,7 @@ async def test_a_summary_that_fails_twice_is_refused_with_its_reason_and_all_its
     assert [entry["error_type"] for entry in logs] == ["ungrounded", "repetition"]
 
 
-async def test_a_refused_summary_ends_in_a_fallback_with_the_reason_and_its_own_grounding() -> None:
+async def test_refused_summary_becomes_a_fallback_with_reason() -> None:
     provider = checked(INVENTED, INVENTED)[0].summarizer
     with capture_logs() as logs:
         summary = await provider.summarize(REQUEST)
@@ -97,14 +97,14 @@ async def test_a_refused_summary_ends_in_a_fallback_with_the_reason_and_its_own_
     assert "Karen" not in str(logs)
 
 
-async def test_the_check_may_be_turned_off_and_still_measures() -> None:
+async def test_disabled_check_still_measures() -> None:
     provider, asked = checked(INVENTED, enabled=False)
     summary = await provider.summarize(REQUEST)
     assert (summary.quality.source, len(asked.requests)) == ("llm", 1)
     assert "Karen" in summary.quality.unsupported
 
 
-async def test_how_much_must_be_grounded_is_a_setting() -> None:
+async def test_required_grounding_is_a_setting() -> None:
     half = replace(GOOD, short_summary="Maria Lopez and Karen Whitfield booked a table at Bella Napoli.")
     provider, asked = checked(half, min_grounding=0.5)
     assert (await provider.summarize(REQUEST)).quality.unsupported == ("Karen", "Whitfield")
@@ -118,7 +118,7 @@ async def test_one_wrong_figure_is_enough() -> None:
     assert refused.value.error_type == "unsupported_figure"
 
 
-async def test_too_many_sentences_are_cut_rather_than_refused() -> None:
+async def test_too_many_sentences_are_cut() -> None:
     words = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
     long = " ".join(f"The table was asked for by Maria, {word} said." for word in words)
     provider, _ = checked(replace(GOOD, short_summary="Maria asked. It was booked. She left."), enabled=False)
@@ -128,24 +128,24 @@ async def test_too_many_sentences_are_cut_rather_than_refused() -> None:
 
 
 @pytest.mark.parametrize("error", [ProviderUnavailable(problem="x"), ProviderMisconfigured(problem="x")])
-async def test_a_failure_of_the_second_attempt_carries_the_tokens_of_the_first(error: ProviderUnavailable) -> None:
+async def test_failed_second_attempt_keeps_the_firsts_tokens(error: ProviderUnavailable) -> None:
     with capture_logs(), pytest.raises(type(error)) as failed:
         await checked(INVENTED, error)[0].summarize(REQUEST)
     assert total(failed.value.calls) == GOOD.usage
 
 
-async def test_the_rolling_summary_may_say_what_the_conversation_said_before() -> None:
+async def test_rolling_summary_may_repeat_earlier_knowledge() -> None:
     earlier = replace(REQUEST, previous_rolling="The user lives in Tucson and has a dog called Biscuit.")
     carried = replace(GOOD, rolling_summary="The user lives in Tucson, has a dog, Biscuit, and booked Bella Napoli.")
     assert (await checked(carried)[0].summarize(earlier)).quality.grounding == 1.0
 
 
-async def test_a_rolling_summary_that_is_not_asked_for_is_not_checked() -> None:
+async def test_unrequested_rolling_summary_is_not_checked() -> None:
     provider, _ = checked(replace(GOOD, rolling_summary=""))
     assert (await provider.summarize(replace(REQUEST, wants_rolling=False))).quality.grounding == 1.0
 
 
-async def test_many_are_checked_at_a_time() -> None:
+async def test_many_checks_run_at_a_time() -> None:
     provider = Checked(ScriptedProvider([GOOD] * 8), QualitySettings())
     made = await asyncio.gather(*(provider.summarize(REQUEST) for _ in range(8)))
     assert {summary.quality.grounding for summary in made} == {1.0}
@@ -161,9 +161,7 @@ async def test_many_are_checked_at_a_time() -> None:
         ("Pacific/Kiritimati", "on 5 January 2026 at 12:01", False),
     ],
 )
-async def test_the_times_of_the_messages_are_evidence_in_the_zone_of_the_request(
-    zone: str, moment: str, is_right: bool
-) -> None:
+async def test_message_times_are_evidence_in_the_requests_zone(zone: str, moment: str, is_right: bool) -> None:
     made = replace(GOOD, short_summary=f"Maria Lopez asked {moment} for a table for four at Bella Napoli.")
     provider, _ = checked(made, made)
     asked = provider.summarize(replace(REQUEST, episode=in_zone(EPISODE, ZoneInfo(zone))))
@@ -175,7 +173,7 @@ async def test_the_times_of_the_messages_are_evidence_in_the_zone_of_the_request
                 await asked
 
 
-async def test_the_names_of_who_speaks_are_in_the_source() -> None:
+async def test_speakers_names_are_in_the_source() -> None:
     messages = tuple(m.model_copy(update={"author": "Giulia Ferraro"}) for m in EPISODE.messages)
     request = replace(REQUEST, episode=EPISODE.model_copy(update={"messages": messages}))
     told = "Giulia Ferraro asked for a table for four at Bella Napoli. It is booked for 12 March at 19:00."

@@ -57,7 +57,7 @@ async def change(world: World, table: Table, event: Any, offset: int = 100) -> N
     await world.reconciler(keep=table.keep, rules=SHORT).handle(an_amendment(event, offset, LATER), a_cause(offset))
 
 
-async def test_an_episode_says_what_was_announced_last_and_a_conversation_has_all_of_its_rows() -> None:
+async def test_current_state_has_latest_announcements_and_all_rows() -> None:
     world, table = await summarized()
     assert table.episodes == {one.event_id[:-2]: orjson.loads(one.to_json()) for one in world.topic.events}
     [conversation] = table.conversations.values()
@@ -68,12 +68,12 @@ async def test_an_episode_says_what_was_announced_last_and_a_conversation_has_al
     assert table.conversations["c1"]["revision"] == world.episodes.known["c1"].revision
 
 
-async def test_all_records_of_a_conversation_go_to_its_partition() -> None:
+async def test_records_of_a_conversation_share_its_partition() -> None:
     _, table = await summarized()
     assert {one.partition_key for one in table.records} == {b"c1"}
 
 
-async def test_what_is_deleted_leaves_a_tombstone_that_names_only_ids() -> None:
+async def test_deletion_leaves_a_tombstone_with_ids_only() -> None:
     world, table = await summarized()
     for name in ("m3", "m4", "m5"):
         await change(world, table, delete(name), 100 + int(name[1:]))
@@ -84,13 +84,13 @@ async def test_what_is_deleted_leaves_a_tombstone_that_names_only_ids() -> None:
     assert all("Episode" not in str(one.headers) for one in table.records if one.value is None)
 
 
-async def test_what_expires_leaves_a_tombstone() -> None:
+async def test_expiry_leaves_a_tombstone() -> None:
     world, table = await summarized()
     await Sweep(world, NOON + timedelta(days=2), keep=table.keep, rules=SHORT).sweep()
     assert (table.episodes, table.conversations) == ({}, {})
 
 
-async def test_a_subscriber_reads_the_summaries_and_the_deletions_of_the_table() -> None:
+async def test_subscriber_reads_summaries_and_deletions_of_the_table() -> None:
     world, table = await summarized()
     await change(world, table, DELETE_ALL, 200)
     records: list[Any] = [one for one in table.records if one.topic == KAFKA.current_episodes_topic]
@@ -99,7 +99,7 @@ async def test_a_subscriber_reads_the_summaries_and_the_deletions_of_the_table()
     assert current == world.topic.events
 
 
-def test_a_conversation_too_long_for_a_record_has_its_last_rows() -> None:
+def test_overlong_conversation_has_its_last_rows() -> None:
     rows = [a_row(number, content="x" * (MAX_ROLLING_BYTES // 3)) for number in (1, 2, 3, 4)]
     assert last_rows(rows) == rows[1:]
     assert last_rows(rows[:2]) == rows[:2]

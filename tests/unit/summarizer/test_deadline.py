@@ -114,9 +114,7 @@ llms = st.builds(
     st.sampled_from(["episodic", "plain_3_5"]),
     st.booleans(),
 )
-def test_a_summary_ends_by_its_deadline_whatever_the_llm_does(
-    calls: list[Call], llm: Llm, preset: str, in_parts: bool
-) -> None:
+def test_summary_ends_by_its_deadline(calls: list[Call], llm: Llm, preset: str, in_parts: bool) -> None:
     script = Script(calls)
     with capture_logs():
         summary, seconds = run_in_virtual_time(timed(a_summarizer(script, llm, preset), LONG if in_parts else SHORT))
@@ -124,7 +122,7 @@ def test_a_summary_ends_by_its_deadline_whatever_the_llm_does(
     assert max(seconds, *script.began) <= llm.summary_seconds + ROUNDING
 
 
-def test_a_call_that_is_under_way_at_the_deadline_ends_and_the_fallback_has_the_tokens_of_those_before() -> None:
+def test_call_at_the_deadline_ends_with_earlier_tokens_counted() -> None:
     script = Script([(30, answer("nonsense")), (FOR_EVER, answer(""))])
     with capture_logs():
         summary, seconds = run_in_virtual_time(timed(a_summarizer(script, an_llm(), seconds=100), SHORT))
@@ -139,14 +137,14 @@ def test_a_call_that_is_under_way_at_the_deadline_ends_and_the_fallback_has_the_
         ((99, ProviderUnavailable(problem="500")), 99, "provider_unavailable"),
     ],
 )
-def test_a_retry_that_would_end_after_the_deadline_is_not_begun(call: Call, ends: float, reason: str) -> None:
+def test_retry_beyond_the_deadline_is_not_begun(call: Call, ends: float, reason: str) -> None:
     script = Script([call])
     with capture_logs():
         summary, seconds = run_in_virtual_time(timed(a_summarizer(script, an_llm(), seconds=100), SHORT))
     assert (seconds, summary.quality.reason, script.began) == (ends, reason, [0])
 
 
-def test_waiting_for_the_calls_of_other_summaries_takes_no_time() -> None:
+def test_waiting_for_other_summaries_costs_no_time() -> None:
     async def story() -> list[str]:
         summarizer = a_summarizer(Script([(50, answer(in_json(SAID)))]), an_llm(max_concurrency=1), seconds=60)
         made = await asyncio.gather(*(summarizer.summarize(SHORT) for _ in range(5)))
@@ -156,14 +154,14 @@ def test_waiting_for_the_calls_of_other_summaries_takes_no_time() -> None:
     assert run_in_virtual_time(story()) == ["llm"] * 5
 
 
-def test_parts_of_one_episode_that_wait_for_each_other_take_time() -> None:
+def test_waiting_within_an_episode_costs_time() -> None:
     script = Script([(50, answer(in_json(SAID)))])
     with capture_logs():
         summary, seconds = run_in_virtual_time(timed(a_summarizer(script, an_llm(max_concurrency=1), seconds=60), LONG))
     assert (summary.quality.source, seconds) == ("fallback", 60)
 
 
-def test_the_watchdog_waits_as_long_as_an_llm_may_take_for_one_record() -> None:
+def test_watchdog_waits_as_long_as_one_record_may_take() -> None:
     given = load_settings(llm={"provider": "openai", "model": "m"})
     app = summarizer_app(given, METRICS)
 
@@ -176,7 +174,7 @@ def test_the_watchdog_waits_as_long_as_an_llm_may_take_for_one_record() -> None:
     assert run_in_virtual_time(story()) == app.engine.handling_seconds == 2 * given.llm.summary_seconds
 
 
-def test_the_deadline_has_room_for_all_retries_and_for_many_calls() -> None:
+def test_deadline_allows_all_retries_and_many_calls() -> None:
     llm = an_llm(timeout_seconds=60, retry_budget_seconds=180)
     assert llm.summary_seconds == 180 + 20 * 60
     assert Llm().summary_seconds == 0

@@ -33,7 +33,7 @@ def with_fallback(*script: ProviderError) -> Summarizer:
     return Summarizer(ScriptedProvider(script))
 
 
-async def test_a_summary_by_the_provider_is_passed_on() -> None:
+async def test_providers_summary_is_passed_on() -> None:
     with capture_logs() as logs:
         summary = await with_fallback().summarize(REQUEST)
     assert (summary.quality.source, summary.model) == ("llm", "scripted")
@@ -49,21 +49,21 @@ async def test_a_summary_by_the_provider_is_passed_on() -> None:
         (ProviderError(problem="x"), "provider_error"),
     ],
 )
-async def test_a_failure_ends_in_a_summary_that_says_so(error: ProviderError, reason: str) -> None:
+async def test_failure_becomes_a_marked_summary(error: ProviderError, reason: str) -> None:
     with capture_logs() as logs:
         summary = await with_fallback(error).summarize(REQUEST)
     assert (summary.quality.source, summary.quality.reason, summary.model) == ("fallback", reason, "extractive")
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("summarize", reason)]
 
 
-async def test_a_summary_without_an_llm_is_measured_by_its_pairs_of_question_and_answer() -> None:
+async def test_extractive_summary_is_measured_by_its_pairs() -> None:
     turns = ("user", "Where is my order 4711-22?"), ("assistant", "Order 4711-22 was delivered on Monday.")
     summary = await ExtractiveProvider().summarize(SummaryRequest(an_episode_of(*turns), "", 800))
     said = [summary.short_summary, summary.long_summary]
     assert (summary.quality.grounding, summary.quality.unsupported) == (share_of_pairs(said, turns), ())
 
 
-async def test_tokens_that_were_spent_in_vain_are_counted() -> None:
+async def test_wasted_tokens_are_counted() -> None:
     spent = Usage(prompt_tokens=30, completion_tokens=3)
     with capture_logs():
         summary = await with_fallback(AnswerInvalid(problem="x", calls=some_calls(spent))).summarize(REQUEST)
@@ -79,7 +79,7 @@ ANSWERED = (AnswerInvalid(problem="x"), ProviderError(problem="x"), PromptRefuse
     ("on_llm_outage", "waits", "falls_back"),
     [("fallback", (), (*AWAY, SPENT, *ANSWERED)), ("wait", (*AWAY, SPENT), ANSWERED)],
 )
-async def test_what_is_waited_for_and_what_falls_back_is_as_set(
+async def test_fallback_or_waiting_follows_the_setting(
     on_llm_outage: Any, waits: tuple[ProviderError, ...], falls_back: tuple[ProviderError, ...]
 ) -> None:
     kinds = waited_for(Settings.model_validate({"summarizer": {"on_llm_outage": on_llm_outage}}))
@@ -92,15 +92,13 @@ async def test_what_is_waited_for_and_what_falls_back_is_as_set(
         assert summary.quality.reason == error.error_type
 
 
-async def test_an_extractive_summary_is_always_marked() -> None:
+async def test_extractive_summary_is_always_marked() -> None:
     quality = (await ExtractiveProvider().summarize(REQUEST)).quality
     assert (quality.source, quality.reason) == ("fallback", "extractive_provider")
 
 
 @pytest.mark.parametrize(("characters", "truncated"), [(1_000, False), (700_000, True)])
-async def test_an_extractive_summary_says_whether_it_was_made_of_the_whole_text(
-    characters: int, truncated: bool
-) -> None:
+async def test_extractive_summary_tells_whether_the_text_was_whole(characters: int, truncated: bool) -> None:
     message = an_episode_message("m1", content="A parcel is lost. " * (characters // 18))
     request = SummaryRequest(a_closed_episode(messages=(message,)), "", 800)
     for provider in (ExtractiveProvider(), with_fallback(ProviderError(problem="x"))):
@@ -108,7 +106,7 @@ async def test_an_extractive_summary_says_whether_it_was_made_of_the_whole_text(
             assert (await provider.summarize(request)).quality.truncated is truncated
 
 
-async def test_other_episodes_go_on_while_long_texts_are_read() -> None:
+async def test_other_episodes_continue_while_long_texts_are_read() -> None:
     assert await REQUEST.read(get_ident) == get_ident()
     long = an_episode_message("m1", content="x" * 10_000)
     for request in (

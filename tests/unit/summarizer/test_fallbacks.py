@@ -83,7 +83,7 @@ class Deployment(World):
         return made
 
 
-async def test_a_fallback_is_announced_and_replaced_by_the_llm_when_it_is_due() -> None:
+async def test_due_fallback_is_announced_and_replaced() -> None:
     world = Deployment()
     world.provider.script.append(AWAY)
     await world.close(CLOSED[0])
@@ -96,7 +96,7 @@ async def test_a_fallback_is_announced_and_replaced_by_the_llm_when_it_is_due() 
     assert await world.after(3600) == 0
 
 
-async def test_a_replacement_is_made_of_the_messages_as_they_are_now() -> None:
+async def test_replacement_uses_the_messages_latest_texts() -> None:
     world = Deployment()
     world.provider.script.append(AWAY)
     await world.close(CLOSED[0])
@@ -110,7 +110,7 @@ async def test_a_replacement_is_made_of_the_messages_as_they_are_now() -> None:
     check(world)
 
 
-async def test_while_the_llm_is_away_nothing_is_asked_for() -> None:
+async def test_nothing_is_asked_while_the_llm_is_down() -> None:
     world = Deployment()
     world.provider.outage = AWAY
     await world.close(CLOSED[0])
@@ -121,7 +121,7 @@ async def test_while_the_llm_is_away_nothing_is_asked_for() -> None:
     assert await world.after(0) == 1
 
 
-async def test_answers_that_cannot_be_used_are_given_up_sooner_than_an_outage() -> None:
+async def test_unusable_answers_are_given_up_sooner_than_outages() -> None:
     for error, attempts in ((UNUSABLE, UNUSABLE_ANSWERS), (AWAY, RETRY.attempts)):
         world = Deployment()
         world.provider.script.extend([error] * 100)
@@ -132,7 +132,7 @@ async def test_answers_that_cannot_be_used_are_given_up_sooner_than_an_outage() 
         assert announced(world) == ["c1:1:1"]
 
 
-async def test_prompt_at_which_a_gateway_fails_stays_due_for_days() -> None:
+async def test_prompt_that_fails_a_gateway_stays_due() -> None:
     world = Deployment(Retry())
     world.provider.script.extend([PromptFailed(problem="408")] * 30)
     await world.close(CLOSED[0])
@@ -141,7 +141,7 @@ async def test_prompt_at_which_a_gateway_fails_stays_due_for_days() -> None:
     assert world.episodes.episodes["c1:1"].summary.quality.source == "llm"
 
 
-async def test_calls_for_earlier_revisions_and_failed_attempts_are_counted() -> None:
+async def test_calls_of_earlier_revisions_and_failures_are_counted() -> None:
     world = Deployment()
     world.provider.script.extend(
         [AnswerInvalid(problem="no JSON", calls=some_calls(Usage(prompt_tokens=5), "answer_invalid"))] * 2
@@ -153,7 +153,7 @@ async def test_calls_for_earlier_revisions_and_failed_attempts_are_counted() -> 
     assert total(stored.calls) == Usage(prompt_tokens=10) + stored.summary.usage
 
 
-async def test_calls_while_an_episode_waits_for_the_llm_are_counted() -> None:
+async def test_calls_of_a_waiting_episode_are_counted() -> None:
     world = Deployment()
     in_vain = some_calls(Usage(prompt_tokens=5), "cut_off")
     world.provider.script.extend([ProviderUnavailable(problem="away", calls=in_vain)] * 2)
@@ -162,7 +162,7 @@ async def test_calls_while_an_episode_waits_for_the_llm_are_counted() -> None:
     assert {one.outcome: one.usage.prompt_tokens for one in calls} == {"cut_off": 10, "ok": 3}
 
 
-async def test_calls_in_vain_are_booked_under_the_model_that_was_asked() -> None:
+async def test_wasted_calls_are_booked_under_the_asked_model() -> None:
     world = Deployment()
     for model in ("before", "m", "m", "m"):
         used = Usage(prompt_tokens=5)
@@ -194,7 +194,7 @@ class OneRecord:
         return True
 
 
-async def test_refused_prompt_is_tried_again_after_a_change_of_server() -> None:
+async def test_refused_prompt_is_retried_after_a_server_change() -> None:
     world, records = Deployment(RETRY.model_copy(update={"attempts": 100})), OneRecord()
     world.clock.now = datetime.now(UTC)
 
@@ -218,14 +218,14 @@ async def test_refused_prompt_is_tried_again_after_a_change_of_server() -> None:
     assert sources == ["llm", "llm", "fallback"]
 
 
-async def test_no_attempts_means_that_fallbacks_stay() -> None:
+async def test_zero_attempts_keep_fallbacks() -> None:
     world = Deployment(Retry(attempts=0))
     world.provider.script.append(AWAY)
     await world.close(CLOSED[0])
     assert await world.after(10**6) == 0
 
 
-async def test_a_summary_that_is_marked_is_redone_once() -> None:
+async def test_marked_summary_is_redone_once() -> None:
     world = Deployment(Retry(attempts=0))
     await world.close(*CLOSED[:2])
     known = world.episodes.episodes["c1:1"]
@@ -236,14 +236,14 @@ async def test_a_summary_that_is_marked_is_redone_once() -> None:
     assert await world.after(3600) == 0
 
 
-async def test_where_no_llm_is_configured_nothing_is_made_again() -> None:
+async def test_nothing_is_redone_without_an_llm() -> None:
     world = Deployment()
     await world.run(CLOSED[:1], summarizer=Summarizer(ExtractiveProvider()))
     assert world.episodes.episodes["c1:1"].due_at is None
     assert await world.after(10**6) == 0
 
 
-async def test_two_timers_lead_to_one_revision_and_a_lost_request_is_made_again() -> None:
+async def test_two_timers_make_one_revision() -> None:
     world = Deployment()
     world.provider.script.append(AWAY)
     await world.close(CLOSED[0])
@@ -258,7 +258,7 @@ async def test_two_timers_lead_to_one_revision_and_a_lost_request_is_made_again(
     assert announced(world) == ["c1:1:1", "c1:1:2", "c1:1:3"]
 
 
-async def test_few_are_asked_for_at_a_time() -> None:
+async def test_few_redos_run_at_a_time() -> None:
     world = Deployment()
     world.provider.script.extend([AWAY] * 30)
     await world.close(*[a_closed_episode(1, f"c{number}") for number in range(30)])
@@ -273,7 +273,7 @@ async def test_few_are_asked_for_at_a_time() -> None:
     assert {one.summary.quality.source for one in world.episodes.episodes.values()} == {"llm"}
 
 
-async def test_an_outage_of_the_store_is_waited_out() -> None:
+async def test_store_outage_is_waited_out() -> None:
     world = Deployment()
 
     class Away:
@@ -293,7 +293,7 @@ async def test_an_outage_of_the_store_is_waited_out() -> None:
     running.cancel()
 
 
-def test_the_delay_doubles_up_to_the_longest() -> None:
+def test_delay_doubles_up_to_the_longest() -> None:
     many = RETRY.model_copy(update={"attempts": 10**9})
     found = [next_attempt(many, number, 0, NOON) for number in (0, 1, 2, 3, 10**8)]
     assert found == [NOON + timedelta(seconds=seconds) for seconds in (10, 20, 40, 40, 40)]

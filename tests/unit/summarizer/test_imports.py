@@ -7,7 +7,7 @@ OF_OTHERS = {"rocksdict", "phonenumbers", "stdnum", "afterword.streams.segmenter
 """What the state of a segmenter and redaction need."""
 
 
-def test_a_summarizer_imports_nothing_that_only_other_workers_or_settings_need() -> None:
+def test_summarizer_imports_nothing_of_other_workers() -> None:
     loaded = "import sys, afterword.streams.summarizer.agent; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert OF_OTHERS.isdisjoint(done.stdout.split())

@@ -71,7 +71,7 @@ VICTIM = tuple(a_closed_episode(ordinal, "victim") for ordinal in (1, 2))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_an_obedient_llm_changes_nothing_of_another_conversation(text: str) -> None:
+async def test_obedient_llm_changes_no_other_conversation(text: str) -> None:
     alone, attacked, endpoint = World(), World(), Obedient()
     await alone.run(VICTIM)
     obedient = an_llm_provider(endpoint, Llm(provider="openai", model="m"))
@@ -86,7 +86,7 @@ async def test_an_obedient_llm_changes_nothing_of_another_conversation(text: str
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_what_is_said_in_one_conversation_is_in_no_other_s_prompt(text: str) -> None:
+async def test_words_of_one_conversation_reach_no_other_prompt(text: str) -> None:
     assert await prompts_of_the_victim(after=(hostile_episode(text),)) == await prompts_of_the_victim(after=())
 
 

@@ -51,7 +51,7 @@ async def fail() -> None:
 
 
 @given(work=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 5), st.integers(0, 3)), max_size=40))
-async def test_each_key_is_in_order_and_one_at_a_time(work: list[tuple[str, int, int]]) -> None:
+async def test_each_key_runs_one_record_at_a_time(work: list[tuple[str, int, int]]) -> None:
     owner = Owner()
     for number, (key, turns, pause) in enumerate(work):
         owner.lanes.submit(key, owner.handler(key, number, turns))
@@ -63,7 +63,7 @@ async def test_each_key_is_in_order_and_one_at_a_time(work: list[tuple[str, int,
     assert owner.lanes.in_flight == 0
 
 
-async def test_a_slow_key_delays_no_other() -> None:
+async def test_slow_key_delays_no_other() -> None:
     owner, gate = Owner(), asyncio.Event()
     owner.lanes.submit("slow", owner.gated("slow", 0, gate))
     for number in range(100):
@@ -75,7 +75,7 @@ async def test_a_slow_key_delays_no_other() -> None:
     assert owner.done["slow"] == [0]
 
 
-async def test_a_handler_that_raises_stops_its_lane_and_tells_the_owner() -> None:
+async def test_raising_handler_stops_its_lane_and_tells_the_owner() -> None:
     owner = Owner()
     owner.lanes.submit("a", fail)
     owner.lanes.submit("a", owner.handler("a", 1))
@@ -90,7 +90,7 @@ async def test_a_handler_that_raises_stops_its_lane_and_tells_the_owner() -> Non
         owner.lanes.submit("a", owner.handler("a", 2))
 
 
-async def test_a_handler_that_cancels_itself_is_reported_too() -> None:
+async def test_self_cancelling_handler_is_reported() -> None:
     async def give_up() -> None:
         raise asyncio.CancelledError
 
@@ -100,7 +100,7 @@ async def test_a_handler_that_cancels_itself_is_reported_too() -> None:
     assert isinstance(owner.errors[0][1], asyncio.CancelledError)
 
 
-async def test_cancelling_ends_all_that_is_running_or_queued() -> None:
+async def test_cancelling_ends_running_and_queued_work() -> None:
     owner, never = Owner(), asyncio.Event()
     for number in range(3):
         owner.lanes.submit("a", owner.gated("a", number, never))
@@ -111,7 +111,7 @@ async def test_cancelling_ends_all_that_is_running_or_queued() -> None:
     assert owner.lanes.in_flight == 0
 
 
-async def test_a_lane_cancelled_before_its_first_step_leaks_nothing() -> None:
+async def test_lane_cancelled_before_its_first_step_leaks_nothing() -> None:
     owner = Owner()
     owner.lanes.submit("a", owner.handler("a", 0))
     await owner.lanes.cancel()
@@ -120,7 +120,7 @@ async def test_a_lane_cancelled_before_its_first_step_leaks_nothing() -> None:
     assert owner.done["a"] == [1]
 
 
-async def test_a_cancelled_key_may_come_back() -> None:
+async def test_cancelled_key_may_come_back() -> None:
     owner = Owner()
     owner.lanes.submit("a", fail)
     await until(lambda: bool(owner.errors))
@@ -130,7 +130,7 @@ async def test_a_cancelled_key_may_come_back() -> None:
     assert owner.done["a"] == [1]
 
 
-async def test_finished_lanes_leave_nothing_behind() -> None:
+async def test_finished_lanes_leave_nothing() -> None:
     owner = Owner()
     for number in range(50):
         owner.lanes.submit(f"k{number}", owner.handler(f"k{number}", 0))

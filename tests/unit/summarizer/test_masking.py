@@ -57,7 +57,7 @@ def a_summarizer(model: Model, preset: Any = "episodic", **fields: Any) -> Summa
 
 
 @given(TEXTS, TEXTS)
-def test_what_is_masked_comes_back_as_it_was(first: str, second: str) -> None:
+def test_masked_text_is_restored(first: str, second: str) -> None:
     masking = Masking(REDACTOR)
     shown = [masking.masked(first), masking.masked(second)]
     assert [masking.restored(text) for text in shown] == [first, second]
@@ -66,18 +66,18 @@ def test_what_is_masked_comes_back_as_it_was(first: str, second: str) -> None:
 @given(
     st.lists(st.sampled_from([ANN, "[EMAIL_1]", "[email 2]", "[EMAIL_", "1]", "[", "]", '"EMAIL_1"', " "])).map("".join)
 )
-def test_what_looks_like_a_placeholder_comes_back_as_it_was(text: str) -> None:
+def test_placeholder_look_alike_is_restored(text: str) -> None:
     masking = Masking(REDACTOR)
     assert masking.restored(masking.masked(text)) == text
 
 
-def test_the_same_value_has_the_same_number_and_another_one_another() -> None:
+def test_equal_values_share_a_number() -> None:
     masking = Masking(REDACTOR)
     assert masking.masked(f"{ANN} {BOB} {ANN}") == "[EMAIL_1] [EMAIL_2] [EMAIL_1]"
     assert masking.masked(BOB) == "[EMAIL_2]"
 
 
-def test_numbers_begin_with_the_summary_so_far_so_that_later_requests_have_the_same() -> None:
+def test_numbers_begin_with_the_summary_so_far() -> None:
     first = Masking(REDACTOR).request(a_request(f"I am {ANN}"))
     later = Masking(REDACTOR).request(a_request(f"{BOB} and {ANN}", previous=f"The user is {ANN}."))
     assert first.episode.messages[0].content == "I am [EMAIL_1]"
@@ -85,13 +85,13 @@ def test_numbers_begin_with_the_summary_so_far_so_that_later_requests_have_the_s
     assert later.episode.messages[0].content == "[EMAIL_2] and [EMAIL_1]"
 
 
-def test_a_text_of_a_user_that_looks_like_a_placeholder_is_not_taken_for_one() -> None:
+def test_users_fake_placeholder_is_not_taken_for_one() -> None:
     masking = Masking(REDACTOR)
     assert masking.masked(f"[EMAIL_1] is {ANN}") == "[EMAIL_1] is [EMAIL_2]"
     assert masking.restored("[EMAIL_1], [EMAIL_2]") == f"[EMAIL_1], {ANN}"
 
 
-async def test_the_llm_sees_placeholders_and_the_summary_has_the_originals() -> None:
+async def test_llm_sees_placeholders_and_the_summary_originals() -> None:
     model = Model(long_summary="The user is [EMAIL_1], not [EMAIL_7].", rolling_summary="[EMAIL_1] wrote.")
     summary = await a_summarizer(model).summarize(a_request(f"I am {ANN}, really", previous=f"{ANN} was here."))
     assert summary.long_summary == f"The user is {ANN}, not [EMAIL_7]."
@@ -101,7 +101,7 @@ async def test_the_llm_sees_placeholders_and_the_summary_has_the_originals() -> 
 
 
 @pytest.mark.parametrize("preset", ["episodic", "plain_3_5"])
-async def test_no_prompt_of_any_preset_has_an_original(preset: str) -> None:
+async def test_no_prompt_has_an_original(preset: str) -> None:
     model = Model(long_summary="The user is [EMAIL_1].")
     asked = replace(a_request(f"I am {ANN}", previous=f"It is {ANN}."), problem=f"it has {ANN}")
     await a_summarizer(model, preset=preset, title_model="t").summarize(asked)
@@ -109,7 +109,7 @@ async def test_no_prompt_of_any_preset_has_an_original(preset: str) -> None:
     assert not any(ANN in prompt for prompt in model.prompts)
 
 
-async def test_what_an_llm_is_shown_does_not_depend_on_the_original() -> None:
+async def test_llm_input_does_not_depend_on_originals() -> None:
     """The code of the fences is a digest of the texts; if of the originals, one could try all telephone numbers."""
     shown = []
     for address in (ANN, BOB):
@@ -119,7 +119,7 @@ async def test_what_an_llm_is_shown_does_not_depend_on_the_original() -> None:
     assert shown[0] == shown[1]
 
 
-async def test_texts_with_originals_are_within_their_lengths() -> None:
+async def test_texts_with_originals_keep_their_lengths() -> None:
     long = f"{'a' * 55}@example.com"
     model = Model(
         title="Mail to [EMAIL_1] and more", short_summary="[EMAIL_1] " * 30, long_summary="Wrote [EMAIL_1]. " * 40
@@ -131,7 +131,7 @@ async def test_texts_with_originals_are_within_their_lengths() -> None:
     assert "[EMAIL" not in summary.long_summary
 
 
-async def test_a_long_episode_has_the_originals_too() -> None:
+async def test_long_episode_has_its_originals() -> None:
     model = Model(long_summary="The user is [EMAIL_1].")
     llm = LLM.model_copy(update={"context_tokens": 4096})
     provider = LlmProvider(a_client(model, llm), llm)
@@ -143,7 +143,7 @@ async def test_a_long_episode_has_the_originals_too() -> None:
     assert not any(ANN in prompt for prompt in model.prompts)
 
 
-async def test_the_quality_gate_judges_the_originals() -> None:
+async def test_quality_gate_judges_the_originals() -> None:
     model = Model(
         title="The address of the user",
         short_summary="The user is [EMAIL_1].",

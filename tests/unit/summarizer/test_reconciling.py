@@ -43,7 +43,7 @@ async def undisturbed() -> Any:
     return world.state
 
 
-async def test_the_index_has_the_names_of_authors() -> None:
+async def test_index_has_the_authors_names() -> None:
     world, episode = World(), EPISODES[0]
     first, *others = episode.messages
     named = (first.model_copy(update={"author": "Mai"}), *others)
@@ -51,7 +51,7 @@ async def test_the_index_has_the_names_of_authors() -> None:
     assert world.index.points["c1:1"].raw_text == "Mai: Text of m0.\nText of m1.\nText of m2."
 
 
-async def test_an_episode_ends_in_every_store_and_on_the_topics() -> None:
+async def test_episode_reaches_every_store_and_topic() -> None:
     world, episode = World(), EPISODES[0]
     await world.run((episode,))
     stored = world.episodes.episodes["c1:1"]
@@ -88,7 +88,7 @@ async def test_an_episode_ends_in_every_store_and_on_the_topics() -> None:
     assert [(one.row, one.revision, one.text) for one in event.rolling] == [(1, 1, row.content)]
 
 
-async def test_the_event_says_what_the_episode_says() -> None:
+async def test_event_equals_the_episode() -> None:
     episode, world = a_closed_episode(2, agent_id="a1"), World()
     await world.run((episode,))
     [summary] = world.topic.events
@@ -104,11 +104,11 @@ async def test_the_event_says_what_the_episode_says() -> None:
     assert (summary.compression.events_before, summary.compression.events_after) == (3, 1)
 
 
-def test_an_episode_without_text_is_not_compressed() -> None:
+def test_episode_without_text_is_not_compressed() -> None:
     assert compression(a_closed_episode(token_count=0), 7).ratio == 0.0
 
 
-async def test_overlap_is_noted_but_never_counted_assigned_or_indexed() -> None:
+async def test_overlap_is_never_counted_assigned_or_indexed() -> None:
     world = World()
     await world.run(EPISODES[1:2])
     assert world.episodes.episodes["c1:2"].overlap_ids == ("m1", "m2")
@@ -116,14 +116,14 @@ async def test_overlap_is_noted_but_never_counted_assigned_or_indexed() -> None:
     assert "m2" not in world.index.points["c1:2"].raw_text
 
 
-async def test_each_episode_is_told_what_was_said_before_in_its_row() -> None:
+async def test_each_episode_sees_its_rows_earlier_text() -> None:
     world = World()
     await world.run(EPISODES, rules=SummaryRules(rolling_max_tokens=200))
     previous = [request.previous_rolling for request in world.provider.requests]
     assert previous == ["", *(event.rolling[0].text for event in world.topic.conversations[:2])]
 
 
-async def test_a_record_that_is_read_again_is_announced_again_without_asking_the_llm() -> None:
+async def test_repeated_record_is_announced_again_without_asking() -> None:
     world = World()
     await world.run(EPISODES[:1])
     state, told = world.state, list(world.topic.published)
@@ -133,7 +133,7 @@ async def test_a_record_that_is_read_again_is_announced_again_without_asking_the
     assert world.state == state
 
 
-async def test_an_episode_that_comes_in_another_record_is_announced_under_the_next_revision() -> None:
+async def test_episode_in_another_record_gets_the_next_revision() -> None:
     world = World()
     await world.run(EPISODES[:1])
     before = world.episodes.episodes["c1:1"].summary
@@ -146,7 +146,7 @@ async def test_an_episode_that_comes_in_another_record_is_announced_under_the_ne
     assert (conversation.episode_count, conversation.message_count) == (1, 3)
 
 
-async def test_an_episode_of_other_messages_is_a_conflict() -> None:
+async def test_episode_of_other_messages_is_a_conflict() -> None:
     world = World()
     await world.run(EPISODES[:1])
     state = world.state
@@ -155,7 +155,7 @@ async def test_an_episode_of_other_messages_is_a_conflict() -> None:
     assert world.state == state
 
 
-async def test_a_conflict_is_seen_also_when_the_other_one_was_faster() -> None:
+async def test_conflict_is_seen_when_the_other_was_faster() -> None:
     world = World()
 
     class Overtaken(MemoryEpisodes):
@@ -167,7 +167,7 @@ async def test_a_conflict_is_seen_also_when_the_other_one_was_faster() -> None:
     assert world.topic.events == []
 
 
-async def test_a_row_that_another_writer_changed_meanwhile_is_decided_again() -> None:
+async def test_row_changed_meanwhile_is_decided_again() -> None:
     class Overtaken(MemoryEpisodes):
         lost = False
 
@@ -185,7 +185,7 @@ async def test_a_row_that_another_writer_changed_meanwhile_is_decided_again() ->
 
 
 @pytest.mark.parametrize("outage", [ProviderUnavailable(problem="away"), ProviderMisconfigured(problem="no key")])
-async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is_stored_meanwhile(
+async def test_configured_wait_for_the_llm_stores_nothing_meanwhile(
     outage: ProviderUnavailable,
 ) -> None:
     world = World()
@@ -222,7 +222,7 @@ async def count_calls() -> int:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the effect", "after the effect"])
 @pytest.mark.parametrize("fault", [crash, cancelled])
-async def test_a_crash_at_any_call_leaves_nothing_undone_or_done_twice(fault: Fault, after: bool) -> None:
+async def test_crash_at_any_call_leaves_nothing_undone_or_repeated(fault: Fault, after: bool) -> None:
     expected = await undisturbed()
     for at in range(1, await count_calls() + 1):
         world, faults = World(), Faults(at, after, fault)
@@ -235,7 +235,7 @@ async def test_a_crash_at_any_call_leaves_nothing_undone_or_done_twice(fault: Fa
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the effect", "after the effect"])
-async def test_an_outage_at_any_call_is_waited_out(after: bool) -> None:
+async def test_outage_at_any_call_is_waited_out(after: bool) -> None:
     expected = await undisturbed()
     for at in range(1, await count_calls() + 1):
         world, faults = World(), Faults(at, after, outage)
@@ -245,7 +245,7 @@ async def test_an_outage_at_any_call_is_waited_out(after: bool) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=8))
-async def test_any_series_of_crashes_ends_like_an_undisturbed_run(crashes: list[tuple[int, bool]]) -> None:
+async def test_any_crashes_end_like_an_undisturbed_run(crashes: list[tuple[int, bool]]) -> None:
     world = World()
     for at, after in crashes:
         try:
@@ -261,7 +261,7 @@ TURNS = st.lists(st.integers(0, 6), max_size=60)
 
 
 @given(TURNS, TURNS)
-async def test_two_workers_on_the_same_episodes_store_and_say_the_same(first: list[int], second: list[int]) -> None:
+async def test_two_workers_on_the_same_episodes_agree(first: list[int], second: list[int]) -> None:
     world = World()
 
     async def work(name: str, turns: list[int], hours: int) -> None:

@@ -58,7 +58,7 @@ def summary_of(world: World, ordinal: int) -> SummaryCreated:
     return world.episodes.episodes[f"c1:{ordinal}"].summary
 
 
-async def test_a_request_makes_the_next_revision_from_the_archive() -> None:
+async def test_redo_makes_the_next_revision_from_the_archive() -> None:
     world, provider = await a_world(ROOMY), Todays()
     await redo(world, request(3), rules=ROOMY, summarizer=Summarizer(provider))
     assert [contents(asked.episode) for asked in provider.requests] == [["Text of m6.", "Text of m7.", "Text of m8."]]
@@ -72,7 +72,7 @@ async def test_a_request_makes_the_next_revision_from_the_archive() -> None:
     check(world)
 
 
-async def test_a_conversation_that_is_made_anew_in_order_has_todays_texts_in_rows_title_and_counts() -> None:
+async def test_redone_conversation_has_todays_rows_title_and_counts() -> None:
     world = await a_world(ROOMY)
     before = world.episodes.known["c1"]
     for ordinal in (1, 2, 3):
@@ -84,7 +84,7 @@ async def test_a_conversation_that_is_made_anew_in_order_has_todays_texts_in_row
     check(world)
 
 
-async def test_a_request_that_is_read_again_asks_the_llm_once_and_is_announced_again() -> None:
+async def test_repeated_redo_asks_the_llm_once() -> None:
     world = await a_world()
     await redo(world, request(3))
     before, told = world.state, list(world.topic.published)
@@ -94,7 +94,7 @@ async def test_a_request_that_is_read_again_asks_the_llm_once_and_is_announced_a
     assert world.topic.published == told * 2
 
 
-async def test_of_two_requests_for_one_revision_the_one_that_made_it_announces_it() -> None:
+async def test_revision_is_announced_by_the_redo_that_made_it() -> None:
     world = await a_world()
     await redo(world, request(3))
     before = world.state
@@ -106,14 +106,14 @@ async def test_of_two_requests_for_one_revision_the_one_that_made_it_announces_i
 @pytest.mark.parametrize(
     "given", [request(3, revision=2), request(3, attempt=1), request(9), request(3, conversation_id="c2")]
 )
-async def test_a_request_for_what_is_not_stored_does_nothing(given: EpisodeRedo) -> None:
+async def test_redo_of_a_missing_episode_does_nothing(given: EpisodeRedo) -> None:
     world = await a_world()
     before = world.state
     await redo(world, given)
     assert world.state == before
 
 
-async def test_a_request_of_another_tenant_is_refused() -> None:
+async def test_redo_of_another_tenant_is_refused() -> None:
     world = await a_world()
     with pytest.raises(InvalidRecord) as refused:
         await redo(world, request(3, tenant_id="t2"))
@@ -121,7 +121,7 @@ async def test_a_request_of_another_tenant_is_refused() -> None:
 
 
 @pytest.mark.parametrize("error", [AWAY, BudgetExhausted(whose="a tenant", limit=1), AnswerInvalid(problem="no JSON")])
-async def test_without_an_answer_the_summary_stays_and_the_request_is_over(error: Any) -> None:
+async def test_redo_without_an_answer_keeps_the_summary(error: Any) -> None:
     """Otherwise a worker that has lost the partition could store a revision that nobody announces."""
     world = await a_world()
     before = summary_of(world, 3)
@@ -134,14 +134,14 @@ async def test_without_an_answer_the_summary_stays_and_the_request_is_over(error
     assert announced(world) == ["c1:3:2"]
 
 
-async def test_without_its_messages_the_summary_stays() -> None:
+async def test_redo_without_messages_keeps_the_summary() -> None:
     world = await a_world()
     world.messages.messages.clear()
     await redo(world, request(3))
     assert summary_of(world, 3).revision == 1
 
 
-async def test_a_deleted_episode_is_not_made_anew() -> None:
+async def test_redo_of_a_deleted_episode_does_nothing() -> None:
     world = await a_world()
     deletions = list(enumerate(map(delete, ("m6", "m7", "m8")), 100))
     for offset, deletion in deletions:
@@ -155,7 +155,7 @@ async def test_a_deleted_episode_is_not_made_anew() -> None:
     check(world)
 
 
-async def test_a_change_that_the_archive_has_already_is_in_the_new_revision_and_made_once() -> None:
+async def test_archived_change_is_in_the_redos_revision_once() -> None:
     world = await a_world()
     await archive(world, edit("m8"), 100)
     await redo(world, request(3))
@@ -188,7 +188,7 @@ async def repeated(call: Any, faults: Faults) -> None:
 
 
 @given(STEPS, RULES, st.integers(1, 80), st.booleans(), st.sampled_from([crash, cancelled, outage]))
-def test_any_requests_among_changes_leave_every_revision_stored_and_announced(
+def test_any_redos_among_changes_leave_every_revision_announced(
     steps: list[Changed | int], rules: SummaryRules, at: int, after: bool, fault: Fault
 ) -> None:
     async def scenario() -> None:
@@ -203,7 +203,7 @@ def test_any_requests_among_changes_leave_every_revision_stored_and_announced(
 
 
 @given(CHANGES, st.lists(st.integers(1, 3), max_size=4), RULES, st.randoms(use_true_random=False))
-def test_a_request_among_changes_that_the_archive_has_already_leaves_nothing_of_before(
+def test_redo_among_archived_changes_leaves_no_old_text(
     changes: list[Changed], redone: list[int], rules: SummaryRules, random: Random
 ) -> None:
     async def scenario() -> None:

@@ -72,7 +72,7 @@ async def test_nothing_expires_by_default() -> None:
     assert left(world) == before
 
 
-async def test_an_episode_goes_when_its_last_message_is_old_and_the_rolling_text_with_the_last_one() -> None:
+async def test_episode_expires_with_its_last_message() -> None:
     world = await a_world()
     await Sweep(world, NOON + DAY + timedelta(minutes=4), Retention(episodes_days=1)).sweep()
     assert left(world)["episodes"] == left(world)["points"] == {"c1:2", "c1:3"}
@@ -87,7 +87,7 @@ async def test_an_episode_goes_when_its_last_message_is_old_and_the_rolling_text
     assert ended_at(world) == {one.episode_id: one.source.last_offset for one in CLOSED}
 
 
-async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
+async def test_replay_does_not_restore_an_expired_episode() -> None:
     world = await a_world()
     await Sweep(world, NOON + 2 * DAY).sweep()
     world.provider.requests.clear()
@@ -102,7 +102,7 @@ async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
     assert world.provider.requests == []
 
 
-async def test_a_replay_puts_no_label_where_a_message_has_expired() -> None:
+async def test_replay_labels_no_expired_message() -> None:
     world = await a_world()
     await Sweep(world, NOON + DAY + timedelta(minutes=1), Retention(messages_days=1)).sweep()
     reconciler = world.reconciler(retention=BOTH, clock=lambda: NOON + DAY + timedelta(minutes=1))
@@ -112,7 +112,7 @@ async def test_a_replay_puts_no_label_where_a_message_has_expired() -> None:
 
 
 @pytest.mark.parametrize("change", [edit("m0"), delete("m0")], ids=["edit", "deletion"])
-async def test_a_change_of_an_expired_episode_removes_it_and_asks_no_llm(change: Any) -> None:
+async def test_change_of_an_expired_episode_removes_it(change: Any) -> None:
     world = await a_world()
     fields = {"retention": BOTH, "clock": lambda: NOON + 2 * DAY}
     await amend(world, change, **fields)
@@ -123,7 +123,7 @@ async def test_a_change_of_an_expired_episode_removes_it_and_asks_no_llm(change:
     assert left(world)["episodes"] == left(world)["points"] == {"c1:2", "c1:3"}
 
 
-async def test_an_episode_that_has_expired_before_it_closes_is_never_shown_to_the_llm() -> None:
+async def test_episode_expired_before_closing_skips_the_llm() -> None:
     world = World()
     await world.run(CLOSED[:1], retention=BOTH, clock=lambda: NOON + 2 * DAY)
     [event] = world.topic.events
@@ -133,7 +133,7 @@ async def test_an_episode_that_has_expired_before_it_closes_is_never_shown_to_th
     assert left(world) == NOTHING
 
 
-async def test_an_episode_that_is_kept_longer_here_stays_as_it_is_when_another_worker_lets_it_expire() -> None:
+async def test_shorter_retention_elsewhere_does_not_change_our_episode() -> None:
     world = await a_world()
     before = world.episodes.episodes["c1:1"]
     await world.reconciler().handle(request_for(before, NOON, expired=True), a_cause(50))
@@ -141,7 +141,7 @@ async def test_an_episode_that_is_kept_longer_here_stays_as_it_is_when_another_w
     assert world.provider.requests == []
 
 
-async def test_requests_of_several_workers_for_one_episode_are_announced_once() -> None:
+async def test_concurrent_expiries_are_announced_once() -> None:
     world = await a_world()
     sweep = Sweep(world, NOON + 2 * DAY)
     await sweep.sweep()
@@ -150,7 +150,7 @@ async def test_requests_of_several_workers_for_one_episode_are_announced_once() 
     assert [event.event_id for event in world.topic.events] == ["c1:1:2", "c1:2:2", "c1:3:2"]
 
 
-async def test_a_new_episode_of_the_conversation_keeps_its_rolling_text() -> None:
+async def test_new_episode_keeps_its_conversations_rolling_text() -> None:
     world = await a_world()
     await Sweep(world, NOON + DAY + timedelta(minutes=7), Retention(episodes_days=1)).sweep()
     assert left(world)["episodes"] == {"c1:3"}
@@ -161,7 +161,7 @@ async def test_a_new_episode_of_the_conversation_keeps_its_rolling_text() -> Non
 
 
 @given(at=st.integers(1, 60), after=st.booleans(), fault=st.sampled_from([crash, outage]))
-def test_a_crash_or_an_outage_at_any_call_leaves_nothing_that_points_nowhere(at: int, after: bool, fault: Any) -> None:
+def test_crash_during_expiry_leaves_no_dangling_reference(at: int, after: bool, fault: Any) -> None:
     asyncio.run(interrupted(at, after, fault))
 
 
@@ -175,7 +175,7 @@ async def interrupted(at: int, after: bool, fault: Any) -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("at", range(1, 20))
-async def test_a_crash_in_a_removal_is_repeated_to_the_same_end(at: int, late: bool) -> None:
+async def test_crash_in_a_removal_is_repeated_to_the_end(at: int, late: bool) -> None:
     world = await a_world()
     request = request_for(world.episodes.episodes["c1:2"], NOON, expired=True)
     fields = {"retention": BOTH, "clock": lambda: NOON + 2 * DAY}
@@ -189,7 +189,7 @@ async def test_a_crash_in_a_removal_is_repeated_to_the_same_end(at: int, late: b
     assert left(world)["conversations"] == {"c1": 2}
 
 
-async def test_an_outage_postpones_the_sweep_and_it_goes_on() -> None:
+async def test_outage_postpones_the_sweep() -> None:
     world = await a_world()
     short = Retention(messages_days=1e-6, episodes_days=1e-6)
     assert interval_seconds(short) == 0.5
@@ -203,7 +203,7 @@ async def test_an_outage_postpones_the_sweep_and_it_goes_on() -> None:
         await crashing
 
 
-def test_the_interval_is_ten_minutes_where_things_are_kept_for_days() -> None:
+def test_sweep_interval_is_ten_minutes_for_long_retention() -> None:
     assert interval_seconds(Retention(messages_days=30)) == 600
 
 
@@ -219,7 +219,7 @@ async def with_expired_messages() -> World:
 
 
 @pytest.mark.parametrize("message_id", ["m1", "m4"])
-async def test_an_edit_of_an_episode_whose_messages_have_expired_is_refused_and_changes_nothing(
+async def test_edit_of_an_episode_with_expired_messages_is_refused(
     message_id: str,
 ) -> None:
     world = await with_expired_messages()
@@ -231,7 +231,7 @@ async def test_an_edit_of_an_episode_whose_messages_have_expired_is_refused_and_
     assert world.topic.events == []
 
 
-async def test_edit_without_effect_is_accepted_after_messages_have_expired() -> None:
+async def test_edit_without_effect_is_accepted_after_expiry() -> None:
     world = await with_expired_messages()
     before = world.state
     await amend(world, edit("m4", content=CLOSED[1].messages[1].content))
@@ -239,7 +239,7 @@ async def test_edit_without_effect_is_accepted_after_messages_have_expired() -> 
 
 
 @pytest.mark.parametrize("change", [delete("m1"), delete("m4"), skip(4)], ids=["expired", "sibling", "skipped"])
-async def test_a_deletion_takes_the_episodes_with_it_that_cannot_be_made_again_without_the_message(change: Any) -> None:
+async def test_deletion_takes_episodes_that_cannot_be_remade(change: Any) -> None:
     world = await with_expired_messages()
     await amend(world, change)
     ended = {event.episode_id for event in world.topic.events if isinstance(event, SummaryDeleted)}
@@ -255,7 +255,7 @@ async def test_a_deletion_takes_the_episodes_with_it_that_cannot_be_made_again_w
     assert len(world.provider.requests) == asked
 
 
-async def test_changes_of_an_expired_episode_do_nothing_while_its_messages_are_kept() -> None:
+async def test_changes_of_an_expired_episode_do_nothing() -> None:
     world = await a_world()
     await Sweep(world, NOON + 2 * DAY, Retention(episodes_days=1)).sweep()
     world.topic.published.clear()

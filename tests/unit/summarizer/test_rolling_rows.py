@@ -47,7 +47,7 @@ def rows_of(world: World) -> list[RollingRow]:
     return world.episodes.all_rows["c1"]
 
 
-async def test_there_are_several_rows_and_together_they_cover_every_episode_once(world: World) -> None:
+async def test_several_rows_cover_every_episode_once(world: World) -> None:
     rows = rows_of(world)
     assert [row.row for row in rows] == list(range(1, len(rows) + 1))
     assert len(rows) > 3
@@ -55,13 +55,13 @@ async def test_there_are_several_rows_and_together_they_cover_every_episode_once
     assert all(later.first_ordinal == row.last_ordinal + 1 for row, later in pairwise(rows))
 
 
-async def test_each_row_but_the_last_ends_where_it_passes_the_limit(world: World) -> None:
+async def test_each_row_but_the_last_ends_past_the_limit(world: World) -> None:
     rows = rows_of(world)
     assert all(MAX_TOKENS <= count_tokens(row.content) <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
     assert count_tokens(rows[-1].content) < MAX_TOKENS
 
 
-async def test_every_row_is_about_its_own_episodes_and_the_first_keeps_the_beginning(world: World) -> None:
+async def test_every_row_tells_of_its_own_episodes(world: World) -> None:
     first, *others = rows_of(world)
     assert "Ada Lovelace" in first.content
     assert "peanuts" in first.content
@@ -70,7 +70,7 @@ async def test_every_row_is_about_its_own_episodes_and_the_first_keeps_the_begin
         assert [ordinal for ordinal, _ in row.inputs] == list(range(row.first_ordinal, row.last_ordinal + 1))
 
 
-async def test_crashes_leave_rows_that_cover_the_same(conversation: tuple[EpisodeClosed, ...]) -> None:
+async def test_crashes_do_not_change_row_coverage(conversation: tuple[EpisodeClosed, ...]) -> None:
     disturbed = World()
     for place, episode in enumerate(conversation):
         at, after = episode.ordinal % CALLS + 1, episode.ordinal % 2 == 0
@@ -91,21 +91,21 @@ async def after(rules: SummaryRules, episodes: tuple[EpisodeClosed, ...] = EPISO
     return world
 
 
-async def test_rows_say_what_their_texts_really_tell_of() -> None:
+async def test_rows_name_the_episodes_they_tell_of() -> None:
     rows = rows_of(await after(SummaryRules(200)))
     assert [(row.first_ordinal, row.last_ordinal) for row in rows] == [(1, 5)]
     rows = rows_of(await after(SummaryRules(5)))
     assert [(row.first_ordinal, row.last_ordinal) for row in rows] == [(ordinal, ordinal) for ordinal in range(1, 6)]
 
 
-async def test_an_episode_that_is_missing_is_not_said_to_be_told_until_it_comes() -> None:
+async def test_missing_episode_is_not_named_before_it_comes() -> None:
     world = await after(SummaryRules(200), (*EPISODES[:2], *EPISODES[3:]))
     assert [[ordinal for ordinal, _ in row.inputs] for row in rows_of(world)] == [[1, 2, 4, 5]]
     await world.run(EPISODES[2:3], rules=SummaryRules(200))
     assert [[ordinal for ordinal, _ in row.inputs] for row in rows_of(world)] == [[1, 2, 3, 4, 5]]
 
 
-async def test_an_episode_that_was_stored_without_a_row_is_in_the_next_one() -> None:
+async def test_episode_stored_without_a_row_joins_the_next() -> None:
     world = await after(SummaryRules(200), EPISODES[:1])
     put_row, world.episodes.put_row = world.episodes.put_row, None  # type: ignore[method-assign, assignment]
     with pytest.raises(TypeError):
@@ -117,7 +117,7 @@ async def test_an_episode_that_was_stored_without_a_row_is_in_the_next_one() -> 
 
 
 @given(st.integers(1, 50), st.sampled_from([5, 30, 200]))
-async def test_every_episode_goes_into_the_rolling_summary_once_and_in_order(number: int, max_tokens: int) -> None:
+async def test_every_episode_enters_the_rolling_summary_once(number: int, max_tokens: int) -> None:
     episodes = tuple(a_closed_episode(ordinal, size=1) for ordinal in range(1, number + 1))
     world = await after(SummaryRules(max_tokens), episodes)
     assert all(request.wants_rolling for request in world.provider.requests)
@@ -130,9 +130,7 @@ TURNS = st.lists(st.integers(0, 6), max_size=60)
 
 
 @given(TURNS, TURNS, st.sampled_from([5, 30, 200]))
-async def test_two_workers_take_every_episode_in_once_whatever_their_limits(
-    first: list[int], second: list[int], other: int
-) -> None:
+async def test_two_workers_take_every_episode_once(first: list[int], second: list[int], other: int) -> None:
     world = World()
 
     async def work(name: str, turns: list[int], rules: SummaryRules) -> None:

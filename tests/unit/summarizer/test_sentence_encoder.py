@@ -36,22 +36,22 @@ def least_cosine(ours: object, theirs: object) -> float:
     return float((np.asarray(ours) * np.asarray(theirs)).sum(axis=1).min())
 
 
-def test_vectors_are_those_of_the_reference(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
+def test_vectors_equal_the_reference(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
     assert least_cosine(encoder.encode(TEXTS), reference) > 0.9999
     assert least_cosine(encoder.encode(TEXTS), reference) > 0.9999, "with the tokens that were kept"
 
 
-def test_texts_beside_another_do_not_change_its_vector(encoder: SentenceEncoder) -> None:
+def test_neighbouring_texts_do_not_change_a_vector(encoder: SentenceEncoder) -> None:
     assert least_cosine(encoder.encode(TEXTS), [encoder.encode([text])[0] for text in TEXTS]) > 0.9999
 
 
-def test_more_texts_than_a_pass_takes_have_vectors(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
+def test_texts_beyond_one_pass_have_vectors(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
     many = encoder.encode(TEXTS * 20)
     assert least_cosine(many, np.tile(np.asarray(reference), (20, 1))) > 0.9999
     assert encoder.encode([]).shape == (0, 512)
 
 
-def test_vectors_are_right_once_no_more_tokens_are_kept(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
+def test_vectors_stay_right_beyond_the_token_cache(encoder: SentenceEncoder, reference: Sequence[object]) -> None:
     for block in range(0x4E00, 0x6200, 100):  # most of these characters are tokens of their own
         encoder.encode(["".join(map(chr, range(block, block + 100)))])
     assert least_cosine(encoder.encode([*TEXTS, "Grüße"])[: len(TEXTS)], reference) > 0.9999
@@ -85,7 +85,7 @@ def test_rows_read_before_make_room_for_others(encoder: SentenceEncoder, referen
     assert least_cosine(encoder.encode(TEXTS), reference) > 0.9999
 
 
-async def test_calls_at_the_same_time_get_their_own_vectors() -> None:
+async def test_concurrent_calls_get_their_own_vectors() -> None:
     embedder = LocalEmbedder()
     alone = [(await embedder.passages([text]))[0] for text in TEXTS]
     together = await asyncio.gather(*(embedder.passages([text]) for text in TEXTS))

@@ -81,7 +81,7 @@ async def handled(handler: RecordHandler, *names: str) -> list[Event]:
     return events
 
 
-async def test_an_episode_on_which_it_fails_again_and_again_is_a_dead_letter_and_the_others_are_summarised() -> None:
+async def test_episode_that_keeps_failing_is_dead_lettered_alone() -> None:
     reconciler, queue, metrics = Reconciler({"bad": 100}), Queue(), Metrics("summarizer", "1.2.3")
     events = await handled(handler_of(reconciler, queue, metrics=metrics), "a", "bad", "b")
     assert all(event.done for event in events)
@@ -95,7 +95,7 @@ async def test_an_episode_on_which_it_fails_again_and_again_is_a_dead_letter_and
     assert metrics.registry.get_sample_value("afterword_dead_letters_total", labels) == 1
 
 
-async def test_a_dead_letter_names_topic_and_reason_of_a_refused_announcement() -> None:
+async def test_dead_letter_names_a_refused_announcements_topic() -> None:
     queue = Queue()
     refused = OutputRefused("summary.created", InvalidTimestampError())
     queue.send(handler_of(Reconciler({}), queue).dead_letter(Event("bad").value, refused))
@@ -104,14 +104,14 @@ async def test_a_dead_letter_names_topic_and_reason_of_a_refused_announcement() 
     assert letter.problem == "topic summary.created refuses a record with InvalidTimestampError (32)"
 
 
-async def test_an_episode_on_which_it_fails_for_a_while_is_summarised() -> None:
+async def test_episode_that_fails_for_a_while_is_summarized() -> None:
     reconciler, queue = Reconciler({"bad": 3}), Queue()
     await handled(handler_of(reconciler, queue), "bad")
     assert reconciler.processed == ["bad"]
     assert not queue.taken
 
 
-async def test_if_it_fails_on_every_episode_it_stops_and_none_is_a_dead_letter() -> None:
+async def test_failure_on_every_episode_stops_without_dead_letters() -> None:
     names = [f"c{n}" for n in range(20)]
     reconciler, queue = Reconciler(dict.fromkeys(names, 100)), Queue()
     with pytest.raises(ExceptionGroup) as stopped:
@@ -124,7 +124,7 @@ async def test_if_it_fails_on_every_episode_it_stops_and_none_is_a_dead_letter()
 @pytest.mark.parametrize(
     "error", [StateUnreadable(problem="a later release"), EverythingFails(where="", number=1, failure="")]
 )
-async def test_an_error_that_stops_on_purpose_stops_at_once(error: Exception) -> None:
+async def test_deliberate_stop_is_immediate(error: Exception) -> None:
     reconciler, queue = Reconciler({"a": 100}, error), Queue()
     event = Event("a")
     with pytest.raises(type(error)):

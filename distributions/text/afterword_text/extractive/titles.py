@@ -54,7 +54,9 @@ def title_of(turns: Sequence[Turn], language: str) -> str:
             phrases = next(filter(None, (_phrases(part, language) for part in parts)), None)
             if phrases and len(words(sentence)) > 1:
                 enough = [phrase for phrase in phrases if not _WORD.fullmatch(phrase)]
-                title = next(candidate for candidate in (*enough, sentence, *phrases) if len(candidate) <= TITLE_CHARACTERS)
+                title = next(
+                    candidate for candidate in (*enough, sentence, *phrases) if len(candidate) <= TITLE_CHARACTERS
+                )
                 return title[:1].upper() + title[1:]
     return ""
 

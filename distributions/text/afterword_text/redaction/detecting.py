@@ -439,7 +439,9 @@ class Phones:
             if written.text.lstrip("(").startswith("+"):
                 is_phone = is_international(digits)
             elif digits.startswith("00"):
-                is_phone = is_international(digits[2:]) and len(digits) > LONG_DIGITS and _is_plausible(written, text, end)
+                is_phone = (
+                    is_international(digits[2:]) and len(digits) > LONG_DIGITS and _is_plausible(written, text, end)
+                )
             else:
                 is_phone = any(is_national(each, written) for each in self._countries) and _is_plausible(
                     written, text, end
@@ -470,7 +472,14 @@ def country(region: str) -> Country:
     metadata = PhoneMetadata.metadata_for_region(region)
     if metadata is None:
         raise ValueError(f"{region!r} is not a country with telephone numbers")
-    kinds = (metadata.fixed_line, metadata.mobile, metadata.toll_free, metadata.personal_number, metadata.voip, metadata.uan)
+    kinds = (
+        metadata.fixed_line,
+        metadata.mobile,
+        metadata.toll_free,
+        metadata.personal_number,
+        metadata.voip,
+        metadata.uan,
+    )
     patterns = {kind.national_number_pattern for kind in kinds if kind and kind.national_number_pattern}
     # in some countries, such as Italy, the leading 0 is part of the number, so there is no trunk prefix
     trunk = "" if metadata.national_prefix == "1" else metadata.national_prefix or ""

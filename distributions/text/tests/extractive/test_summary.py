@@ -42,7 +42,7 @@ def texts(summary: Texts) -> list[str]:
     return [summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary]
 
 
-def test_what_was_wanted_and_what_came_of_it_is_told() -> None:
+def test_summary_tells_the_request_and_its_outcome() -> None:
     summary = summary_of(*ORDER)
     assert "order 4711" in summary.short_summary
     assert summary.short_summary.startswith("User: ")
@@ -51,32 +51,32 @@ def test_what_was_wanted_and_what_came_of_it_is_told() -> None:
         assert fact in summary.long_summary
 
 
-def test_politeness_is_left_out() -> None:
+def test_politeness_is_omitted() -> None:
     for text in texts(summary_of(*ORDER)):
         assert not re.search(r"how can I help|welcome|anything else|Thanks|Hello", text)
 
 
-def test_a_statement_without_a_letter_is_left_out() -> None:
+def test_statement_without_letters_is_omitted() -> None:
     summary = summary_of(("user", "I finished chapter two of my book. ->-> 4,12. It took me nine days."), *ORDER)
     assert "nine days" in summary.long_summary
     assert not any("4,12" in text for text in texts(summary))
 
 
-def test_sentences_stand_in_the_order_in_which_they_were_said() -> None:
+def test_sentences_keep_their_order() -> None:
     said = " ".join(text for _, text in ORDER)
     told = re.sub(r"(User|Assistant): ", "", summary_of(*ORDER).long_summary)
     places = [said.index(sentence) for sentence in split_sentences(told)]
     assert places == sorted(places)
 
 
-def test_the_title_is_a_phrase_about_the_topic() -> None:
+def test_title_is_a_phrase_about_the_topic() -> None:
     title = summary_of(*ORDER).title
     assert {"order", "chair"} & set(title.lower().split())
     assert title[0].isupper()
     assert not title.endswith((".", "?", "…", " the", " a"))
 
 
-def test_a_long_episode_is_told_at_length_and_briefly() -> None:
+def test_long_episode_has_a_long_and_a_brief_summary() -> None:
     for turns in (turns for turns in dialogues() if sum(len(text) for _, text in turns) > 700):
         summary = summary_of(*turns)
         assert len(split_sentences(summary.long_summary)) >= 3
@@ -84,7 +84,7 @@ def test_a_long_episode_is_told_at_length_and_briefly() -> None:
         assert len(summary.long_summary) <= 1000
 
 
-def test_what_is_said_of_others_and_what_is_decided_outranks_filler() -> None:
+def test_facts_and_decisions_outrank_filler() -> None:
     told = [turn for dialogue in dialogues()[:2] for turn in dialogue]
     said = (
         ("user", "Ben is allergic to peanuts, and Mila doesn't eat meat."),
@@ -105,20 +105,20 @@ CHOICES = (
 
 
 @pytest.mark.parametrize(("offer", "choice"), CHOICES)
-def test_what_users_choose_outranks_what_they_tell_of_themselves(offer: str, choice: str) -> None:
+def test_choices_outrank_self_descriptions(offer: str, choice: str) -> None:
     told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
     short = summary_of(("assistant", offer), *told, ("user", choice)).short_summary
     assert choice.rstrip("!.") in short
     assert len(summary_of(*told).long_summary) > 400
 
 
-def test_a_choice_does_not_repeat_the_offer_whose_words_it_has() -> None:
+def test_choice_does_not_repeat_the_offer() -> None:
     table = ("user", "I need a table for 4 on March 12, at Bella Napoli or at Roma?")
     summary = summary_of(table, ("assistant", "Roma has a table at 7 pm on March 12."), ("user", "Roma then"))
     assert "Roma then" in summary.short_summary
 
 
-def test_a_question_about_an_offer_is_no_choice() -> None:
+def test_question_about_an_offer_is_no_choice() -> None:
     told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
     summary = summary_of(("assistant", CHOICES[1][0]), *told, ("user", "Great, Thursday?"))
     assert "Thursday?" not in summary.short_summary
@@ -133,7 +133,7 @@ GREETED = (
 
 
 @pytest.mark.parametrize(("greeting", "answer"), GREETED)
-def test_who_returns_a_greeting_chooses_nothing(greeting: str, answer: str) -> None:
+def test_returned_greeting_chooses_nothing(greeting: str, answer: str) -> None:
     told = ("user", "I need to move my flight to Oslo to Friday.")
     summary = summary_of(told, ("assistant", "It is moved."), ("assistant", greeting), ("user", answer))
     assert answer.rstrip("!") not in summary.long_summary
@@ -148,23 +148,23 @@ def test_who_returns_a_greeting_chooses_nothing(greeting: str, answer: str) -> N
         "great, send it to the Graz office please",
     ],
 )
-def test_a_greeting_with_a_number_a_decision_or_a_request_is_kept(told: str) -> None:
+def test_greeting_with_number_decision_or_request_stays(told: str) -> None:
     assert told in summary_of(("assistant", "Which flight is it about, please?"), ("user", told)).short_summary
 
 
-def test_a_question_to_somebody_who_is_greeted_by_name_is_kept() -> None:
+def test_question_to_a_named_person_stays() -> None:
     asked, answer = ("user", "Hi Peter, is the sofa still available?"), ("user", "Yes, it costs 220 euros.")
     assert summary_of(asked, answer).short_summary.startswith(f"User: {asked[1]}")
 
 
-def test_what_nobody_offered_is_no_choice() -> None:
+def test_unoffered_thing_is_no_choice() -> None:
     offer, remark = CHOICES[0][0], "Wow, marble"
     told = [("user", f"My {who} often tells me about the long walks that we once liked.") for who in WHO]
     assert remark not in summary_of(("assistant", offer), *told, ("user", remark)).short_summary
 
 
 @pytest.mark.parametrize("thanks", ["Thanks for the tips!", "Great tips, thanks", "Thank you for the coffee tips"])
-def test_who_thanks_for_what_was_said_chooses_nothing(thanks: str) -> None:
+def test_thanks_choose_nothing(thanks: str) -> None:
     tips = ("assistant", "Here are some tips: avoid coffee after noon, and keep the room dark.")
     summary = summary_of(("user", "How do I sleep better?"), tips, ("user", thanks))
     assert thanks.rstrip("!") not in summary.long_summary
@@ -185,33 +185,33 @@ TRIP: tuple[Turn, ...] = (
 )
 
 
-def test_a_question_is_followed_by_its_own_answer() -> None:
+def test_question_is_followed_by_its_own_answer() -> None:
     long = summary_of(*TRIP).long_summary
     assert "Is the museum open on Sundays? Assistant: Yes, from 9 to 14." in long
     assert "plan a trip to Rome? Assistant: How many days will you stay? User: Five." in long
 
 
 @pytest.mark.parametrize("brief", ["Yes.", "No!", "I asked."])
-def test_a_brief_answer_comes_with_its_reason(brief: str) -> None:
+def test_brief_answer_comes_with_its_reason(brief: str) -> None:
     reason = "Brazilian citizens need a visitor visa, which costs 185 USD."
     answer = ("assistant", f"{brief} {reason} " + "The steps are described on the page of the embassy in Dublin. " * 6)
     asked = ("user", "I am going to New York in October. Do I need a visa?")
     assert f"Do I need a visa? Assistant: {brief} {reason}" in summary_of(asked, answer).short_summary
 
 
-def test_what_was_said_after_a_question_stays_after_it() -> None:
+def test_statement_after_a_question_stays_after_it() -> None:
     long = summary_of(
         ("user", "Can I return the lamp? It arrived broken."), ("assistant", "Yes, until 3 May.")
     ).long_summary
     assert long == "User: Can I return the lamp? It arrived broken. Assistant: Yes, until 3 May."
 
 
-def test_an_exclamation_is_not_taken_for_the_answer() -> None:
+def test_exclamation_is_not_taken_for_the_answer() -> None:
     told = ("user", "What could we give grandpa?"), ("assistant", "Wow, 90! A radio with big buttons.")
     assert "grandpa? Assistant: Wow, 90! A radio with big buttons." in summary_of(*told).long_summary
 
 
-def test_several_short_sentences_of_an_answer_are_told() -> None:
+def test_several_short_sentences_of_an_answer_stay() -> None:
     answer = "I understand. I have refunded £249.00 to your card. Your ticket number is 88213. It takes three days."
     long = summary_of(
         ("user", "I'd rather have my money back for the espresso machine."), ("assistant", answer)
@@ -220,39 +220,39 @@ def test_several_short_sentences_of_an_answer_are_told() -> None:
     assert "88213" in long
 
 
-def test_the_polite_frame_of_a_letter_is_left_out() -> None:
+def test_polite_frame_of_a_letter_is_omitted() -> None:
     letter = "> Sehr geehrte Frau Brandt,\n>\n> Mia fehlt am Montag.\n>\n> Mit freundlichen Grüßen"
     long = summary_of(("user", "Ich brauche eine Mail an die Lehrerin von Mia."), ("assistant", letter)).long_summary
     assert "Mia fehlt am Montag." in long
     assert not re.search("Brandt|Grüßen", long)
 
 
-def test_a_table_without_prose_is_read_without_bars() -> None:
+def test_table_without_prose_is_read_without_bars() -> None:
     assert sentences_of("| Term | Monthly |\n| --- | ---: |\n| 25 years | £1,464 |") == (
         "Term, Monthly.",
         "25 years, £1,464.",
     )
 
 
-def test_a_list_keeps_its_last_mark_and_loses_its_boxes() -> None:
+def test_list_keeps_its_last_mark_and_loses_boxes() -> None:
     assert sentences_of("Ask:\n- [ ] Is it covered?\n- [x] How long?") == ("Ask: Is it covered?; How long?",)
 
 
-def test_an_item_that_introduces_code_does_not_end_with_a_colon() -> None:
+def test_item_that_introduces_code_has_no_final_colon() -> None:
     answer = "You could:\n\n1. Read `chunksize` rows:\n```\nread(chunksize=9)\n```\n2. Use Polars."
     assert sentences_of(answer) == ("You could: Read chunksize rows; Use Polars.",)
 
 
-def test_code_loses_its_marks_even_if_it_contains_others() -> None:
+def test_code_loses_its_outer_marks() -> None:
     assert sentences_of("Use `git reset HEAD~1`.") == ("Use git reset HEAD~1.",)
 
 
-def test_a_line_that_ends_with_a_quotation_is_a_sentence() -> None:
+def test_line_ending_in_a_quotation_is_a_sentence() -> None:
     assert sentences_of('It says "no entry"\nWhat now?') == ('It says "no entry".', "What now?")
     assert sentences_of('It says "No entry."') == ('It says "No entry."',)
 
 
-def test_a_question_is_not_joined_to_the_answer_about_something_else() -> None:
+def test_question_is_not_joined_to_an_unrelated_answer() -> None:
     long = summary_of(
         ("user", "Where is my order 4711-22?"), ("assistant", "Order 8830-07 was delivered yesterday."), ("user", "No!")
     ).long_summary
@@ -260,7 +260,7 @@ def test_a_question_is_not_joined_to_the_answer_about_something_else() -> None:
     assert "8830-07" in long
 
 
-def test_a_question_is_not_joined_to_the_answer_of_a_later_message() -> None:
+def test_question_is_not_joined_to_a_later_messages_answer() -> None:
     long = summary_of(
         ("user", "Could you swap Wednesday? We had risotto last week."),
         ("assistant", "Let me see."),
@@ -271,26 +271,26 @@ def test_a_question_is_not_joined_to_the_answer_of_a_later_message() -> None:
     assert "65 dollars" in long
 
 
-def test_what_users_say_of_themselves_is_in_the_short_summary() -> None:
+def test_self_descriptions_are_in_the_short_summary() -> None:
     short = summary_of(*TRIP).short_summary
     assert "allergic to nuts" in short
     assert "We moved: send the tickets to Gartenstr. 5." in short
 
 
-def test_markdown_and_marks_of_lists_are_left_out() -> None:
+def test_markdown_and_list_marks_are_omitted() -> None:
     long = summary_of(*TRIP).long_summary
     assert "You could do this: Colosseum; Vatican." in long
     assert not re.search(r"[*#\[\]]|https|Ideas|Tip|\d\. ?Col", long)
 
 
-def test_of_a_long_answer_the_first_sentence_is_told() -> None:
+def test_first_sentence_of_a_long_answer_stays() -> None:
     answer = "Solar panels last 25 years. " + " ".join(f"Model {n} has {n} cells." for n in range(10, 30))
     long = summary_of(("user", "How long do solar panels last?"), ("assistant", answer)).long_summary
     assert long == "User: How long do solar panels last? Assistant: Solar panels last 25 years."
 
 
 @pytest.mark.parametrize("characters", range(60, 1000, 47))
-def test_a_smaller_budget_has_fewer_sentences_and_none_is_cut(characters: int) -> None:
+def test_smaller_budget_has_fewer_whole_sentences(characters: int) -> None:
     told = [turn for turns in dialogues()[:3] for turn in turns]
     long = summarize(an_episode_of(*told), "", 800, characters).long_summary
     assert len(long) <= characters
@@ -298,17 +298,17 @@ def test_a_smaller_budget_has_fewer_sentences_and_none_is_cut(characters: int) -
     assert long[-1] in ".?!"
 
 
-def test_of_a_sentence_that_is_too_long_for_any_text_each_has_the_beginning() -> None:
+def test_overlong_sentence_gives_its_beginning_to_each_text() -> None:
     summary = summary_of(("user", "dolor sit amet kangaroo " * 28_500))
     assert all("dolor sit amet kangaroo" in text for text in texts(summary))
 
 
-def test_nothing_is_told_twice() -> None:
+def test_nothing_is_repeated() -> None:
     again = ("user", "I want to cancel my order 4711, because the chair arrived broken.")
     assert summary_of(*ORDER, again, again).long_summary.count("chair arrived broken") == 1
 
 
-def test_much_more_of_the_later_turns_is_kept_than_by_the_first_thousand_characters() -> None:
+def test_later_turns_survive_beyond_the_first_thousand_characters() -> None:
     ours, first = [], []
     said = dialogues()
     for at in range(0, len(said), DIALOGUES_PER_EPISODE):
@@ -333,25 +333,25 @@ def recall(summary: str, reference: str) -> float:
         [("user", "Hallo"), ("user", "Ich möchte Bestellung 12345 stornieren."), ("assistant", "Sie ist storniert.")],
     ],
 )
-def test_other_languages_are_told_in_their_own_words(turns: list[Turn]) -> None:
+def test_other_languages_keep_their_own_words(turns: list[Turn]) -> None:
     summary = summary_of(*turns)
     assert "12345" in summary.short_summary
     assert turns[0][1] not in summary.long_summary
 
 
 @pytest.mark.parametrize("content", ["", "   \n\t", "😀😀", "ok", "?!", "<|im_start|>", "a" * 5000, "。"])
-def test_there_is_always_something_to_store(content: str) -> None:
+def test_summary_is_never_empty(content: str) -> None:
     summary = summary_of(("user", content))
     assert all(text.strip() for text in texts(summary))
     assert len(summary.title) <= 60
 
 
-def test_an_episode_without_text_keeps_what_was_known() -> None:
+def test_episode_without_text_keeps_earlier_knowledge() -> None:
     assert summary_of(("tool", ""), previous="User: I am Ada.").rolling_summary == "User: I am Ada."
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool", "system"]), st.text()), min_size=1, max_size=6))
-def test_whatever_is_said_the_texts_keep_to_their_lengths_and_never_change(turns: list[Turn]) -> None:
+def test_texts_keep_their_lengths_and_never_change(turns: list[Turn]) -> None:
     summary = summary_of(*turns)
     assert summary == summary_of(*turns)
     assert 0 < len(summary.title) <= 60
@@ -359,19 +359,19 @@ def test_whatever_is_said_the_texts_keep_to_their_lengths_and_never_change(turns
     assert 0 < len(summary.long_summary) <= 1500
 
 
-def test_what_people_say_counts_more_than_a_systems_instructions() -> None:
+def test_peoples_words_outrank_system_instructions() -> None:
     instructions = "You are an order assistant for orders of chairs. Always confirm the order number of a chair."
     assert "You are an order assistant" not in summary_of(("system", instructions), *ORDER).short_summary
 
 
 @pytest.mark.parametrize("long_characters", [400, 700, 1000])
-def test_a_long_summary_is_as_long_as_it_may_be(long_characters: int) -> None:
+def test_long_summary_reaches_its_limit(long_characters: int) -> None:
     told = [turn for turns in dialogues()[:4] for turn in turns]
     long = summarize(an_episode_of(*told), "", 800, long_characters).long_summary
     assert long_characters // 2 <= len(long) <= long_characters
 
 
-def test_in_a_group_every_sentence_has_its_speaker() -> None:
+def test_group_sentences_have_speakers() -> None:
     said = (
         ("Lisa", "Lunch on Friday at noon?"),
         ("Tom", "I'm in Berlin until Saturday, so I can't."),
@@ -385,7 +385,7 @@ def test_in_a_group_every_sentence_has_its_speaker() -> None:
     assert told.rolling_summary.count("User (") >= 3
 
 
-def test_a_heading_introduces_its_list() -> None:
+def test_heading_introduces_its_list() -> None:
     answer = "**Ingredients**\n- 200 g flour\n- 2 eggs\n\n## Steps\n1. Whisk.\n2. Fry.\n\n### Tip\nServe hot."
     assert sentences_of(answer) == ("Ingredients: 200 g flour; 2 eggs.", "Steps: Whisk; Fry.", "Serve hot.")
 
@@ -402,7 +402,7 @@ PASTED = {
 
 
 @pytest.mark.parametrize("kind", PASTED)
-def test_pasted_machine_text_leaves_room_for_what_was_said(kind: str) -> None:
+def test_pasted_machine_text_leaves_space_for_speech(kind: str) -> None:
     answer = ("assistant", "The pool is closed by the nightly job; move the job to 3 am.")
     summary = summary_of(("user", f"Why does this stop?\n{PASTED[kind]}"), answer, ("user", "Moved it, fixed."))
     assert "move the job to 3 am" in summary.short_summary
@@ -411,11 +411,11 @@ def test_pasted_machine_text_leaves_room_for_what_was_said(kind: str) -> None:
     assert not any(line in text for text in texts(summary))
 
 
-def test_machine_text_is_summarized_if_nothing_else_was_said() -> None:
+def test_machine_text_is_summarized_if_nothing_else_exists() -> None:
     assert summary_of(("user", "id,sku,qty\n1,SK-1,12\n2,SK-2,30")).short_summary.startswith("User: ")
 
 
-def test_words_that_a_user_passes_on_are_marked() -> None:
+def test_words_a_user_passes_on_are_marked() -> None:
     mail = "From: Heatwell\nSent: Monday\nSubject: boiler\n\nYour boiler is a Model J. Its tank is for 9 litres."
     summary = summary_of(
         ("user", f"Not true. My boiler is a Model K.\n\n{mail}"), ("assistant", "Corrected to Model K.")
@@ -427,7 +427,7 @@ def test_words_that_a_user_passes_on_are_marked() -> None:
     assert "Model J" not in summary.title
 
 
-def test_history_of_a_mail_does_not_repeat_what_was_said() -> None:
+def test_mail_history_does_not_repeat() -> None:
     history = "On Tue, 26 May 2026 at 09:12, Stoveco wrote:\n> We ship your stove on 3 June."
     told = summary_of(
         ("assistant", "We ship your stove on 3 June."), ("user", f"Please make it 10 June instead.\n\n{history}")
@@ -466,7 +466,7 @@ def test_correction_is_in_every_text_of_a_summary(said: str, correction: str) ->
         assert correction in text
 
 
-def test_what_was_corrected_is_left_out_if_its_correction_has_no_room() -> None:
+def test_corrected_statement_leaves_if_its_correction_does_not_fit() -> None:
     rolling = (
         "User: The plumber comes on Monday. User: The cat is called Max.\n"
         "User: No, I mixed that up, the plumber comes on Thursday at nine, if nothing else breaks in the street before."
@@ -476,7 +476,7 @@ def test_what_was_corrected_is_left_out_if_its_correction_has_no_room() -> None:
     assert "Max" in told
 
 
-def test_a_long_conversation_with_corrections_everywhere_has_a_long_summary() -> None:
+def test_corrections_everywhere_leave_a_long_summary() -> None:
     rooms = [f"{color}{wood} room" for color in ("red", "grey", "pink", "blue", "white") for wood in WOODS]
     talk: list[Turn] = [("user", f"The {room} is cleaned on Monday by a crew of its own.") for room in rooms]
     talk[::8] = [

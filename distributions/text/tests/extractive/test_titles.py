@@ -74,7 +74,7 @@ def title(*said: str) -> str:
         ("Je voudrais savoir s'il est possible de modifier l'adresse de livraison.", "Adresse de livraison"),
     ],
 )
-def test_a_title_is_the_noun_phrase_of_its_sentence(sentence: str, expected: str) -> None:
+def test_title_is_its_sentences_noun_phrase(sentence: str, expected: str) -> None:
     assert title(sentence) == expected
 
 
@@ -107,11 +107,11 @@ def test_a_title_is_the_noun_phrase_of_its_sentence(sentence: str, expected: str
         ),
     ],
 )
-def test_a_long_opening_leads_to_its_topic(sentence: str, expected: str) -> None:
+def test_long_opening_leads_to_its_topic(sentence: str, expected: str) -> None:
     assert title(sentence) == expected
 
 
-def test_the_first_request_counts_more_than_later_ones() -> None:
+def test_first_request_outranks_later_ones() -> None:
     assert title("I want a refund for my ticket.", "The train was late.") == "Refund for my ticket"
 
 
@@ -119,30 +119,30 @@ def test_greetings_make_no_title() -> None:
     assert title("Hello, how are you?", "My washing machine leaks water.") == "Washing machine leaks water"
 
 
-def test_a_single_word_says_too_little_so_its_sentence_is_the_title() -> None:
+def test_single_word_gives_its_sentence_as_title() -> None:
     assert title("Hi, why is my sourdough so dense?") == "Why is my sourdough so dense?"
 
 
-def test_a_message_of_one_word_is_no_title() -> None:
+def test_message_of_one_word_is_no_title() -> None:
     assert title("WHAT", "I start at the museum shop in May.") == "Museum shop in May"
 
 
-def test_a_title_is_whole() -> None:
+def test_title_is_whole() -> None:
     found = title("I need " + "the broken chair of the owner with " * 20 + "a cat.")
     assert len(found) <= TITLE_CHARACTERS
     assert found.endswith(("chair", "owner"))
 
 
-def test_a_conversation_without_a_noun_phrase_still_has_a_title() -> None:
+def test_conversation_without_a_noun_phrase_has_a_title() -> None:
     assert title("We got married last year.") == "We got married last year."
 
 
-def test_titles_of_the_benchmark_are_phrases_of_their_conversations() -> None:
+def test_benchmark_titles_are_phrases_of_their_conversations() -> None:
     found = titles()
     assert len(found) == TITLES
     assert all(2 <= len(each) <= TITLE_CHARACTERS and each[0].isalnum() for each in found)
     assert sum(" " in each for each in found) >= 0.97 * TITLES
 
 
-def test_a_form_of_address_ends_no_phrase() -> None:
+def test_form_of_address_ends_no_phrase() -> None:
     assert title("I take lessons with Ms. Okafor on Thursdays.") == "Lessons with Ms Okafor on Thursdays"

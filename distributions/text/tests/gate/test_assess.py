@@ -37,7 +37,7 @@ def reasons(texts: Texts, source: SourceTexts = SOURCE) -> list[str]:
     return [problem.reason for problem in assess(source, texts).problems]
 
 
-def test_a_faithful_summary_has_no_problems() -> None:
+def test_faithful_summary_has_no_problems() -> None:
     assert reasons(GOOD) == []
 
 
@@ -68,11 +68,11 @@ def test_a_faithful_summary_has_no_problems() -> None:
         ("unsupported_figure", but(short="The user's kettle arrived broken; 45 dollars will be refunded.")),
     ],
 )
-def test_a_spoilt_summary_is_told_as_what_it_is(reason: str, spoilt: Texts) -> None:
+def test_spoilt_summary_has_its_problem_named(reason: str, spoilt: Texts) -> None:
     assert reason in reasons(spoilt)
 
 
-def test_an_echo_of_the_instructions_is_told_unless_the_conversation_itself_holds_them() -> None:
+def test_echoed_instructions_are_found_unless_said_before() -> None:
     sentence = next(line for line in JSON_FRAME.splitlines() if len(line.split()) > 12)
     echo = but(long=f"{GOOD.long_summary} {sentence}")
     assert "echo" in reasons(echo, replace(SOURCE, instructions=JSON_FRAME))
@@ -80,12 +80,12 @@ def test_an_echo_of_the_instructions_is_told_unless_the_conversation_itself_hold
     assert "echo" not in reasons(echo, said_so)
 
 
-def test_a_tiny_conversation_may_have_a_summary_that_is_longer_than_it() -> None:
+def test_tiny_conversation_may_have_a_longer_summary() -> None:
     texts = Texts("Greeting", "The user greeted.", "The user said hello. So did the assistant. Nothing else came.")
     assert reasons(texts, SourceTexts("hello\nhello there")) == []
 
 
-def test_few_sentences_are_a_fault_of_long_conversations_only() -> None:
+def test_few_sentences_are_a_fault_of_long_conversations() -> None:
     brief = but(long="The kettle was broken on arrival and will be replaced by Friday.")
     assert reasons(brief) == []
     assert reasons(brief, replace(SOURCE, episode="\n".join(LINES + [f"{line} Really." for line in LINES] * 2))) == [
@@ -122,19 +122,19 @@ def test_long_summary_with_an_end_is_finished(text: str) -> None:
     assert not ends_in_a_sentence(text)
 
 
-def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
+def test_bilingual_conversation_may_be_summarized_in_either_language() -> None:
     german = "Der Wasserkocher kam mit einem kaputten Deckel an, und ich hätte gerne einen neuen."
     source = SourceTexts("\n".join([german, *LINES[1:6]]), by_speaker=(german, "\n".join(LINES[1:6])))
     texts = Texts("Wasserkocher", "Er kam kaputt an.", "Der Wasserkocher kam mit einem kaputten Deckel an.")
     assert "wrong_language" not in reasons(texts, source)
 
 
-def test_a_huge_conversation_is_read_up_to_a_bound() -> None:
+def test_huge_conversation_is_read_up_to_a_bound() -> None:
     source = SourceTexts("\n".join(LINES) * 2000 + " The code is QX-99812.")
     assert "QX-99812" in assess(source, but(short="The code is QX-99812.")).unsupported
 
 
-def test_a_source_is_read_once_for_all_its_summaries() -> None:
+def test_source_is_read_once_for_all_its_summaries() -> None:
     source = SourceTexts(episode=SOURCE.episode)
     assess(source, GOOD)
     evidence = source.evidence

@@ -74,48 +74,46 @@ def cache(tmp_path: Path, jars: list[Jar], repository: Repository) -> JarCache:
     return JarCache(tmp_path / "cache", jars, repositories=repository.addresses)
 
 
-def test_what_is_missing_is_fetched(cache: JarCache, jars: list[Jar]) -> None:
+def test_missing_jars_are_fetched(cache: JarCache, jars: list[Jar]) -> None:
     cache.ensure()
     assert [cache.path(jar).read_bytes() for jar in jars] == list(BYTES.values())
 
 
-def test_the_second_time_nothing_is_asked_for(cache: JarCache, repository: Repository) -> None:
+def test_second_start_fetches_no_jar(cache: JarCache, repository: Repository) -> None:
     cache.ensure()
     repository.asked.clear()
     cache.ensure()
     assert not repository.asked
 
 
-def test_a_jar_that_was_cut_off_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
+def test_truncated_jar_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
     cache.path(jars[0]).parent.mkdir(parents=True)
     cache.path(jars[0]).write_bytes(BYTES["one"][:100])
     cache.ensure()
     assert cache.path(jars[0]).read_bytes() == BYTES["one"]
 
 
-def test_a_jar_that_was_exchanged_after_it_was_fetched_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
+def test_jar_replaced_on_disk_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
     cache.ensure()
     cache.path(jars[0]).write_bytes(b"x" * len(BYTES["one"]))
     cache.ensure()
     assert cache.path(jars[0]).read_bytes() == BYTES["one"]
 
 
-def test_other_bytes_than_those_locked_are_refused_every_time(
-    tmp_path: Path, jars: list[Jar], repository: Repository
-) -> None:
+def test_jar_with_other_bytes_is_always_refused(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     wrong = [jars[0], jars[1]._replace(sha256=jars[0].sha256)]
     for _ in range(2):
         with pytest.raises(JarsUnavailable, match=r"two-1\.0\.jar.*hash"):
             JarCache(tmp_path / "cache", wrong, repositories=repository.addresses).ensure()
 
 
-def test_a_jar_that_nobody_has_is_named(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+def test_missing_jar_is_named(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     unknown = jars[0]._replace(version="9.9")
     with pytest.raises(JarsUnavailable, match=r"one-9\.9\.jar"):
         JarCache(tmp_path / "cache", [unknown], repositories=repository.addresses).ensure()
 
 
-def test_progress_counts_up_to_all_the_bytes(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+def test_progress_counts_up_to_all_bytes(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     told: list[tuple[str, int, int]] = []
     JarCache(tmp_path / "cache", jars, lambda *news: told.append(news), repository.addresses).ensure()
     total = sum(map(len, BYTES.values()))
@@ -124,14 +122,14 @@ def test_progress_counts_up_to_all_the_bytes(tmp_path: Path, jars: list[Jar], re
     assert {name for name, _, _ in told} == {"one-1.0.jar", "two-1.0.jar"}
 
 
-def test_two_that_start_at_once_fetch_each_jar_once(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
+def test_two_concurrent_starts_fetch_each_jar_once(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     caches = [JarCache(tmp_path / "cache", jars, repositories=repository.addresses) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(JarCache.ensure, caches))
     assert {repository.asked[jar.file_name] for jar in jars} == {1}
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("AFTERWORD_CACHE_DIR", raising=False)

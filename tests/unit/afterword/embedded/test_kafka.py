@@ -6,19 +6,19 @@ from afterword.embedded.java import Jar, JarCache
 from afterword.embedded.stack import Broker, new_id, server_properties
 
 
-def test_everything_listens_on_this_machine_only() -> None:
+def test_every_listener_is_local() -> None:
     properties = server_properties(20001, 20002, Path("/data/logs"))
     assert properties["listeners"] == "PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002"
     assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20001"
     assert properties["controller.quorum.voters"] == "1@127.0.0.1:20002"
 
 
-def test_a_cluster_id_never_begins_with_a_dash() -> None:
+def test_cluster_id_never_begins_with_a_dash() -> None:
     """Every 64th used to, and the storage tool read it as an option."""
     assert not any(new_id().startswith("-") for _ in range(1_000))
 
 
-def test_the_first_broker_records_its_classes_for_the_next_ones(tmp_path: Path) -> None:
+def test_first_broker_records_its_classes_for_later_ones(tmp_path: Path) -> None:
     jars = JarCache(tmp_path, [Jar("org.example", "one", "1.0", 1, "", "kafka")])
     plain, recording = (Broker(jars, tmp_path, record=record) for record in (False, True))
     command = plain.start_command()

@@ -21,20 +21,20 @@ with locked_directory(Path(sys.argv[1])) as lock:
 CHILD = """print(subprocess.Popen(["sleep", "0.5"], pass_fds=[lock], stdout=subprocess.DEVNULL).pid, flush=True)"""
 
 
-def test_a_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
+def test_directory_has_one_owner_at_a_time(tmp_path: Path) -> None:
     with locked_directory(tmp_path), pytest.raises(DirectoryInUse, match=f"process {os.getpid()}"):
         locked_directory(tmp_path).__enter__()
     with locked_directory(tmp_path):
         pass
 
 
-def test_a_dead_owner_holds_nothing(tmp_path: Path) -> None:
+def test_dead_owner_holds_no_lock(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", OWNER.format(then="pass"), str(tmp_path)], check=True)
     with locked_directory(tmp_path):
         pass
 
 
-def test_the_children_of_a_dead_owner_are_waited_for(tmp_path: Path) -> None:
+def test_children_of_a_dead_owner_are_awaited(tmp_path: Path) -> None:
     owner = [sys.executable, "-c", OWNER.format(then=CHILD), str(tmp_path)]
     done = subprocess.run(owner, check=True, capture_output=True, text=True)
     with locked_directory(tmp_path):

@@ -15,12 +15,12 @@ from afterword.embedded.stack import Broker
 LOWEST_EPHEMERAL = 32_768
 
 
-def test_the_next_start_finds_the_same_ports(tmp_path: Path) -> None:
+def test_next_start_finds_the_same_ports(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "ports.json"
     assert remembered_ports(file, 3) == remembered_ports(file, 3)
 
 
-def test_a_port_that_was_taken_since_is_replaced(tmp_path: Path) -> None:
+def test_port_taken_meanwhile_is_replaced(tmp_path: Path) -> None:
     before = remembered_ports(tmp_path / "ports.json", 2)
     with socket.create_server((HOST, before[0])):
         after = remembered_ports(tmp_path / "ports.json", 2)
@@ -38,20 +38,20 @@ Broker(JarCache(Path(sys.argv[1])), Path(sys.argv[1]))
 """
 
 
-def test_a_start_that_a_full_disk_ended_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+def test_start_ended_by_full_disk_spoils_no_other(tmp_path: Path) -> None:
     """A file has at most 5 bytes, and the ports need more."""
     failed = run([sys.executable, "-c", FULL_DISK, str(tmp_path), "5"], capture_output=True, text=True, check=False)
     assert "OSError" in failed.stderr
     assert Broker(JarCache(tmp_path), tmp_path).ports == Broker(JarCache(tmp_path), tmp_path).ports
 
 
-def test_ports_differ_and_no_outgoing_connection_is_ever_given_them() -> None:
+def test_ports_differ_and_avoid_the_ephemeral_range() -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
     assert max(ports) < LOWEST_EPHEMERAL
 
 
-def test_a_port_is_free_again_while_its_old_connections_linger() -> None:
+def test_port_is_reusable_while_old_connections_linger() -> None:
     server = socket.create_server((HOST, 0))
     port = server.getsockname()[1]
     client = socket.create_connection((HOST, port))
@@ -72,7 +72,7 @@ sys.stdin.read()
 """
 
 
-def test_two_processes_are_never_given_the_same_port_though_no_server_listens_yet() -> None:
+def test_two_processes_never_get_the_same_port() -> None:
     """A JVM takes seconds to bind its port: two stacks that started at the same moment could have chosen one port."""
     command = [sys.executable, "-c", CLAIM, str(HIGHEST - 200), str(HIGHEST), "60"]
     with ExitStack() as stack:
@@ -81,7 +81,7 @@ def test_two_processes_are_never_given_the_same_port_though_no_server_listens_ye
     assert len(set(given)) == 120
 
 
-def test_the_port_of_a_server_that_is_down_is_given_to_nobody_else(tmp_path: Path) -> None:
+def test_port_of_a_stopped_server_is_given_to_nobody(tmp_path: Path) -> None:
     port = remembered_ports(tmp_path / "ports.json", 1)[0]
     assert is_free(port)
     command = [sys.executable, "-c", CLAIM, str(port), str(port + 1), "1"]
@@ -89,7 +89,7 @@ def test_the_port_of_a_server_that_is_down_is_given_to_nobody_else(tmp_path: Pat
     assert "StopIteration" in other.stderr
 
 
-def test_the_preferred_port_is_taken_at_first_unless_somebody_has_it(tmp_path: Path) -> None:
+def test_preferred_port_is_taken_unless_in_use(tmp_path: Path) -> None:
     [port] = free_ports(1)
     file = tmp_path / "port.json"
     with socket.create_server((HOST, port)):
@@ -101,7 +101,7 @@ def test_the_preferred_port_is_taken_at_first_unless_somebody_has_it(tmp_path: P
     assert new in range(LOWEST, HIGHEST)
 
 
-def test_nobody_else_can_be_in_the_way_in_the_directory_of_temporary_files(tmp_path: Path) -> None:
+def test_temporary_port_directory_is_private(tmp_path: Path) -> None:
     (tmp_path / f"afterword-ports-{os.getuid()}").mkdir()
     cache = tmp_path / "cache"
     claim = "from afterword.embedded.claims import free_ports; print(free_ports(1))"

@@ -43,13 +43,13 @@ def test_stop_lets_a_process_end_in_order(start: Start) -> None:
     assert process.tail() == "up\nbye\n"
 
 
-def test_stop_kills_what_does_not_listen(start: Start) -> None:
+def test_stop_kills_a_process_that_ignores_it(start: Start) -> None:
     process = start("trap '' TERM; echo up; while :; do sleep 0.05; done")
     until(lambda: "up" in process.tail())
     assert process.stop(timeout=0.2) == -signal.SIGKILL
 
 
-def test_stop_and_kill_may_come_twice_and_after_its_end(start: Start) -> None:
+def test_repeated_stop_and_kill_are_harmless(start: Start) -> None:
     process = start("exit 3")
     assert process.wait(SECONDS) == 3
     assert process.stop() == 3
@@ -65,7 +65,7 @@ def test_kill_takes_the_children_too(start: Start) -> None:
     until(lambda: not alive(child))
 
 
-def test_a_suspended_process_does_nothing_until_it_is_resumed(start: Start) -> None:
+def test_suspended_process_resumes(start: Start) -> None:
     # Not a loop of the shell: stopped while its child has yet to exec, the shell waits in state D.
     process = start(f"exec {shlex.quote(sys.executable)} -uc {shlex.quote(WRITES)}")
     until(lambda: len(process.tail()) > 2)
@@ -76,26 +76,26 @@ def test_a_suspended_process_does_nothing_until_it_is_resumed(start: Start) -> N
     until(lambda: len(process.tail()) > written)
 
 
-def test_a_suspended_process_can_be_stopped(start: Start) -> None:
+def test_suspended_process_can_be_stopped(start: Start) -> None:
     process = start("trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done")
     until(lambda: "up" in process.tail())
     process.suspend()
     assert process.stop() == 0
 
 
-def test_an_early_end_is_reported_with_the_end_of_the_log(start: Start) -> None:
+def test_early_end_is_reported_with_the_last_log(start: Start) -> None:
     process = start("echo no such luck; exit 7")
     process.wait(SECONDS)
     with pytest.raises(ProcessExited, match=r"shell exited with 7.*(?s:.*)no such luck"):
         process.check()
 
 
-def test_a_running_process_passes_the_check(start: Start) -> None:
+def test_running_process_passes_the_check(start: Start) -> None:
     start("sleep 60").check()
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_no_process_outlives_a_parent_that_was_killed(tmp_path: Path, suspended: bool) -> None:
+def test_no_process_outlives_a_killed_parent(tmp_path: Path, suspended: bool) -> None:
     script = f"""
 from pathlib import Path
 from afterword.embedded.process import Process

@@ -25,7 +25,7 @@ def retriever(world: Remembered, **fields: Any) -> AfterwordRetriever:
     return AfterwordRetriever(memory=world.memory, **{"user_id": "ada", "tenant_id": "t1", **fields})
 
 
-async def test_documents_are_the_episodes_of_its_user_and_tenant_only() -> None:
+async def test_documents_are_the_users_episodes_only() -> None:
     world = await remembered()
     [document] = await retriever(world).ainvoke("peanuts")
     assert document.page_content.startswith("2026-01-05, user: I am allergic to peanuts.\n")
@@ -36,7 +36,7 @@ async def test_documents_are_the_episodes_of_its_user_and_tenant_only() -> None:
     assert await retriever(world, tenant_id=None).ainvoke("peanuts") == []
 
 
-async def test_it_is_a_step_of_a_chain() -> None:
+async def test_retriever_works_in_a_chain() -> None:
     world = await remembered()
     prompts: list[str] = []
 
@@ -51,11 +51,11 @@ async def test_it_is_a_step_of_a_chain() -> None:
     assert "allergic to peanuts" in prompts[0]
 
 
-async def test_without_a_user_it_finds_nobodys_episodes_but_raises() -> None:
+async def test_retriever_without_a_user_raises() -> None:
     with pytest.raises(OwnerMissing):
         await retriever(await remembered(), user_id="").ainvoke("peanuts")
 
 
-async def test_a_synchronous_call_is_refused_and_says_which_one_is_not() -> None:
+async def test_synchronous_call_is_refused_with_the_asynchronous_name() -> None:
     with pytest.raises(AsyncOnly, match="ainvoke"):
         retriever(Remembered()).invoke("peanuts")

@@ -63,7 +63,7 @@ async def run(world: Remembered, question: str, **configurable: Any) -> list[Any
     return given
 
 
-async def test_a_new_conversation_is_given_what_matches_of_the_users_earlier_ones() -> None:
+async def test_new_conversation_gets_matches_of_earlier_ones() -> None:
     recalled, question = await run(await remembered(), "may I eat peanuts?", thread_id="new")
     assert isinstance(recalled, HumanMessage)
     assert "\n2026-01-05, user: I am allergic to peanuts.\n" in recalled.text
@@ -72,13 +72,13 @@ async def test_a_new_conversation_is_given_what_matches_of_the_users_earlier_one
     assert isinstance(question, HumanMessage)
 
 
-async def test_a_conversation_that_goes_on_is_given_its_own_messages_once() -> None:
+async def test_continued_conversation_gets_its_own_messages_once() -> None:
     given = await run(await remembered(), "what did I say of peanuts?", thread_id="c1")
     assert [message.text for message in given].count("I am allergic to peanuts.") == 1
     assert given[0].text == "I am allergic to peanuts."
 
 
-async def test_what_is_known_of_the_user_comes_first_in_a_new_conversation_too() -> None:
+async def test_known_facts_come_first_in_a_new_conversation() -> None:
     world = await remembered()
     episode = a_stored_episode(1, conversation_id="c9", user_id="ada", facts=(a_fact("likes tea", user_id="ada"),))
     assert await world.episodes.put(episode, None)
@@ -89,12 +89,12 @@ async def test_what_is_known_of_the_user_comes_first_in_a_new_conversation_too()
     assert not isinstance((await run(world, "hello", thread_id="new", user_id="bob"))[0], SystemMessage)
 
 
-async def test_somebody_elses_conversation_is_an_unknown_one() -> None:
+async def test_another_users_conversation_is_unknown() -> None:
     assert len(await run(await remembered(), "zebra?", thread_id="c3")) == 1
 
 
 @pytest.mark.parametrize("name", [7, UUID(int=7)])
-async def test_conversation_user_and_tenant_may_be_named_by_a_number_or_a_uuid(name: object) -> None:
+async def test_conversation_user_and_tenant_may_be_numbers_or_uuids(name: object) -> None:
     world = Remembered()
     await world.say("Two lamps.", conversation_id=str(name), user_id=str(name), tenant_id=str(name))
     given = await run(world, "zebra?", thread_id=name, user_id=name, tenant_id=name)
@@ -102,12 +102,12 @@ async def test_conversation_user_and_tenant_may_be_named_by_a_number_or_a_uuid(n
 
 
 @pytest.mark.parametrize("missing", ["thread_id", "user_id"])
-async def test_a_config_without_conversation_or_user_is_refused(missing: str) -> None:
+async def test_config_without_conversation_or_user_is_refused(missing: str) -> None:
     with pytest.raises(ThreadUnnamed, match=missing):
         await run(await remembered(), "peanuts?", **{"thread_id": "c1", missing: None})
 
 
-async def test_the_store_searches_one_user_or_one_conversation() -> None:
+async def test_store_searches_one_user_or_one_conversation() -> None:
     kept = store(await remembered())
     found = await kept.asearch(("ada",), query="peanuts")
     assert [(item.key, item.namespace) for item in found] == [("c1:1", ("ada", "c1"))]
@@ -118,7 +118,7 @@ async def test_the_store_searches_one_user_or_one_conversation() -> None:
     assert await kept.asearch(("ada",), query="peanuts", offset=1) == []
 
 
-async def test_without_a_query_it_lists_the_last_conversation_first_and_pages() -> None:
+async def test_search_without_a_query_pages_from_the_latest_conversation() -> None:
     kept = store(await remembered())
     everything = [item.key for item in await kept.asearch(("ada",))]
     assert sorted(everything) == ["c1:1", "c2:1"]
@@ -127,13 +127,13 @@ async def test_without_a_query_it_lists_the_last_conversation_first_and_pages() 
     assert await kept.asearch(("ada", "c3")) == []
 
 
-async def test_a_limit_of_0_is_none_of_them() -> None:
+async def test_limit_of_zero_gives_no_items() -> None:
     kept = store(await remembered())
     assert await kept.asearch(("ada",), limit=0) == []
     assert await kept.asearch(("ada",), query="peanuts", limit=0) == []
 
 
-async def test_an_email_address_may_be_a_user() -> None:
+async def test_email_address_may_be_a_user() -> None:
     world = Remembered()
     said = await world.say("I am allergic to peanuts.", "Noted.", user_id="ann@harbor.example", conversation_id="c.1")
     await world.summarise(said)
@@ -144,7 +144,7 @@ async def test_an_email_address_may_be_a_user() -> None:
         assert await kept.aget(namespace, found.key) is not None
 
 
-async def test_an_item_has_the_whole_episode_for_its_owner_only() -> None:
+async def test_item_has_the_whole_episode_for_its_owner_only() -> None:
     kept = store(await remembered())
     item = await kept.aget(("ada",), "c1:1")
     assert item is not None
@@ -155,7 +155,7 @@ async def test_an_item_has_the_whole_episode_for_its_owner_only() -> None:
     assert await AfterwordStore((await remembered()).memory, tenant_id="t2").aget(("ada",), "c1:1") is None
 
 
-async def test_what_it_cannot_do_is_refused_by_name() -> None:
+async def test_unsupported_operation_is_refused_by_name() -> None:
     kept = store(await remembered())
     with pytest.raises(StoreReadOnly, match="Producer"):
         await kept.aput(("ada",), "c1:1", {"text": "x"})
@@ -173,7 +173,7 @@ async def test_what_it_cannot_do_is_refused_by_name() -> None:
         kept.search(("ada",), query="peanuts")
 
 
-async def test_what_changes_with_the_question_comes_last() -> None:
+async def test_question_dependent_parts_come_last() -> None:
     world = await remembered()
     given = await run(world, "how many lamps?", thread_id="c1")
     *own, recalled, question = given

@@ -63,7 +63,7 @@ def back(item: dict[str, Any], content: str | None = None) -> Any:
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.get("type", item.get("role")))
-def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
+def test_item_survives_a_round_trip(item: dict[str, Any]) -> None:
     assert back(item) == item
 
 
@@ -75,13 +75,13 @@ def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
         ({**RESULT, "output": [{"type": "input_text", "text": "22 degrees"}]}, "tool", "22 degrees"),
     ],
 )
-def test_the_text_is_the_content_and_nowhere_else(item: dict[str, Any], role: str, text: str) -> None:
+def test_text_of_an_item_is_only_its_content(item: dict[str, Any], role: str, text: str) -> None:
     found_role, content, rest = taken_apart(item)
     assert (found_role, content) == (role, text)
     assert text not in str(rest)
 
 
-def test_an_edited_message_is_an_item_with_the_new_text() -> None:
+def test_edited_message_has_the_new_text() -> None:
     assert back(CALL, "{}")["arguments"] == "{}"
     assert back(ANSWER, "It is cold.")["content"][0]["text"] == "It is cold."
     assert back(PICTURE, "[EMAIL]") == {"role": "user", "content": "[EMAIL]"}
@@ -89,7 +89,7 @@ def test_an_edited_message_is_an_item_with_the_new_text() -> None:
 
 
 @pytest.mark.parametrize("content", [None, [], [None], ["a", {"text": None}]])
-def test_an_item_without_a_text_has_an_empty_one(content: Any) -> None:
+def test_item_without_text_has_an_empty_one(content: Any) -> None:
     role, text, rest = taken_apart({"role": "assistant", "content": content, "tool_calls": [1]})
     assert (role, text) == ("assistant", "a" if content and "a" in content else "")
     item: Any = to_item(a_message("m1", "c1", role=role, content=text, metadata={ITEM: rest}))
@@ -97,11 +97,11 @@ def test_an_item_without_a_text_has_an_empty_one(content: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [5, {"text": "a"}])
-def test_content_of_no_known_form_has_no_text(content: Any) -> None:
+def test_content_of_unknown_form_has_no_text(content: Any) -> None:
     assert taken_apart({"role": "assistant", "content": content})[:2] == ("assistant", "")
 
 
-def test_no_output_comes_without_its_call() -> None:
+def test_output_comes_only_with_its_call() -> None:
     second, its_output = {**CALL, "call_id": "call_2"}, {**RESULT, "call_id": "call_2"}
     items: list[Any] = [ITEMS[0], CALL, second, RESULT, its_output, ANSWER]
     assert with_calls(items) == items
@@ -113,7 +113,7 @@ def test_no_output_comes_without_its_call() -> None:
     assert with_calls([items[0], of_a_shell, items[-1]]) == [items[0], ANSWER]
 
 
-def test_messages_from_elsewhere_are_plain_items() -> None:
+def test_foreign_messages_are_plain_items() -> None:
     assert to_item(a_message("m1", "c1", content="Hi", role="user")) == {"role": "user", "content": "Hi"}
     assert to_item(a_message("m1", "c1", content="22", role="tool")) == {"role": "user", "content": "Result: 22"}
 
@@ -129,13 +129,13 @@ json = st.recursive(
 
 
 @given(foreign=json | st.dictionaries(st.sampled_from(["type", "role", "content", "arguments"]), json), text=st.text())
-def test_whatever_others_write_there_is_an_item_that_can_be_used(foreign: Any, text: str) -> None:
+def test_any_foreign_content_gives_a_usable_item(foreign: Any, text: str) -> None:
     item: Any = to_item(a_message("m1", "c1", role="user", content=text, metadata={ITEM: foreign}))
     assert isinstance(item, dict)
     assert item.get("type", "message") != "message" or item["content"] is not None
 
 
-async def test_the_tool_searches_its_user_only_and_gives_data() -> None:
+async def test_tool_searches_its_user_only_and_returns_data() -> None:
     world = Remembered()
     await world.summarise(await world.say("I am allergic to peanuts.", "Noted: no peanuts for you.", user_id="ada"))
     for user, found in (("ada", True), ("bob", False)):
@@ -150,7 +150,7 @@ async def test_the_tool_searches_its_user_only_and_gives_data() -> None:
         assert (text == NOTHING_KNOWN) is not found
 
 
-async def test_instructions_end_with_what_is_known_of_the_user() -> None:
+async def test_instructions_end_with_known_facts() -> None:
     world = Remembered()
     episode = a_stored_episode(1, conversation_id="c9", user_id="ada", facts=(a_fact("likes tea", user_id="ada"),))
     assert await world.episodes.put(episode, None)
@@ -275,7 +275,7 @@ async def test_session_that_could_not_be_cleared_keeps_its_items() -> None:
     assert await session.pop_item() is None
 
 
-async def test_cleared_session_whose_last_item_lacks_its_call_is_empty() -> None:
+async def test_cleared_session_with_an_output_alone_is_empty() -> None:
     world = Remembered()
     await world.say("22", user_id="ada", metadata={ITEM: {**RESULT, "output": None}}, role="tool")
     session = a_session(world)

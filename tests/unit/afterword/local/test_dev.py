@@ -16,7 +16,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.terminal import Screen
 
 
-def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_without_a_terminal_is_plain_and_without_counters(capsys: pytest.CaptureFixture[str]) -> None:
     with Screen() as screen:
         screen.doing("starting")
         screen.doing("3 of 9", live=True)
@@ -30,7 +30,7 @@ def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.Captu
     ]
 
 
-async def test_what_ends_or_does_not_start_is_told_and_started_again(tmp_path: Path) -> None:
+async def test_process_that_ends_is_reported_and_restarted(tmp_path: Path) -> None:
     told: list[str] = []
     both = asyncio.Event()
     full = iter([OSError(errno.ENOSPC, "No space left on device")])
@@ -60,7 +60,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
 
 
-async def test_a_start_on_a_full_disk_is_refused_before_anything_is_written(tmp_path: Path, full_disk: None) -> None:
+async def test_start_on_a_full_disk_is_refused(tmp_path: Path, full_disk: None) -> None:
     directory = tmp_path / ".afterword"
     with pytest.raises(DiskFull, match=f"the disk of {directory} is full"):
         await EmbeddedStack(directory).start()
@@ -68,7 +68,7 @@ async def test_a_start_on_a_full_disk_is_refused_before_anything_is_written(tmp_
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_server_that_ends_on_a_full_disk_names_its_path(tmp_path: Path, full_disk: None) -> None:
+async def test_server_ended_by_full_disk_names_its_path(tmp_path: Path, full_disk: None) -> None:
     told: asyncio.Queue[str] = asyncio.Queue()
     log = tmp_path / "logs" / "mongo.log"
     log.parent.mkdir()
@@ -82,7 +82,7 @@ async def test_a_server_that_ends_on_a_full_disk_names_its_path(tmp_path: Path, 
     keeper.cancel()
 
 
-def test_a_closed_terminal_does_not_end_what_nohup_has_started() -> None:
+def test_closed_terminal_does_not_end_a_nohup_start() -> None:
     code = (
         "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "from afterword.commands.processes import end_as_by_ctrl_c; end_as_by_ctrl_c()\n"
@@ -99,19 +99,19 @@ def a_story() -> Story:
     return Story(Screen(), keep_serving=False)
 
 
-def test_what_a_demo_leaves_behind_is_nothing_unless_it_failed() -> None:
+def test_demo_leaves_files_only_after_a_failure() -> None:
     with temporary_directory(a_story()) as directory:
         (directory / "logs").mkdir()
     assert not directory.exists()
 
 
-def test_the_logs_that_the_error_of_a_demo_names_are_there_afterwards(tmp_path: Path) -> None:
+def test_logs_named_by_a_demos_error_exist_afterwards(tmp_path: Path) -> None:
     with pytest.raises(LogsAreIn), temporary_directory(a_story(), tmp_path) as directory:
         raise LogsAreIn(logs=directory / "logs")
     assert directory.exists()
 
 
-def test_the_log_of_a_worker_that_ended_is_there_afterwards(tmp_path: Path) -> None:
+def test_log_of_a_worker_that_ended_exists_afterwards(tmp_path: Path) -> None:
     story = a_story()
     with temporary_directory(story, tmp_path) as directory:
         story.failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")

@@ -54,7 +54,7 @@ def dead_letter_of(original: Record, at: int = 7, error_type: str = "invalid_jso
     st.none() | st.binary(max_size=20),
     st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3),
 )
-def test_a_dead_letter_gives_back_the_original(key: bytes | None, value: bytes | None, headers: Headers) -> None:
+def test_dead_letter_gives_back_the_original(key: bytes | None, value: bytes | None, headers: Headers) -> None:
     found = read_dead_letter(dead_letter_of(Record(key=key, value=value, headers=headers)))
     assert (found.key, found.value, found.headers) == (key, value, headers)
     assert found.origin == Origin("messages", 3, 42)
@@ -62,28 +62,28 @@ def test_a_dead_letter_gives_back_the_original(key: bytes | None, value: bytes |
     assert found.address == "messages.dlq/3/7"
 
 
-def test_a_resolution_names_its_dead_letter_and_is_none_itself() -> None:
+def test_resolution_names_its_dead_letter_and_is_none() -> None:
     found = read_dead_letter(dead_letter_of(Record()))
     record = Record("messages.dlq", 3, 8, key=None, value=b"", headers=resolution(found, "replayed", NOON))
     assert resolved_offset(record) == 7
     assert resolved_offset(dead_letter_of(Record())) is None
 
 
-def test_a_record_that_somebody_else_put_there_has_no_origin() -> None:
+def test_foreign_record_has_no_origin() -> None:
     found = read_dead_letter(Record("messages.dlq", headers=[(DEAD_LETTER_PREFIX + "offset", b"-1")]))
     assert found.origin is None
     assert (found.stage, found.error_type) == ("unknown", "unknown")
     assert found.failed_at == NOON
 
 
-def test_an_original_that_imitates_our_headers_does_not_choose_where_it_is_sent() -> None:
+def test_forged_header_does_not_choose_where_a_replay_goes() -> None:
     forged = [(DEAD_LETTER_PREFIX + "topic", b"summary.created"), ("mine", b"1")]
     found = read_dead_letter(dead_letter_of(Record(headers=forged)))
     assert found.origin == Origin("messages", 3, 42)
     assert found.headers == [("mine", b"1")]
 
 
-def test_each_filter_leaves_out_what_does_not_match() -> None:
+def test_each_filter_excludes_what_does_not_match() -> None:
     found = read_dead_letter(dead_letter_of(Record(), minutes=5))
     assert Filters()(found)
     assert Filters("segmenter", "invalid_json", NOON, "c1")(found)
@@ -97,7 +97,7 @@ def test_each_filter_leaves_out_what_does_not_match() -> None:
 
 
 @pytest.mark.parametrize("offset", [b"0", b"7", b"9" * 5000, "٣".encode()])
-def test_a_producers_header_resolves_nobodys_dead_letter(offset: bytes) -> None:
+def test_producers_header_resolves_no_dead_letter(offset: bytes) -> None:
     forged = [(RESOLUTION_PREFIX + "offset", offset)]
     assert resolved_offset(dead_letter_of(Record(headers=forged))) is None
     assert resolved_offset(dead_letter_of(Record(key=None, value=None, headers=forged))) is None
@@ -106,14 +106,14 @@ def test_a_producers_header_resolves_nobodys_dead_letter(offset: bytes) -> None:
     assert resolved_offset(Record("messages.dlq", key=None, value=None, headers=forged + failed)) is None
 
 
-def test_numbers_of_thousands_of_digits_are_no_origin() -> None:
+def test_huge_numbers_are_no_origin() -> None:
     names = {"topic": b"messages", "partition": b"1" * 5000, "offset": b"2" * 5000}
     headers = [(DEAD_LETTER_PREFIX + name, value) for name, value in names.items()]
     assert read_dead_letter(Record("messages.dlq", headers=headers)).origin is None
 
 
 @given(st.integers(0, 2_000_000), st.integers(0, 20_000), st.integers(0, 100_000))
-def test_a_dead_letter_fits_into_any_topic_and_says_what_it_left_out(value: int, key: int, header: int) -> None:
+def test_dead_letter_fits_any_topic(value: int, key: int, header: int) -> None:
     original = Record(key=b"k" * key, value=b"v" * value, headers=[("h", b"x" * header)])
     made = dead_letter_of(original)
     size = len(made.key or b"") + len(made.value or b"") + sum(len(n) + len(v) for n, v in made.headers)
@@ -128,12 +128,12 @@ def test_a_dead_letter_fits_into_any_topic_and_says_what_it_left_out(value: int,
         assert said[DEAD_LETTER_PREFIX + "value_sha256"].decode() == hashlib.sha256(b"v" * value).hexdigest()
 
 
-def test_a_replacement_cannot_be_replayed() -> None:
+def test_replacement_cannot_be_replayed() -> None:
     replaced = Record(headers=[Replacement("undecodable_batch", "offsets 1 to 2 cannot be read: EOFError")])
     assert read_dead_letter(dead_letter_of(replaced)).truncated
 
 
-def test_a_record_that_pretends_to_be_a_replacement_can_be_replayed() -> None:
+def test_forged_replacement_can_be_replayed() -> None:
     pretending = Record(headers=[(REPLACED, b"3000000 bytes")])
     assert not read_dead_letter(dead_letter_of(pretending)).truncated
 
@@ -146,7 +146,7 @@ def unexpected(cause: Exception) -> KafkaError:
         return error
 
 
-def test_a_replay_that_another_one_has_overtaken_is_told_apart_from_a_broker_that_is_away() -> None:
+def test_overtaken_replay_differs_from_an_absent_broker() -> None:
     assert is_overtaken(ProducerFenced())
     assert is_overtaken(unexpected(InvalidTxnState()))
     assert is_overtaken(unexpected(UnknownError()))

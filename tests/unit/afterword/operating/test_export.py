@@ -39,7 +39,7 @@ def of_type(lines: list[dict[str, Any]], kind: str, field: str) -> list[str]:
     return [line[field] for line in lines if line["type"] == kind]
 
 
-async def test_messages_episodes_and_rolling_summaries_are_in_it_with_all_texts() -> None:
+async def test_export_has_messages_episodes_and_rolling_summaries() -> None:
     world = World()
     await world.say("a", "m1", "ann")
     await world.say("b", "m2", "ann")
@@ -52,7 +52,7 @@ async def test_messages_episodes_and_rolling_summaries_are_in_it_with_all_texts(
     assert lines[-1] == {"type": "end", "conversations": 2, "messages": 2, "episodes": 1, "rolling_summaries": 1}
 
 
-async def test_of_a_shared_conversation_it_has_ones_own_messages_and_the_episodes_one_took_part_in() -> None:
+async def test_export_of_shared_conversations_has_own_messages_and_episodes() -> None:
     world = World()
     for message_id, user in (("m1", "bob"), ("m2", "ann"), ("m3", "bob")):
         await world.say("a", message_id, user)
@@ -65,7 +65,7 @@ async def test_of_a_shared_conversation_it_has_ones_own_messages_and_the_episode
     assert "m3" in of_type(await world.export("bob"), "message", "id")
 
 
-async def test_of_other_users_and_tenants_and_of_what_was_deleted_it_has_nothing() -> None:
+async def test_export_has_nothing_of_others_or_deleted() -> None:
     world = World()
     await world.say("a", "m1", "ann")
     await world.say("a", "m2", "ann")
@@ -81,7 +81,7 @@ async def test_of_other_users_and_tenants_and_of_what_was_deleted_it_has_nothing
     assert (await world.export("nobody"))[-1]["conversations"] == 0
 
 
-async def test_every_conversation_is_in_it_once_however_many_there_are() -> None:
+async def test_every_conversation_is_exported_once() -> None:
     world = World()
     for n in range(PAGE + 30):
         await world.say(f"c{n}", "m1", "ann")

@@ -89,7 +89,7 @@ async def stores() -> Stores:
 def silent(_: IndexCounts) -> None: ...
 
 
-async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores: Stores) -> None:
+async def test_rebuild_indexes_episodes_as_the_summarizer_does(stores: Stores) -> None:
     index = MemoryIndex()
     done = await index_episodes(stores.episodes, stores.messages, index, FixedEmbedder(), silent)
     assert (done.seen, done.written, done.incomplete) == (EPISODES, EPISODES, 0)
@@ -100,7 +100,7 @@ async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores:
     assert point.vectors
 
 
-async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
+async def test_other_tenants_text_is_indexed_for_nobody_else() -> None:
     episodes, messages, index = MemoryEpisodes(), MemoryMessages(), MemoryIndex()
     await episodes.put(a_stored_episode(1), None)
     for tenant, text in (("mallory", "Ignore the doctor."), (None, "Of nobody."), (TENANT, "Take two a day.")):
@@ -110,7 +110,7 @@ async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
     assert index.points["c1:1"].raw_text == "Mai: Take two a day."
 
 
-async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: Stores) -> None:
+async def test_indexed_episodes_are_left_unless_everything_is_requested(stores: Stores) -> None:
     index = MemoryIndex()
     await put(index, a_summary(1), "as it was")
     assert (await index_episodes(stores.episodes, stores.messages, index, None, silent)).written == EPISODES - 1
@@ -120,7 +120,7 @@ async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: S
     assert index.points["c1:1"].raw_text != "as it was"
 
 
-async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Stores) -> None:
+async def test_older_revision_is_replaced_and_a_newer_one_kept(stores: Stores) -> None:
     index = MemoryIndex()
     await stores.episodes.put(a_stored_episode(1, revision=2), stores.episodes.episodes["c1:1"])
     await put(index, a_summary(1, revision=1), "old")
@@ -130,7 +130,7 @@ async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Store
     assert index.points["c1:2"].raw_text == "new"
 
 
-async def test_a_rebuild_that_was_stopped_goes_on_where_it_was(stores: Stores) -> None:
+async def test_stopped_rebuild_resumes(stores: Stores) -> None:
     index, told = Failing(130), []
     with pytest.raises(StoreUnavailable):
         await index_episodes(
@@ -142,7 +142,7 @@ async def test_a_rebuild_that_was_stopped_goes_on_where_it_was(stores: Stores) -
     assert index.points.keys() == stores.episodes.episodes.keys()
 
 
-async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counted() -> None:
+async def test_rebuild_holds_one_page_and_counts_missing_messages() -> None:
     episodes, messages = Held(), MemoryMessages()
     for ordinal in (1, 2):
         await episodes.put(a_stored_episode(ordinal), None)
@@ -155,14 +155,14 @@ async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counte
 
 
 @pytest.mark.parametrize("ordinal", [1, 10])
-async def test_an_episode_that_is_deleted_before_the_first_write_is_not_indexed(stores: Stores, ordinal: int) -> None:
+async def test_episode_deleted_before_the_first_write_is_not_indexed(stores: Stores, ordinal: int) -> None:
     gone = a_tombstone(ordinal)
     index = WithoutCollection(stores.episodes, gone)
     await index_episodes(stores.episodes, stores.messages, index, None, silent)
     assert index.points.keys() == stores.episodes.episodes.keys() - {gone.deletion.episode_id}
 
 
-async def test_what_the_stores_do_not_have_is_removed_from_the_index(stores: Stores) -> None:
+async def test_rebuild_removes_episodes_missing_from_the_stores(stores: Stores) -> None:
     index, gone = MemoryIndex(), a_tombstone(2)
     await stores.episodes.put(gone, stores.episodes.episodes["c1:2"])
     for ordinal in (1, 2, EPISODES + 1):  # as an older snapshot has them

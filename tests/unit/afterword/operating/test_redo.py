@@ -51,7 +51,7 @@ async def due(episodes: MemoryEpisodes) -> list[str]:
     return [one.summary.episode_id for one in await episodes.due(END_OF_TIME, 100)]
 
 
-async def test_every_summary_of_another_prompt_or_model_is_due_and_first_episodes_come_first() -> None:
+async def test_summaries_of_other_prompts_or_models_are_due() -> None:
     today = {"model": TODAY.model, "prompt_version": TODAY.prompt_version}
     other_model, other_prompt = (stored("a", n) for n in (10, 2)), stored("b", 1, model=TODAY.model)
     known = world(*other_model, stored("a", 3, **today), other_prompt)
@@ -69,7 +69,7 @@ async def test_refused_selects_summaries_whose_prompt_was_refused() -> None:
     assert await due(known) == ["a:1"]
 
 
-async def test_a_limit_counts_what_is_not_waiting_and_0_only_counts() -> None:
+async def test_limit_skips_waiting_summaries_and_zero_only_counts() -> None:
     known = world(*(stored("a", n) for n in range(1, 6)))
     assert (await marked(known, limit=0)).waiting == len(await due(known)) == 0
     for waiting in (2, 4, 5, 5):
@@ -91,7 +91,7 @@ async def test_filters_must_all_match() -> None:
     assert set(await due(known)) == {"b:1", "b:2", "b:3"}
 
 
-async def test_an_episode_that_was_given_up_is_tried_again_and_one_that_waits_keeps_its_time() -> None:
+async def test_abandoned_episode_is_retried_and_a_waiting_one_unchanged() -> None:
     given_up = replace(stored("a", 1), unusable=UNUSABLE_ANSWERS, attempt=3)
     waits = replace(stored("a", 2), due_at=NOON)
     known = world(given_up, waits)
@@ -100,7 +100,7 @@ async def test_an_episode_that_was_given_up_is_tried_again_and_one_that_waits_ke
     assert known.episodes["a:2"] == waits
 
 
-async def test_a_summary_that_is_changed_meanwhile_is_left_to_another_run() -> None:
+async def test_summary_changed_meanwhile_is_left_to_another_run() -> None:
     known = world(stored("a", 1))
     put = known.put
 
@@ -115,7 +115,7 @@ async def test_a_summary_that_is_changed_meanwhile_is_left_to_another_run() -> N
     assert (await marked(known)).waiting == 1
 
 
-async def test_a_summary_whose_messages_have_expired_is_left_out(tmp_path: Path) -> None:
+async def test_summary_with_expired_messages_is_left_out(tmp_path: Path) -> None:
     settings = load_settings(
         sqlite={"path": tmp_path / "stores.sqlite"},
         llm={"provider": "openai", "model": TODAY.model},
@@ -127,6 +127,6 @@ async def test_a_summary_whose_messages_have_expired_is_left_out(tmp_path: Path)
     assert (await redo(settings, None, None, 0)).summaries == 1
 
 
-def test_a_request_names_the_episode_and_its_revision() -> None:
+def test_request_names_the_episode_and_its_revision() -> None:
     asked = request_for(stored("a", 1, tenant_id="t"), NOON)
     assert (asked.conversation_id, asked.tenant_id, asked.episode_id, asked.revision) == ("a", "t", "a:1", 1)

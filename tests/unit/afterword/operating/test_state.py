@@ -64,7 +64,7 @@ def check_numbers(found: Sequence[EpisodeClosed]) -> set[tuple[str, str]]:
 
 
 @given(SPOKEN, st.integers(0, 30), st.integers(0, 30), st.booleans())
-def test_whenever_the_state_is_lost_every_message_ends_in_one_episode(lines, lost_at, expired, agents):
+def test_every_message_ends_in_one_episode_after_lost_state(lines, lost_at, expired, agents):
     records, rules = spoken(lines), limits(trigger=3, scope="agent" if agents else "conversation", max_agents=2)
     undisturbed = check_numbers(episodes(Chat(rules).process(records).outgoing))
     before = Chat(rules).process(records[:lost_at]).outgoing
@@ -74,13 +74,13 @@ def test_whenever_the_state_is_lost_every_message_ends_in_one_episode(lines, los
     assert placed == undisturbed if not gone else placed <= undisturbed
 
 
-def test_the_next_episode_has_the_next_ordinal_though_the_messages_before_have_expired():
+def test_ordinal_continues_after_the_messages_expired():
     before = Chat(limits(trigger=2)).process(says(*"abcdef")).outgoing
     [episode] = made_anew(last_of(before, []), limits=limits(trigger=2), offset=6).hear(*says(*"gh"))
     assert (episode.episode_id, closed([episode])) == ("c:4", [("g h", "trigger")])
 
 
-def test_what_was_sent_again_is_still_a_duplicate():
+def test_resent_message_is_still_a_duplicate():
     records = numbered([*says(*"abc"), say("a")])
     before = Chat(limits(trigger=2)).process(records).outgoing
     anew = made_anew(last_of(before, records), limits=limits(trigger=2))
@@ -88,7 +88,7 @@ def test_what_was_sent_again_is_still_a_duplicate():
     assert (outcome.duplicates, closed(episodes(outcome.outgoing))) == (2, [("c d", "trigger")])
 
 
-def test_an_episode_that_only_the_store_has_ends_where_its_last_message_was_sent_first():
+def test_stored_episode_ends_at_its_last_message():
     records = numbered([*says(*"abc"), say("b")])
     found = ResumePoints()
     found.add("c", None, Last(7, None, "c:b", 500))
@@ -97,7 +97,7 @@ def test_an_episode_that_only_the_store_has_ends_where_its_last_message_was_sent
     assert found.resume_states() == {3: {Scope("c"): State(None, last_ordinal=7, taken_to=2)}}
 
 
-def test_an_episode_ends_where_its_message_was_taken_and_not_where_it_was_sent_before():
+def test_episode_ends_where_its_message_was_taken():
     found = ResumePoints()
     found.add("c", None, Last(7, None, "c:b", 3))
     for record in numbered([*says(*"abc"), say("b")]):
@@ -105,7 +105,7 @@ def test_an_episode_ends_where_its_message_was_taken_and_not_where_it_was_sent_b
     assert [state.taken_to for state in found.resume_states()[3].values()] == [4]
 
 
-def test_what_was_in_episodes_of_which_only_the_last_is_known_is_not_taken_again():
+def test_messages_of_stored_episodes_are_not_repeated():
     records, found = numbered(says(*"abcde")), ResumePoints()
     for ordinal, offset, message in ((1, 1, "b"), (3, 3, "d"), (2, 2, "c")):
         found.add("c", None, Last(ordinal, None, f"c:{message}", offset))
@@ -115,7 +115,7 @@ def test_what_was_in_episodes_of_which_only_the_last_is_known_is_not_taken_again
     assert (episode.episode_id, closed([episode])) == ("c:4", [("e f", "trigger")])
 
 
-def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
+def test_offset_of_another_topic_with_that_name_is_ignored():
     found = ResumePoints()
     found.add("c", None, Last(7, None, "c:gone", 1))
     for record in numbered(says(*"abc")):
@@ -123,7 +123,7 @@ def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
     assert [state.taken_to for state in found.resume_states()[3].values()] == [0]
 
 
-def test_each_agent_goes_on_for_itself_and_so_does_nobody():
+def test_each_agent_and_nobody_continue_separately():
     found = ResumePoints(agents=True)
     for agent, ordinal in ((None, 2), ("x", 3)):
         found.add("c", agent, Last(ordinal, "t", f"c:m{ordinal}:t", ordinal))
@@ -132,6 +132,6 @@ def test_each_agent_goes_on_for_itself_and_so_does_nobody():
     assert states == {Scope("c"): (0, []), Scope("c", NOBODY): (2, None), Scope("c", "x"): (3, None)}
 
 
-def test_the_end_of_what_was_taken_survives_the_row():
+def test_end_of_processed_records_survives_the_row():
     state = State("t", last_ordinal=3, taken_to=12345)
     assert decode_state(encode_state(state)) == state

@@ -40,7 +40,7 @@ def as_wanted(topic: Topic) -> Topic:
     return Topic(topic.name, topic.partitions, topic.replication_factor, in_effect)
 
 
-def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) -> None:
+def test_topics_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) -> None:
     assert set(wanted) == {
         "messages",
         "episode.closed",
@@ -57,17 +57,17 @@ def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) 
     }
 
 
-def test_only_changelogs_and_what_is_current_are_compacted(wanted: dict[str, Topic]) -> None:
+def test_only_changelogs_and_current_state_topics_are_compacted(wanted: dict[str, Topic]) -> None:
     compacted = {name for name, topic in wanted.items() if topic.configs["cleanup.policy"] == "compact"}
     assert compacted == {name for name in wanted if name.endswith("-changelog") or name.startswith("afterword.")}
 
 
-def test_what_is_made_from_a_record_of_the_largest_size_has_room(wanted: dict[str, Topic]) -> None:
+def test_derived_records_of_the_largest_size_fit(wanted: dict[str, Topic]) -> None:
     roomy = {name for name, topic in wanted.items() if topic.configs.get("max.message.bytes") == str(2 * MEBIBYTE)}
     assert roomy == set(wanted) - {"messages", "summary.created", "summary.deleted", "conversation.updated"}
 
 
-def test_changelogs_have_as_many_partitions_as_the_messages_that_exist(settings: Settings) -> None:
+def test_changelogs_have_as_many_partitions_as_existing_messages(settings: Settings) -> None:
     wanted = {topic.name: topic.partitions for topic in wanted_topics(settings, message_partitions=12)}
     assert wanted["afterword-segmenter-messages-changelog"] == 12
     assert wanted["episode.closed"] == 6
@@ -77,7 +77,7 @@ def test_other_configs_in_effect_do_not_matter(messages: Topic) -> None:
     assert compare_topic(messages, as_wanted(messages)).status == "ok"
 
 
-def test_a_different_count_of_partitions_is_named(messages: Topic) -> None:
+def test_different_partition_count_is_named(messages: Topic) -> None:
     report = compare_topic(messages, replace(as_wanted(messages), partitions=4))
     assert (report.status, report.detail) == ("different", "partitions is 4, should be 6")
 
@@ -93,7 +93,7 @@ def test_every_difference_is_named(episodes: Topic) -> None:
     ]
 
 
-def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_gone(wanted: dict[str, Topic]) -> None:
+def test_every_topic_but_messages_has_an_erasure_date(wanted: dict[str, Topic]) -> None:
     days = {
         name: {config: milliseconds / DAY_MS for config, milliseconds in topic.lifetime.items()}
         for name, topic in wanted.items()
@@ -117,7 +117,7 @@ def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_g
     }
 
 
-def test_tombstones_of_a_changelog_outlive_state_that_is_caught_up_from_it(wanted: dict[str, Topic]) -> None:
+def test_changelog_tombstones_outlive_recoverable_state(wanted: dict[str, Topic]) -> None:
     changelog = wanted["afterword-segmenter-messages-changelog"]
     assert changelog.lifetime["delete.retention.ms"] > Options.stale_seconds * 1000
 
@@ -133,7 +133,7 @@ def test_tombstones_of_a_changelog_outlive_state_that_is_caught_up_from_it(wante
         ("messages", "retention.ms", "-1", False),
     ],
 )
-def test_a_topic_that_keeps_what_was_erased_for_too_long_is_warned_of(
+def test_topic_keeping_erased_data_too_long_causes_warning(
     wanted: dict[str, Topic], topic: str, name: str, value: str, is_long: bool
 ) -> None:
     found = as_wanted(wanted[topic])

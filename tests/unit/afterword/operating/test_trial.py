@@ -90,7 +90,7 @@ async def compared(known: MemoryEpisodes, messages: MemoryMessages, provider: Sc
     return await summarize_again(settings, known, messages, summarizer, chosen, lambda _: None)
 
 
-async def test_the_same_messages_are_summarized_by_both_and_judged_by_the_same_gate() -> None:
+async def test_both_prompts_summarize_the_same_messages_under_one_gate() -> None:
     provider = InPairs({**GOOD, "long_summary": GOOD["long_summary"].removesuffix(" The refund takes three days.")})
     async with asyncio.timeout(60):
         found = await tried(provider, *(stored(n) for n in range(4)))
@@ -105,7 +105,7 @@ async def test_the_same_messages_are_summarized_by_both_and_judged_by_the_same_g
     assert not found.is_worse
 
 
-async def test_a_candidate_that_invents_is_worse_and_its_worst_comes_first() -> None:
+async def test_inventing_candidate_is_worse_and_its_worst_comes_first() -> None:
     provider = Candidate(GOOD)
     answer = provider._answer
     provider._answer = lambda r: (  # type: ignore[method-assign] – one conversation is told wrongly
@@ -119,7 +119,7 @@ async def test_a_candidate_that_invents_is_worse_and_its_worst_comes_first() -> 
     assert found.measures["tokens of prompts"][1] == (3 * 200 + 2 * 200) / 4, "a refused one is asked for twice"
 
 
-async def test_a_candidate_is_better_than_what_the_gate_refuses_today() -> None:
+async def test_candidate_beats_what_the_gate_refuses_today() -> None:
     found = await tried(Candidate(GOOD), stored(1, **INVENTED), stored(2))
     assert found.measures["refused"] == (0.5, 0)
     before, after = found.measures["grounding"]
@@ -127,14 +127,14 @@ async def test_a_candidate_is_better_than_what_the_gate_refuses_today() -> None:
     assert not found.is_worse
 
 
-async def test_an_llm_that_is_away_is_no_verdict() -> None:
+async def test_absent_llm_gives_no_verdict() -> None:
     provider = Candidate(GOOD)
     provider.outage = ProviderUnavailable(problem="away")
     with pytest.raises(ProviderUnavailable):
         await tried(provider, stored(1))
 
 
-async def test_what_is_not_in_the_archive_is_left_out() -> None:
+async def test_unarchived_episodes_are_left_out() -> None:
     known, messages = await a_world(stored(1), stored(2))
     del messages.messages["c1:m1"]
     found = await compared(known, messages, Candidate(GOOD))
@@ -145,7 +145,7 @@ async def test_what_is_not_in_the_archive_is_left_out() -> None:
         await compared(known, messages, Candidate(GOOD))
 
 
-async def test_a_sample_is_of_summaries_of_an_llm_and_the_same_each_time() -> None:
+async def test_sample_repeats_and_has_llm_summaries_only() -> None:
     fallback = Quality(source="fallback", reason="provider_unavailable")
     known, _ = await a_world(*(stored(n) for n in range(40)), *(stored(n, quality=fallback) for n in range(40, 60)))
 
@@ -158,7 +158,7 @@ async def test_a_sample_is_of_summaries_of_an_llm_and_the_same_each_time() -> No
     assert set(first) < set(await chosen(1000)) == {f"c{n}:1" for n in range(40)}
 
 
-def test_the_candidate_has_the_prompt_and_model_and_takes_no_budget(tmp_path: Path) -> None:
+def test_candidate_uses_prompt_and_model_without_budget(tmp_path: Path) -> None:
     settings = Settings(llm=Llm(provider="openai", model="m"), budget={"tokens_per_hour": 5})  # type: ignore[arg-type]
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Tell it.\n{conversation_text}")

@@ -38,7 +38,7 @@ async def matches(world: Remembered, question: str = ASKED, **wanted: Any) -> li
     return list(hits[0].matches)
 
 
-async def test_a_correction_late_in_the_episode_is_the_second_match(world: Remembered) -> None:
+async def test_late_correction_is_the_second_match(world: Remembered) -> None:
     between = ("Is there parking?", "There is a garage.", "And a lift?", "Yes.", "Can we smoke?", "On the balcony.")
     named = await say(world, NOON, *TOLD, *between, *CORRECTED)
     found = await matches(world)
@@ -48,7 +48,7 @@ async def test_a_correction_late_in_the_episode_is_the_second_match(world: Remem
 @pytest.mark.parametrize(
     ("conversation_id", "later"), [("c1", timedelta(minutes=20)), ("c2", timedelta(days=1)), ("c2", timedelta(hours=2))]
 )
-async def test_a_correction_in_a_later_episode_stands_beside_what_it_corrects(
+async def test_later_episodes_correction_stands_beside_what_it_corrects(
     world: Remembered, conversation_id: str, later: timedelta
 ) -> None:
     await say(world, NOON, *TOLD)
@@ -59,7 +59,7 @@ async def test_a_correction_in_a_later_episode_stands_beside_what_it_corrects(
     assert "he said Thursday" in hits_as_text(await world.memory.recall(ASKED, **OWNER, k=1))
 
 
-async def test_a_correction_in_an_open_conversation_is_found_too(world: Remembered) -> None:
+async def test_correction_in_an_open_conversation_is_found(world: Remembered) -> None:
     await say(world, NOON, *TOLD)
     await world.say(*CORRECTED, conversation_id="open", sent_at=NOON + timedelta(hours=3))
     assert (await matches(world))[1].content == CORRECTED[0]
@@ -76,7 +76,7 @@ async def test_a_correction_in_an_open_conversation_is_found_too(world: Remember
         (CORRECTED[0], {"sent_at": NOON - timedelta(days=1)}),
     ],
 )
-async def test_other_messages_are_not_shown_as_corrections(
+async def test_unrelated_messages_are_not_shown_as_corrections(
     world: Remembered, text: str, fields: dict[str, Any]
 ) -> None:
     await say(world, NOON, *TOLD)
@@ -99,7 +99,7 @@ async def test_other_messages_are_not_shown_as_corrections(
         ("What is my snack budget?", "You adjusted the snack budget to $75 for the movies.", {"user_id": "u2"}, "c1"),
     ],
 )
-async def test_a_later_change_comes_before_what_it_changes(
+async def test_later_change_comes_before_what_it_changes(
     world: Remembered, question: str, text: str, fields: dict[str, Any], first: str
 ) -> None:
     await say(world, NOON, "My snack budget is $65.", "Noted.")
@@ -109,7 +109,7 @@ async def test_a_later_change_comes_before_what_it_changes(
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
-async def test_a_deleted_correction_is_not_shown(world: Remembered) -> None:
+async def test_deleted_correction_is_not_shown(world: Remembered) -> None:
     await say(world, NOON, *TOLD)
     [name, _] = await say(world, NOON + timedelta(hours=1), *CORRECTED, conversation_id="c2")
     deleted = MessageDeleted(conversation_id="c2", id=name, tenant_id="t1")

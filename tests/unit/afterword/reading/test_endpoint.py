@@ -25,7 +25,7 @@ from tests.doubles.reranker import scores
         (scores((1, 0.5), (0, 0.5)), [1, 0]),
     ],
 )
-def test_a_ranking_is_read_in_every_form(content: bytes, places: list[int]) -> None:
+def test_ranking_is_read_in_every_form(content: bytes, places: list[int]) -> None:
     assert places_in(orjson.loads(content), 3) == places
 
 
@@ -45,7 +45,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_answer_is_none(content: bytes) -> None:
+def test_malformed_answer_gives_no_ranking(content: bytes) -> None:
     with pytest.raises(AnswerInvalid):
         places_in(orjson.loads(content), 3)
 
@@ -61,7 +61,7 @@ json = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(("results", "data")), json), st.integers(0, 5))
-def test_any_answer_gives_places_that_are_there_each_once_or_is_none(answer: dict[str, Any], count: int) -> None:
+def test_any_answer_gives_distinct_existing_places_or_none(answer: dict[str, Any], count: int) -> None:
     try:
         places = places_in(answer, count)
     except AnswerInvalid:
@@ -71,7 +71,7 @@ def test_any_answer_gives_places_that_are_there_each_once_or_is_none(answer: dic
     assert set(places) <= set(range(count))
 
 
-def test_what_is_wrong_with_an_answer_quotes_nothing_of_it() -> None:
+def test_problem_of_an_answer_quotes_nothing_of_it() -> None:
     with pytest.raises(AnswerInvalid) as raised:
         places_in({"results": "a secret"}, 3)
     assert "secret" not in str(raised.value)
@@ -79,6 +79,6 @@ def test_what_is_wrong_with_an_answer_quotes_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "rerank.internal", "ftp://host"])
-def test_an_address_that_is_none_is_named_with_its_setting(address: str) -> None:
+def test_invalid_address_is_named_with_its_setting(address: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_RERANKER__BASE_URL"):
         Reranking(RerankerSettings(base_url=address))

@@ -21,7 +21,7 @@ def a_hit(*contents: str, title: str = "Trip to Rome") -> Recalled:
     return Recalled.of(a_summary(2, title=title), score=0.5, coverage=0.5, scores=SCORES, matches=tuple(said))
 
 
-def test_what_was_said_comes_first_then_where_it_is_from_then_the_summary() -> None:
+def test_hit_shows_said_words_then_source_then_summary() -> None:
     assert [*hit_lines(a_hit("Remember that my daughter is allergic to nuts."))] == [
         "2026-01-05, user: Remember that my daughter is allergic to nuts.",
         '  (from "Trip to Rome", episode 2)',
@@ -33,7 +33,7 @@ def test_what_was_said_comes_first_then_where_it_is_from_then_the_summary() -> N
     ]
 
 
-def test_a_name_stands_beside_the_role() -> None:
+def test_name_stands_beside_the_role() -> None:
     one = Match(message_id="m1", role="user", author="u1", name="Ada", sent_at=NOON, content="Hello.", score=1)
     hit = Recalled.of(a_summary(), score=0.5, coverage=0.5, scores=SCORES, matches=(one,))
     assert next(hit_lines(hit)) == "2026-01-05, user (Ada): Hello."
@@ -46,7 +46,7 @@ def test_no_message_passes_for_a_line_of_ours() -> None:
     assert not any(line.startswith("  (from") and "X" in line for line in lines)
 
 
-def test_hits_are_fenced_for_a_model_and_so_is_a_forged_fence() -> None:
+def test_hits_and_forged_fences_are_fenced_for_a_model() -> None:
     assert hits_as_text([]) == NOTHING_KNOWN
     first = hits_as_text([a_hit("Nuts.")]).splitlines()
     fence = first[-1].split()[-2]
@@ -60,7 +60,7 @@ def by_words(text: str, query: str) -> str:
     return excerpt(text, query_words(query))
 
 
-def test_a_short_message_is_shown_whole_and_a_long_one_around_its_best_sentence() -> None:
+def test_long_message_is_shown_around_its_best_sentence() -> None:
     assert by_words(" As\nit is. ", "boat") == " As\nit is. "
     filling = ["We talked about many things."] * 60
     text = " ".join([*filling, "The blue boat leaves at nine.", *filling])
@@ -77,7 +77,7 @@ sentences = st.lists(st.sampled_from(("A boat.", "x" * 700, "Blue?\n", "京都�
 
 
 @given(sentences, st.sampled_from(("boat", "", "blue 京都")))
-def test_an_excerpt_is_bounded_and_of_the_text(parts: Sequence[str], query: str) -> None:
+def test_excerpt_is_bounded_and_part_of_the_text(parts: Sequence[str], query: str) -> None:
     text = " ".join(parts)
     shown = by_words(text, query)
     assert len(shown) <= EXCERPT_CHARACTERS + 4

@@ -43,7 +43,7 @@ def texts(dialogue: int) -> list[str]:
     return [text for _, text in dialogues()[dialogue]]
 
 
-async def test_a_conversation_is_recalled_by_what_was_said_in_it(world: Remembered) -> None:
+async def test_conversation_is_recalled_by_what_was_said(world: Remembered) -> None:
     for n in range(10):
         await world.summarise(await world.say(*texts(n), conversation_id=f"c{n}"))
     (best, *_) = await world.memory.recall("survivor benefits of a widower", user_id="u1", tenant_id="t1", k=3)
@@ -72,7 +72,7 @@ async def test_recall_refuses_to_search_without_an_owner(world: Remembered, user
     [{"user_id": "u2"}, {"tenant_id": "t2"}, {"tenant_id": None}, {"user_id": "u2", "tenant_id": "t1"}],
     ids=str,
 )
-async def test_the_conversation_of_somebody_else_is_unknown(world: Remembered, summarised: bool, other) -> None:
+async def test_another_users_conversation_is_unknown(world: Remembered, summarised: bool, other) -> None:
     said = await world.say("My PIN is 4711.")
     if summarised:
         await world.summarise(said)
@@ -80,7 +80,7 @@ async def test_the_conversation_of_somebody_else_is_unknown(world: Remembered, s
     assert await world.memory.episodes("c1", **other) == await world.memory.episodes("unknown")
 
 
-async def test_a_conversation_is_known_to_its_owner(world: Remembered) -> None:
+async def test_conversation_is_known_to_its_owner(world: Remembered) -> None:
     said = await world.say("My PIN is 4711.")
     before = await world.context()
     owners: list[dict[str, Any]] = [{"user_id": "u1"}, {"tenant_id": "t1"}, {"user_id": "u1", "tenant_id": "t1"}]
@@ -93,7 +93,7 @@ async def test_a_conversation_is_known_to_its_owner(world: Remembered) -> None:
 
 
 @pytest.mark.parametrize("user", [None, "", 7, {"$ne": None}])
-async def test_a_user_that_is_nobody_is_refused_and_not_taken_for_anyone(world: Remembered, user) -> None:
+async def test_empty_user_is_refused(world: Remembered, user) -> None:
     await world.summarise(await world.say("My PIN is 4711."))
     with pytest.raises(ValueError, match="user_id"):
         await world.memory.context("c1", user_id=user)
@@ -101,7 +101,7 @@ async def test_a_user_that_is_nobody_is_refused_and_not_taken_for_anyone(world: 
         await world.memory.episodes("c1", user_id=user)
 
 
-async def test_context_shows_who_wrote_in_it_their_own_messages_alone(world: Remembered) -> None:
+async def test_participants_context_shows_own_messages_only(world: Remembered) -> None:
     guest = await world.say("I want a cello.", "A small one fits.", "I am allergic to rosin.", user_id="guest-11")
     own = await world.say("Please save my basket.", "Saved.", user_id="nora")
     for rounds in range(2):
@@ -169,7 +169,7 @@ def test_every_method_is_called_with_operators() -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("operator", OPERATORS, ids=str)
-async def test_an_operator_finds_nothing(world: Remembered, call: str, operator: object) -> None:
+async def test_operator_finds_nothing(world: Remembered, call: str, operator: object) -> None:
     await world.summarise(await world.say("My PIN is 4711."))
     try:
         found = await CALLS[call](world.memory, operator)
@@ -183,7 +183,7 @@ async def test_user_and_tenant_have_no_default(world: Remembered) -> None:
         await world.memory.recall("benefits")  # type: ignore[call-arg]  # that is what is tested
 
 
-async def test_episodes_are_paged_until_the_first(world: Remembered) -> None:
+async def test_episodes_are_paged_back_to_the_first(world: Remembered) -> None:
     await world.summarise(await world.say(*islice(texts(0) * 9, 70)), size=10)
     first = await world.memory.episodes("c1", limit=3)
     second = await world.memory.episodes("c1", limit=3, before=first.next_before)
@@ -194,7 +194,7 @@ async def test_episodes_are_paged_until_the_first(world: Remembered) -> None:
     assert (await world.memory.episodes("c2")).episodes == ()
 
 
-async def test_every_episode_says_what_it_is_made_of(world: Remembered) -> None:
+async def test_every_episode_names_its_source(world: Remembered) -> None:
     said = await world.say(*texts(0), tools=("search",))
     await world.summarise(said, size=100)
     (stored,) = (await world.memory.episodes("c1")).episodes
@@ -217,7 +217,7 @@ async def test_every_episode_says_what_it_is_made_of(world: Remembered) -> None:
         ("context_node", 4),
     ],
 )
-async def test_the_preset_of_the_trigger_says_how_many_messages_are_kept(tmp_path, trigger, kept: int | None) -> None:
+async def test_trigger_preset_decides_how_many_messages_stay(tmp_path, trigger, kept: int | None) -> None:
     settings = Settings(episodes={"trigger": trigger}, sqlite={"path": tmp_path / "afterword.sqlite"})
     async with Memory.from_settings(settings) as memory:
         assert memory._keep_recent == kept
@@ -240,7 +240,7 @@ async def embedding_server() -> AsyncIterator[tuple[Settings, list[str]]]:
         yield Settings(embedder=embedder, redaction={"where": "llm"}), inputs
 
 
-async def test_an_embedders_server_is_shown_placeholders_of_a_query() -> None:
+async def test_embedder_server_sees_placeholders_of_a_query() -> None:
     async with embedding_server() as (settings, inputs):
         embed = QueryEmbedder(settings)
         vector = await embed("the boat of joe@example.com")
@@ -281,7 +281,7 @@ async def test_query_waits_for_a_failing_embedder_once_and_briefly(answer: str |
 
 @pytest.mark.parametrize("length", [VECTOR_CHARACTERS, VECTOR_CHARACTERS + MARGIN_CHARACTERS])
 @pytest.mark.parametrize("shown", [1, 12, 18])
-async def test_an_embedders_server_is_not_shown_the_beginning_of_a_value_at_the_cut(length: int, shown: int) -> None:
+async def test_embedder_server_sees_no_half_of_a_redacted_value(length: int, shown: int) -> None:
     text = f"{'word ' * 2000}"[: length - shown - 1] + " 4111 1111 1111 1111 is my card. " + "And so on. " * 1000
     async with embedding_server() as (settings, inputs):
         embedder = make_embedder(settings.embedder, settings.redaction)
@@ -292,7 +292,7 @@ async def test_an_embedders_server_is_not_shown_the_beginning_of_a_value_at_the_
     assert VECTOR_CHARACTERS - 20 <= len(inputs[0]) <= VECTOR_CHARACTERS
 
 
-async def test_other_work_goes_on_while_long_texts_are_redacted() -> None:
+async def test_redaction_of_long_texts_does_not_block_other_work() -> None:
     went_on = Event()
 
     def redacted(text: str) -> str:
@@ -308,19 +308,19 @@ async def test_other_work_goes_on_while_long_texts_are_redacted() -> None:
     assert inputs == ["a text"]
 
 
-async def test_nothing_is_connected_before_it_is_used() -> None:
+async def test_memory_connects_on_first_use() -> None:
     address = "mongodb://127.0.0.1:1"
     async with Memory.from_settings(Settings(mongo={"uri": address}, qdrant={"url": "http://127.0.0.1:1"})):
         pass
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1001])
-async def test_a_page_has_between_1_and_1000_episodes(world: Remembered, limit: int) -> None:
+async def test_page_has_between_1_and_1000_episodes(world: Remembered, limit: int) -> None:
     with pytest.raises(ValueError, match="limit must be at least 1 and at most 1000"):
         await world.memory.episodes("c1", limit)
 
 
 @pytest.mark.parametrize("bounds", [{"keep_recent": -1}, {"max_tokens": 0}, {"max_tokens": -5}], ids=str)
-async def test_a_context_has_room(world: Remembered, bounds: dict[str, int]) -> None:
+async def test_context_size_is_bounded(world: Remembered, bounds: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be at least"):
         await world.memory.context("c1", **bounds)

@@ -40,13 +40,13 @@ def ended(*episodes: list[FactOfUser]) -> list[tuple[str, datetime | None]]:
     return [(fact.statement, fact.superseded_at) for fact in known(*episodes).superseded]
 
 
-def test_a_later_value_of_an_attribute_holds_and_the_earlier_one_has_the_day_it_ended() -> None:
+def test_later_value_ends_the_earlier_one_on_its_day() -> None:
     episodes = said(9, city("Porto")), said(0, city("Leeds"))
     assert holding(*episodes) == ["lives in Porto"]
     assert ended(*episodes) == [("lives in Leeds", on(9))]
 
 
-def test_who_moves_back_lives_there_again() -> None:
+def test_moving_back_restores_the_earlier_city() -> None:
     episodes = said(0, city("Leeds")), said(3, city("Porto")), said(5, city("Leeds")), said(7, city("Leeds"))
     found = known(*episodes)
     assert [(fact.statement, [s.episode_id for s in fact.sources]) for fact in found.facts] == [
@@ -55,21 +55,21 @@ def test_who_moves_back_lives_there_again() -> None:
     assert ended(*episodes) == [("lives in Porto", on(5)), ("lives in Leeds", on(3))]
 
 
-def test_without_the_later_one_the_earlier_one_holds_again() -> None:
+def test_removed_later_value_restores_the_earlier_one() -> None:
     assert holding(said(0, city("Leeds"))) == ["lives in Leeds"]
     assert ended(said(0, city("Leeds"))) == []
 
 
-def test_in_a_conversation_the_log_decides_where_two_episodes_end_at_the_same_time() -> None:
+def test_log_decides_between_episodes_that_end_together() -> None:
     later, earlier = said(0, city("Porto"), ordinal=2), said(0, city("Leeds"), ordinal=1)
     assert holding(later, earlier) == holding(earlier, later) == ["lives in Porto"]
 
 
-def test_within_an_episode_the_last_one_holds() -> None:
+def test_last_value_within_an_episode_holds() -> None:
     assert holding(said(0, city("Leeds"), city("Porto"))) == ["lives in Porto"]
 
 
-def test_each_value_names_the_one_that_took_its_place() -> None:
+def test_each_value_names_its_successor() -> None:
     def changes(*episodes: list[FactOfUser]) -> list[tuple[str, str | None]]:
         return [(fact.statement, fact.superseded_by) for fact in known(*episodes).superseded]
 
@@ -80,7 +80,7 @@ def test_each_value_names_the_one_that_took_its_place() -> None:
     assert changes(*later) == [("Leeds", "Porto"), ("Rome", "Leeds"), ("Leeds", "Rome")]
 
 
-def test_the_same_statement_is_one_fact_with_every_source() -> None:
+def test_repeated_statement_is_one_fact_with_every_source() -> None:
     episodes = said(0, a_fact("Is allergic to nuts.")), said(2, a_fact("is allergic  to nuts", message_ids=("m9",)))
     (fact,) = known(*episodes).facts
     assert fact.statement == "is allergic  to nuts"
@@ -90,13 +90,13 @@ def test_the_same_statement_is_one_fact_with_every_source() -> None:
     ]
 
 
-def test_a_value_of_somebody_else_is_another() -> None:
+def test_other_persons_value_is_separate() -> None:
     episodes = said(0, city("Leeds")), said(1, city("Rome", about="my sister"))
     assert holding(*episodes) == ["lives in Rome", "lives in Leeds"]
     assert known(*episodes).lines()[0].strip() == "my sister: lives in Rome (2026-01-06)"
 
 
-def test_what_an_assistant_said_is_marked_and_supersedes_nothing_that_the_user_said() -> None:
+def test_assistants_value_is_marked_and_supersedes_no_users() -> None:
     episodes = said(0, city("Leeds")), said(1, city("Porto", said_by="assistant"))
     assert [line.strip() for line in known(*episodes).lines()] == [
         "lives in Porto (said by the assistant, not the user) (2026-01-06)",
@@ -104,18 +104,18 @@ def test_what_an_assistant_said_is_marked_and_supersedes_nothing_that_the_user_s
     ]
 
 
-def test_what_an_assistant_said_before_gives_way_to_the_user() -> None:
+def test_assistants_earlier_value_gives_way_to_the_user() -> None:
     episodes = said(0, city("Porto", said_by="tool")), said(1, city("Leeds"))
     assert holding(*episodes) == ["lives in Leeds"]
     assert ended(*episodes) == [("lives in Porto", on(1))]
 
 
-def test_what_the_user_said_too_is_the_users() -> None:
+def test_statement_shared_with_the_user_counts_as_the_users() -> None:
     episodes = said(0, a_fact("likes tea")), said(1, a_fact("Likes tea.", said_by="assistant"))
     assert [(fact.statement, fact.said_by) for fact in known(*episodes).facts] == [("likes tea", "user")]
 
 
-def test_a_profile_is_in_the_order_of_kinds_and_then_of_days() -> None:
+def test_profile_is_ordered_by_kind_then_day() -> None:
     episodes = (
         said(0, a_fact("moved", kind="event"), a_fact("is 30")),
         said(1, a_fact("likes tea", kind="preference"), a_fact("is a nurse")),
@@ -124,11 +124,11 @@ def test_a_profile_is_in_the_order_of_kinds_and_then_of_days() -> None:
     assert holding(*episodes) == ["is a nurse", "is 30", "allergic to nuts", "likes tea", "moved"]
 
 
-def test_a_line_break_in_a_statement_begins_no_line() -> None:
+def test_line_break_in_a_statement_begins_no_line() -> None:
     assert known(said(0, a_fact("x\nis an admin"))).lines() == ["    x is an admin (2026-01-05)"]
 
 
-def test_nothing_known_is_no_text_and_what_is_known_is_quoted_as_data() -> None:
+def test_empty_profile_has_no_text_and_facts_are_quoted() -> None:
     assert profile("u1", None, []).as_text() == ""
     first, *lines, last = known(said(0, a_fact("likes tea"))).as_text().splitlines()
     assert lines == ["    likes tea (2026-01-05)"]
@@ -156,7 +156,7 @@ STORIES = st.lists(
 
 
 @given(STORIES, st.integers(0, 120), st.randoms())
-def test_whatever_was_said_a_profile_has_its_sources_and_its_size(
+def test_profile_always_has_sources_and_a_bounded_size(
     episodes: list[list[FactOfUser]], max_tokens: int, random: object
 ) -> None:
     found = profile("u1", None, chain(*episodes), max_tokens)
@@ -195,7 +195,7 @@ def end(statement: str, attribute: str | None = None) -> Fact:
         ("Tengo un perro que se llama Trufo.", "Trufo murió el sábado"),
     ],
 )
-def test_a_denial_ends_what_it_is_about(statement: str, denial: str) -> None:
+def test_denial_ends_its_fact(statement: str, denial: str) -> None:
     episodes = said(0, a_fact(statement)), said(3, end(denial))
     assert holding(*episodes) == []
     (ended_fact,) = known(*episodes).superseded
@@ -212,30 +212,30 @@ def test_a_denial_ends_what_it_is_about(statement: str, denial: str) -> None:
         ("I'm allergic to bees.", "I'm not allergic to peanuts after all"),
     ],
 )
-def test_a_denial_of_something_else_ends_nothing(statement: str, denial: str) -> None:
+def test_unrelated_denial_ends_nothing(statement: str, denial: str) -> None:
     assert holding(said(0, a_fact(statement)), said(3, end(denial))) == [statement]
 
 
-def test_the_end_of_an_attribute_without_another_value_leaves_none() -> None:
+def test_ended_attribute_without_successor_has_no_value() -> None:
     left = end("I don't live in Porto any more", "home_city")
     assert holding(said(0, city("Porto")), said(3, left)) == []
     assert holding(said(0, city("Leeds")), said(3, left)) == ["lives in Leeds"]
     assert holding(said(0, city("Porto")), said(3, left), said(5, city("Porto"))) == ["lives in Porto"]
 
 
-def test_what_is_implied_replaces_nothing_that_was_stated() -> None:
+def test_implied_value_replaces_no_stated_one() -> None:
     implied = city("Porto", status="implied")
     assert holding(said(0, city("Leeds")), said(3, implied)) == ["lives in Leeds"]
     assert holding(said(0, implied), said(3, city("Leeds"))) == ["lives in Leeds"]
     assert holding(said(0, implied)) == ["lives in Porto"]
 
 
-def test_a_sentence_that_states_two_facts_is_one_line() -> None:
+def test_sentence_with_two_facts_is_one_line() -> None:
     facts = a_fact("a nurse in Porto", attribute="job"), a_fact("a nurse in Porto", attribute="home_city")
     assert known(said(0, *facts)).lines() == ["    a nurse in Porto (2026-01-05)"]
 
 
-def test_another_name_replaces_the_users_only_if_it_is_said_to_be_new() -> None:
+def test_other_name_replaces_the_users_only_if_new() -> None:
     def name(statement: str) -> Fact:
         return a_fact(statement, attribute="name")
 

@@ -34,7 +34,7 @@ def ordinals(found: Sequence[Ranked]) -> list[int]:
     return [int(one.candidate.episode_id) for one in found]
 
 
-def test_words_that_stand_together_are_better_than_words_apart() -> None:
+def test_adjacent_words_beat_scattered_words() -> None:
     apart = candidate(1, "A red kite.", "Aha.", "Oh.", "Hm.", "The harbour is large.", "Yes.", "It fell.")
     together = candidate(2, "Well.", "Aha.", "Oh.", "The red kite fell into the harbour.", "Yes.", "Fine.", "Good.")
     assert ordinals(ranked("the kite that fell into the harbour", apart, together)) == [2, 1]
@@ -49,7 +49,7 @@ def test_messages_beside_the_best_three_are_shown() -> None:
     assert found.messages[13] > found.messages[1] == 0
 
 
-def test_long_answers_do_not_hide_what_was_said_in_few_words() -> None:
+def test_long_answers_do_not_hide_short_statements() -> None:
     filling = " ".join(f"Consider option{n} and budget{n}." for n in range(PIECE_WORDS))
     long = candidate(1, "Help me.", f"{filling} And now about nuts, daughter, allergies and restaurants. {filling}")
     short = candidate(2, "My daughter has an allergy to nuts.", "I will keep that in mind.")
@@ -60,14 +60,14 @@ def test_long_answers_do_not_hide_what_was_said_in_few_words() -> None:
     assert set(found.messages) == {0, 1}
 
 
-def test_a_summary_finds_an_episode_and_is_no_message() -> None:
+def test_summary_finds_an_episode_but_is_no_message() -> None:
     (found,) = ranked("anaphylaxis", candidate(1, "She must not eat nuts.", summary="The daughter risks anaphylaxis."))
     assert found.score > 0
     assert found.coverage == 1
     assert set(found.messages) == {0}
 
 
-def test_a_vector_finds_what_shares_no_word_and_the_message_that_it_is_of() -> None:
+def test_vector_finds_a_message_that_shares_no_word() -> None:
     pet = candidate(1, "Hello.", "We got a puppy.", vectors=[[0.0, 1.0], [1.0, 0.0]])
     other = candidate(2, "Hello.", "The rent is due.", vectors=[[0.0, 1.0], [-1.0, 0.2]])
     first, second = ranked("dog", other, pet, vector=query_vector([0.9, 0.1]))
@@ -77,7 +77,7 @@ def test_a_vector_finds_what_shares_no_word_and_the_message_that_it_is_of() -> N
     assert first.scores.cosine == pytest.approx(0.99, abs=0.02)
 
 
-def test_a_similar_vector_is_enough_to_be_known() -> None:
+def test_similar_vector_counts_as_known() -> None:
     told = candidate(1, "We got a puppy.", vectors=[[1.0, 0.0]])
 
     def coverage(cosine: float) -> float:
@@ -103,7 +103,7 @@ def test_ranking_judges_cosines_by_the_models_own_noise(near: float, far: float,
     assert known.coverage > 0.9 > MIN_COVERAGE > unknown.coverage
 
 
-def test_a_long_answer_counts_for_less_than_a_message_that_is_as_near() -> None:
+def test_long_answer_counts_less_than_an_equally_near_message() -> None:
     near = [[0.9, 0.4]]
     answer = candidate(1, SearchText("We could get a puppy.", is_long_answer=True), vectors=near)
     said = candidate(2, SearchText("We got a puppy."), vectors=near)
@@ -118,7 +118,7 @@ def test_message_without_a_vector_is_near_no_query() -> None:
     assert (found.score, found.coverage) == (0, 0)
 
 
-def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:
+def test_coverage_is_one_passages_share_of_the_query() -> None:
     said = candidate(1, "My daughter is allergic to nuts.", *SMALL_TALK, "The hotel is in Rome.")
     others = [candidate(n, *SMALL_TALK) for n in range(2, 6)]
 
@@ -131,7 +131,7 @@ def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:
     assert coverage("volcano eruption") == 0
 
 
-def test_of_episodes_that_say_nearly_the_same_the_latest_comes_first() -> None:
+def test_latest_of_nearly_equal_episodes_comes_first() -> None:
     first = candidate(1, "The book club meets at the Mitre.", *SMALL_TALK)
     later = candidate(2, *SMALL_TALK, "Our book club meets at the Lion now.")._replace(ended_at=NOON + DAY)
     other = candidate(3, "I read a book about Rome.")._replace(ended_at=NOON + 2 * DAY)
@@ -140,7 +140,7 @@ def test_of_episodes_that_say_nearly_the_same_the_latest_comes_first() -> None:
     assert found[0].score >= found[1].score
 
 
-def test_a_time_counts_for_vectors_that_are_as_good() -> None:
+def test_asked_time_decides_between_equal_vectors() -> None:
     ran = [candidate(n, f"I ran {n} km.", vectors=[[1.0, n / 50]]) for n in (1, 2)]
     other = candidate(3, "The rent is due.", vectors=[[-1.0, 1.0]])
 
@@ -153,7 +153,7 @@ def test_a_time_counts_for_vectors_that_are_as_good() -> None:
     assert [one.of_time for one in found] == [1, 0, 0]
 
 
-def test_without_words_and_vectors_nothing_matches() -> None:
+def test_nothing_matches_without_words_and_vectors() -> None:
     (found,) = ranked("what is it", candidate(1, *SMALL_TALK))
     assert (found.score, found.coverage) == (0, 0)
     assert ranked("kite") == []
@@ -163,7 +163,7 @@ texts = st.lists(st.sampled_from(("A boat.", "", "kite " * 100, "京都のボー
 
 
 @given(st.lists(texts, max_size=5), st.text(max_size=40) | st.sampled_from(("boat kite", "京都", "")), st.booleans())
-def test_scores_are_shares_and_messages_are_of_the_episode(
+def test_scores_are_shares_and_messages_belong_to_the_episode(
     episodes: Sequence[Sequence[str]], query: str, dense: bool
 ) -> None:
     candidates = [

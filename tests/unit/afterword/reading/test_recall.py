@@ -48,7 +48,7 @@ def world() -> Remembered:
     return Remembered()
 
 
-async def test_a_hit_shows_what_was_said_by_whom_and_when_best_first(world: Remembered) -> None:
+async def test_hit_shows_who_said_what_when_best_first(world: Remembered) -> None:
     said = await world.say(*TRIP)
     await world.summarise(said)
     await world.summarise(await world.say(*TALK, conversation_id="c2"))
@@ -64,7 +64,7 @@ async def test_a_hit_shows_what_was_said_by_whom_and_when_best_first(world: Reme
     assert best.scores.cosine is None
 
 
-async def test_a_question_may_name_who_said_it(world: Remembered) -> None:
+async def test_question_may_name_the_speaker(world: Remembered) -> None:
     said = await world.say("On Sunday I would like to eat pizza.", author="Ada", role="user")
     said += await world.say("On Sunday I would like to eat sushi.", author="Ben Ong", role="user")
     await world.summarise(said)
@@ -74,7 +74,7 @@ async def test_a_question_may_name_who_said_it(world: Remembered) -> None:
         assert best.coverage > 0.9
 
 
-async def test_a_group_is_found_by_everyone_but_only_who_began_it_reads_what_others_wrote(world: Remembered) -> None:
+async def test_group_is_found_by_all_its_members(world: Remembered) -> None:
     await world.summarise(await world.say("Shall we sail?", "Gladly.", user_id="u1"))
     said = await world.say("A boat to Corsica, please.", role="user", user_id="u2")
     said += await world.say("The blue boat is free.", role="assistant", user_id="u2")
@@ -108,7 +108,7 @@ async def test_participant_reads_nothing_made_from_words_of_others(world: Rememb
     assert (hit.title, [match.content for match in hit.matches]) == ("", ["A boat for me, please."])
 
 
-async def test_only_what_is_shown_is_read_from_the_archive(world: Remembered) -> None:
+async def test_only_shown_messages_are_read_from_the_archive(world: Remembered) -> None:
     for n in range(20):
         await world.summarise(await world.say(*TRIP, conversation_id=f"c{n}"))
     world.messages.loaded = 0
@@ -116,7 +116,7 @@ async def test_only_what_is_shown_is_read_from_the_archive(world: Remembered) ->
     assert world.messages.loaded == sum(len(hit.matches) for hit in hits)
 
 
-async def test_a_deleted_message_matches_nothing(world: Remembered) -> None:
+async def test_deleted_message_matches_nothing(world: Remembered) -> None:
     said = await world.say(*TRIP)
     await world.summarise(said)
     deleted = MessageDeleted(conversation_id="c1", id=said[4].id, tenant_id="t1")
@@ -126,7 +126,7 @@ async def test_a_deleted_message_matches_nothing(world: Remembered) -> None:
     assert said[4].id not in ids(hit)
 
 
-async def test_a_later_revision_does_not_name_messages_that_it_has_no_more(world: Remembered) -> None:
+async def test_later_revision_omits_removed_messages(world: Remembered) -> None:
     said = await world.say(*TRIP)
     await world.summarise(said)
     stored = world.episodes.episodes["c1:1"]
@@ -143,7 +143,7 @@ async def test_a_later_revision_does_not_name_messages_that_it_has_no_more(world
     "asked",
     [{"user_id": "u2"}, {"tenant_id": "t2"}, {"tenant_id": None}, {"agent_id": "a2"}, {"conversation_id": "c2"}],
 )
-async def test_what_an_index_finds_by_mistake_is_not_shown(world: Remembered, asked: dict[str, Any]) -> None:
+async def test_wrong_find_of_an_index_is_not_shown(world: Remembered, asked: dict[str, Any]) -> None:
     await world.summarise(await world.say(*TRIP))
     hits = await world.index.search(Query(text="blue boat", **OWNER))
 
@@ -155,7 +155,7 @@ async def test_what_an_index_finds_by_mistake_is_not_shown(world: Remembered, as
     assert await memory.recall("blue boat", **{**OWNER, **asked}) == []
 
 
-async def test_another_tenants_message_of_the_same_id_is_not_read(world: Remembered) -> None:
+async def test_other_tenants_message_of_equal_id_is_not_read(world: Remembered) -> None:
     await world.summarise(await world.say("We talked about a kite.", "Yes."))
     await world.say("The blue boat is a secret.", tenant_id="t2")
     hits = await world.index.search(Query(text="kite", **OWNER))
@@ -172,14 +172,14 @@ async def test_another_tenants_message_of_the_same_id_is_not_read(world: Remembe
     assert ids(hit) == {"m0", "m1"}
 
 
-async def test_an_answer_has_as_many_hits_as_are_wanted(world: Remembered) -> None:
+async def test_number_of_hits_is_as_requested(world: Remembered) -> None:
     for n in range(DEPTH + 10):
         await world.summarise(await world.say(f"A boat, number {n}.", "Aye.", conversation_id=f"c{n}"))
     assert len(await world.memory.recall("boat", **OWNER, k=3)) == 3
     assert len(await world.memory.recall("boat", **OWNER, k=DEPTH + 10)) == DEPTH + 10
 
 
-async def test_what_the_user_never_talked_about_has_no_hits(world: Remembered) -> None:
+async def test_topics_never_mentioned_have_no_hits(world: Remembered) -> None:
     await world.summarise(await world.say(*TRIP))
     for n in range(5):
         await world.summarise(await world.say(*TALK, conversation_id=f"talk-{n}"))
@@ -191,7 +191,7 @@ async def test_what_the_user_never_talked_about_has_no_hits(world: Remembered) -
     assert hit.coverage > 0.9
 
 
-async def test_hits_far_behind_the_best_one_are_left_out(world: Remembered) -> None:
+async def test_hits_far_behind_the_best_are_omitted(world: Remembered) -> None:
     await world.summarise(await world.say(*TRIP))
     await world.summarise(await world.say("A blue sky.", "Indeed.", conversation_id="c2"))
     query = "sailing to Corsica in a blue boat"
@@ -201,7 +201,7 @@ async def test_hits_far_behind_the_best_one_are_left_out(world: Remembered) -> N
     assert every[1].score < every[0].score <= 1
 
 
-async def test_a_vector_finds_what_shares_no_word(world: Remembered) -> None:
+async def test_recall_by_vector_finds_what_shares_no_word(world: Remembered) -> None:
     said = await world.say("We got a puppy.", "How nice.")
     await world.summarise(said)
     point = world.index.points["c1:1"]
@@ -237,7 +237,7 @@ async def test_excerpt_shows_the_sentence_nearest_to_the_query(world: Remembered
     assert "We got a puppy." in hit.matches[0].content
 
 
-async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembered) -> None:
+async def test_episodes_of_the_asked_time_come_first(world: Remembered) -> None:
     months = ("March", "April", "May", "June")
     for n in range(60):  # more than there are candidates; the last ones are the worst for the first stage
         at = datetime(2025, 3 + n % 4, 10, tzinfo=UTC)
@@ -270,7 +270,7 @@ async def _days_found(memory: Memory, question: str) -> list[int]:
     return [int(hit.conversation_id) for hit in await memory.recall(question, **OWNER)]
 
 
-async def test_a_question_about_a_time_alone_gets_the_episodes_of_that_time(world: Remembered) -> None:
+async def test_question_about_a_time_alone_gets_its_episodes(world: Remembered) -> None:
     days = {
         1: ("The dishwasher leaks below the left hinge.", "Order the seal kit 7781."),
         3: ("My cousin Edda arrives at the harbour at noon.", "Shall I remind you?"),
@@ -295,19 +295,19 @@ async def test_a_question_about_a_time_alone_gets_the_episodes_of_that_time(worl
         assert all(hit.matches[0].content == days[int(hit.conversation_id)][0] for hit in hits), question
 
 
-async def test_a_day_that_is_named_beside_stop_words_may_be_the_subject(world: Remembered) -> None:
+async def test_day_named_beside_stop_words_may_be_the_subject(world: Remembered) -> None:
     memory = await _said_on(world, {2: ("I have a rehearsal on Monday.",), 5: ("The rent is due.",)})
     assert await _days_found(memory, "What do I have on Monday?") == [2]
     assert await _days_found(memory, "What was on Tuesday?") == []
 
 
-async def test_the_named_day_comes_before_the_days_after_it(world: Remembered) -> None:
+async def test_named_day_comes_before_the_days_after(world: Remembered) -> None:
     memory = await _said_on(world, {ago: (f"I ran {km} km along the river.",) for ago, km in enumerate((8, 5, 12, 3))})
     for when, day in {"yesterday": 1, "two days ago": 2, "on Wednesday": 3, "on 26 November": 2}.items():
         assert (await _days_found(memory, f"how many km along the river {when}?"))[0] == day, when
 
 
-async def test_the_day_of_a_question_is_counted_in_the_callers_zone(world: Remembered) -> None:
+async def test_asked_day_counts_in_the_callers_zone(world: Remembered) -> None:
     await _said_on(world, {0: ("A leek pie.",), 1: ("A soup.",)})  # at one in the morning of the next day in Auckland
     memory = _memory(world, now=lambda: SATURDAY + timedelta(hours=20))
     for zone, wanted in {"Pacific/Auckland": [1], "UTC": [0]}.items():
@@ -328,7 +328,7 @@ async def test_days_are_shown_in_the_callers_zone(world: Remembered) -> None:
         await memory.recall(asked, **OWNER, time_zone="Europe/Nowhere")
 
 
-async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Remembered) -> None:
+async def test_episode_that_mentions_the_asked_time_comes_forward(world: Remembered) -> None:
     said = {
         "planned": ("The wedding of my cousin is in September 2025.", datetime(2025, 6, 10, tzinfo=UTC)),
         "other": ("The wedding was rainy, and my cousin was late.", datetime(2025, 7, 10, tzinfo=UTC)),
@@ -345,7 +345,7 @@ async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Rem
     assert "another subject" not in {hit.conversation_id for hit in hits}
 
 
-async def test_what_an_answer_shows_is_bounded_and_each_hit_has_its_best_message_first(world: Remembered) -> None:
+async def test_answer_is_bounded_with_best_messages_first(world: Remembered) -> None:
     for n in range(40):
         filling = " and on" * 40
         texts = f"A blue boat, number {n}{filling}.", f"A boat{filling}.", f"The boat{filling}."
@@ -358,7 +358,7 @@ async def test_what_an_answer_shows_is_bounded_and_each_hit_has_its_best_message
     assert [len(hit.matches) for hit in few] == [3, 3, 3]
 
 
-async def test_a_newcomers_bot_is_given_every_answer(world: Remembered) -> None:
+async def test_newcomers_bot_gets_every_answer(world: Remembered) -> None:
     await newcomers_conversation(world)
     for question, answer in NEWCOMERS_QUESTIONS.items():
         hits = await world.memory.recall(question, **OWNER)
@@ -368,7 +368,7 @@ async def test_a_newcomers_bot_is_given_every_answer(world: Remembered) -> None:
     assert hits_as_text(hits) == NOTHING_KNOWN
 
 
-async def test_what_was_said_a_moment_ago_in_another_conversation_is_recalled(world: Remembered) -> None:
+async def test_fresh_words_of_another_conversation_are_recalled(world: Remembered) -> None:
     await world.summarise(await world.say("My sister sails to Corsica.", "How nice."))
     said = await world.say("By the way, I am allergic to walnuts.", conversation_id="open", role="user")
     said += await world.say("I will keep that in mind.", conversation_id="open", role="assistant")
@@ -394,7 +394,7 @@ async def test_pending_message_is_recalled_by_meaning(world: Remembered) -> None
     assert (hit.pending, hit.matches[0].content) == (True, "We got a puppy.")
 
 
-async def test_words_with_slips_find_what_was_said(world: Remembered) -> None:
+async def test_misspelt_words_find_what_was_said(world: Remembered) -> None:
     await world.summarise(await world.say("My dentist appointment is on Tuesday at nine.", "Noted."))
     await world.say("The hospital called.", conversation_id="open")
     for query, found in {"denist apointment": "c1", "my hospitl": "open", "denist hospital": "open"}.items():
@@ -402,14 +402,14 @@ async def test_words_with_slips_find_what_was_said(world: Remembered) -> None:
         assert [hit.conversation_id for hit in hits] == [found], query
 
 
-async def test_neither_the_question_itself_nor_one_that_waits_for_its_answer_is_recalled(world: Remembered) -> None:
+async def test_question_itself_is_not_recalled(world: Remembered) -> None:
     await world.say("What is my parcel number?", "I do not know.", conversation_id="asked")
     await world.say("Where is my parcel today?", conversation_id="waiting", role="user")
     hits = await world.memory.recall("what is my parcel number", **OWNER, min_coverage=0)
     assert not any("?" in match.content for hit in hits for match in hit.matches)
 
 
-async def test_what_an_episode_has_is_not_pending_before_it_is_marked(world: Remembered) -> None:
+async def test_episodes_message_is_not_pending_before_it_is_marked(world: Remembered) -> None:
     said = await world.say("The blue boat sails.", "Where to?")
     await world.summarise(said)
     unmarked = MemoryMessages()
@@ -418,7 +418,7 @@ async def test_what_an_episode_has_is_not_pending_before_it_is_marked(world: Rem
     assert not hit.pending
 
 
-async def test_neither_deleted_nor_expired_pending_messages_are_recalled(world: Remembered) -> None:
+async def test_deleted_or_expired_pending_messages_are_not_recalled(world: Remembered) -> None:
     said = await world.say("My parcel number is 5581-K.", "Noted.", "The parcel is blue.", "Fine.")
     memory = _memory(world, messages_before=lambda now: NOON + timedelta(minutes=2))
     (hit,) = await memory.recall("Which parcel?", **OWNER)
@@ -442,7 +442,7 @@ def _memory(world: Remembered, search: Any = None, **given: Any) -> Memory:
     return Memory(world.episodes, world.messages, search or world.index.search, **given)
 
 
-async def test_a_query_is_cut_where_it_is_too_long_after_normalization(world: Remembered) -> None:
+async def test_overlong_query_is_cut_after_normalization(world: Remembered) -> None:
     """Normalization may turn one character into eighteen."""
     asked: list[Query] = []
 
@@ -456,7 +456,7 @@ async def test_a_query_is_cut_where_it_is_too_long_after_normalization(world: Re
     assert all(len(unicodedata.normalize("NFKC", query.text)) <= MOST_QUERY_CHARACTERS for query in asked)
 
 
-async def test_a_search_is_a_span_with_the_number_of_its_hits_and_nothing_of_the_query(
+async def test_search_span_has_the_hit_count_without_the_query(
     world: Remembered, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     await world.summarise(await world.say(*TRIP))
@@ -469,7 +469,7 @@ async def test_a_search_is_a_span_with_the_number_of_its_hits_and_nothing_of_the
     )
 
 
-async def test_a_search_that_fails_has_the_type_of_its_error(
+async def test_failed_search_span_has_its_error_type(
     world: Remembered, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     async def away(*_: object) -> list[Candidate]:

@@ -54,7 +54,7 @@ def names(hits: Sequence[Recalled]) -> list[str]:
     return [hit.conversation_id for hit in hits]
 
 
-async def test_the_order_of_the_reranker_is_fused_with_that_of_passages(world: Remembered) -> None:
+async def test_reranker_order_is_fused_with_passage_order(world: Remembered) -> None:
     await boats(world, 4)
     before = await world.memory.recall("boat", **OWNER)
     reranker = ScriptedReranking([[2, 0], [1, 0, 2, 3], [3, 2, 1, 0]])
@@ -68,7 +68,7 @@ async def test_the_order_of_the_reranker_is_fused_with_that_of_passages(world: R
     assert names(after) == [names(before)[place] for place in (1, 0, 2, 3)], "in doubt the reranker is right"
 
 
-async def test_the_time_that_a_query_names_counts_whatever_the_reranker_says(world: Remembered) -> None:
+async def test_asked_time_counts_whatever_the_reranker_says(world: Remembered) -> None:
     await boats(world, 2)
     in_may = {"sent_at": datetime(2023, 5, 3, 12, tzinfo=UTC), "conversation_id": "may"}
     await world.summarise(await world.say("A boat, the old one.", "Aye.", **in_may))
@@ -76,7 +76,7 @@ async def test_the_time_that_a_query_names_counts_whatever_the_reranker_says(wor
     assert names(hits)[0] == "may"
 
 
-async def test_the_reranker_chooses_among_its_candidates_not_among_the_hits_that_are_wanted(world: Remembered) -> None:
+async def test_reranker_chooses_among_candidates_beyond_the_requested_hits(world: Remembered) -> None:
     await boats(world, 8)
     before = await world.memory.recall("boat", **OWNER, k=8)
     reranker = ScriptedReranking([[5]])
@@ -87,7 +87,7 @@ async def test_the_reranker_chooses_among_its_candidates_not_among_the_hits_that
     assert names(every) == [names(before)[place] for place in (5, 0, 1, 2, 3, 4, 6, 7)]
 
 
-async def test_a_document_is_what_was_said_and_the_summary(world: Remembered) -> None:
+async def test_reranked_document_is_messages_and_summary(world: Remembered) -> None:
     await world.summarise(await world.say("Hello.", "Hi.", "We sail to Corsica.", "In which boat?", "The blue one."))
     await world.summarise(await world.say("Corsica?", "An island.", conversation_id="c2"))
     reranker = ScriptedReranking()
@@ -99,7 +99,7 @@ async def test_a_document_is_what_was_said_and_the_summary(world: Remembered) ->
     assert shown.endswith(f"\n{summary}")
 
 
-async def test_documents_are_bounded(world: Remembered) -> None:
+async def test_reranked_documents_are_bounded(world: Remembered) -> None:
     for n in range(3):
         await world.summarise(await world.say("boat " * 100_000, conversation_id=f"c{n}"))
     reranker = ScriptedReranking()
@@ -107,7 +107,7 @@ async def test_documents_are_bounded(world: Remembered) -> None:
     assert max(map(len, reranker.questions[0].texts)) <= DOCUMENT_CHARACTERS
 
 
-async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(world: Remembered) -> None:
+async def test_message_deleted_during_reranking_is_not_shown(world: Remembered) -> None:
     said = await world.say("The blue boat.", "A secret of the boat.", "A boat, yes.")
     await world.summarise(said)
     await boats(world, 2)
@@ -129,7 +129,7 @@ async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(wo
     assert not any("secret" in text for text in texts)
 
 
-async def test_without_a_choice_nobody_is_asked(world: Remembered) -> None:
+async def test_single_candidate_is_not_reranked(world: Remembered) -> None:
     reranker = ScriptedReranking()
     memory = memory_with(world, reranker)
     assert await memory.recall("boat", **OWNER) == []
@@ -139,9 +139,7 @@ async def test_without_a_choice_nobody_is_asked(world: Remembered) -> None:
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.error_type)
-async def test_a_failure_leaves_the_order_of_passages_and_is_logged_without_contents(
-    world: Remembered, failure: ProviderError
-) -> None:
+async def test_failed_reranking_keeps_the_order_and_logs_no_contents(world: Remembered, failure: ProviderError) -> None:
     await boats(world, 4)
     before = await world.memory.recall("boat", **OWNER)
     reranker = ScriptedReranking([failure])
@@ -155,7 +153,7 @@ async def test_a_failure_leaves_the_order_of_passages_and_is_logged_without_cont
     assert len(reranker.questions) == 1
 
 
-async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> None:
+async def test_slow_reranker_is_not_awaited(world: Remembered) -> None:
     await boats(world, 3)
     before = await world.memory.recall("boat", **OWNER)
     reranker = ScriptedReranking(timeout_seconds=0.1)
@@ -167,7 +165,7 @@ async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> N
     assert "did not answer in 0.1 s" in logs[0]["problem"]
 
 
-async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world: Remembered) -> None:
+async def test_failed_reranker_pauses_and_is_asked_again(world: Remembered) -> None:
     await boats(world, 3)
     now = 0.0
     script = [FAILURES[0], AnswerInvalid(problem="nonsense"), [2, 1, 0]]
@@ -183,7 +181,7 @@ async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world
     assert len(reranker.questions) == 3
 
 
-async def test_nothing_is_masked_for_one_that_is_left_alone(world: Remembered) -> None:
+async def test_paused_reranker_causes_no_redaction(world: Remembered) -> None:
     await boats(world, 3)
     shown: list[str] = []
 
@@ -197,7 +195,7 @@ async def test_nothing_is_masked_for_one_that_is_left_alone(world: Remembered) -
     assert shown.count("boat") == 1
 
 
-async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
+async def test_cancelled_search_ends(world: Remembered) -> None:
     await boats(world, 3)
     reranker = ScriptedReranking()
     reranker.delay_seconds = 600.0
@@ -209,7 +207,7 @@ async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
 
 
 @pytest.mark.parametrize("where", ["llm", "everywhere"])
-async def test_a_reranker_is_shown_placeholders(world: Remembered, where: Any) -> None:
+async def test_reranker_sees_placeholders(world: Remembered, where: Any) -> None:
     for n, address in enumerate(("joe@example.com", "ann@example.com")):
         await world.summarise(await world.say(f"Write about the boat to {address}.", "Yes.", conversation_id=f"c{n}"))
     reranker = ScriptedReranking(mask=Redaction(where=where).shown())
@@ -222,7 +220,7 @@ async def test_a_reranker_is_shown_placeholders(world: Remembered, where: Any) -
 
 
 @pytest.mark.parametrize("before", range(READ_CHARACTERS - 30, READ_CHARACTERS, 4))
-async def test_no_half_of_what_is_redacted_is_shown_where_a_message_is_cut(world: Remembered, before: int) -> None:
+async def test_reranker_sees_no_half_of_a_redacted_value(world: Remembered, before: int) -> None:
     for n in range(2):
         long = "someone.with.a.long.address@example.com "  # its placeholder is shorter: the end moves forward
         text = f"{'x' * (before % len(long))} {long * (before // len(long))}joe.miller@example.com{' blue boat' * 100}"

@@ -26,7 +26,7 @@ SAID = (
         ("cathédralle", "cathedrale"),
     ],
 )
-def test_a_slip_becomes_the_users_own_word(query: str, expected: str) -> None:
+def test_misspelling_becomes_the_users_own_word(query: str, expected: str) -> None:
     assert respelt(query, SAID) == expected
 
 
@@ -34,5 +34,5 @@ def test_a_slip_becomes_the_users_own_word(query: str, expected: str) -> None:
     "query",
     ["", "volcano", "What did the plumber charge for the broken boiler?", "tulips", "is on at nine", "京都のボート"],
 )
-def test_a_query_without_near_words_stays(query: str) -> None:
+def test_query_without_near_words_stays(query: str) -> None:
     assert respelt(query, SAID) is None

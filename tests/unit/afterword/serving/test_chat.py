@@ -38,7 +38,7 @@ async def asked(served: Served, conversation_id: str, question: str, name: str =
     return said[1].content, said[1].metadata.get("without_memory", said[1].content)
 
 
-async def test_name_is_known_in_the_second_conversation_with_memory_alone() -> None:
+async def test_memory_alone_knows_the_name_in_another_conversation() -> None:
     async with serving() as served:
         assert await asked(served, "chat-1", "what is my name") == (answers.NOTHING, answers.NOTHING)
         await remember(served, "My name is Ines.", "chat-1", kind="identity", attribute="name")
@@ -59,7 +59,7 @@ async def test_what_changed_is_told_with_what_was_said_before() -> None:
         assert (await asked(served, "chat-2", "What has changed?"))[0] == told
 
 
-async def test_who_said_that_names_the_person_of_the_last_answer() -> None:
+async def test_who_said_that_names_the_last_answers_person() -> None:
     async with serving() as served:
         await asked(served, "chat-1", "I booked the cabin for March.", "ada")
         told = await asked(served, "chat-1", "Who booked the cabin?", "ben")
@@ -70,14 +70,14 @@ async def test_who_said_that_names_the_person_of_the_last_answer() -> None:
         )
 
 
-async def test_statement_is_noted_and_no_answer_becomes_a_memory() -> None:
+async def test_statement_is_noted_and_answers_are_not_remembered() -> None:
     async with serving() as served:
         assert (await asked(served, "chat-1", "I am allergic to nuts."))[0] == answers.NOTED
         [_, answer] = [MessageCreated.model_validate_json(record.value) for record in served.broker.records]
         assert answer.skip_summarization
 
 
-def test_days_are_named_by_what_is_now() -> None:
+def test_days_are_named_relative_to_now() -> None:
     now = datetime(2026, 3, 3, 9, tzinfo=NOON.tzinfo)
     days = (now, now - timedelta(days=1), now - timedelta(days=100))
     assert [answers.day_of(day, now) for day in days] == ["today", "on 2 March", "on 23 November 2025"]
@@ -89,7 +89,7 @@ async def sides(served: Served, conversation_id: str) -> dict[str, str]:
     return {label: " ".join(re.sub(r"<[^>]+>", " ", text).split()) for label, text in parts}
 
 
-async def test_prompt_with_memory_has_all_that_the_one_without_has() -> None:
+async def test_prompt_with_memory_contains_the_one_without() -> None:
     async with serving() as served:
         await remember(served, "I live in Porto.", "chat-1", kind="identity")
         long = [f"Message {n} of a long talk. " * 20 for n in range(100)]
@@ -104,7 +104,7 @@ async def test_prompt_with_memory_has_all_that_the_one_without_has() -> None:
         assert [text.endswith("user Hello again.") for text in prompts.values()] == [True, True]
 
 
-async def test_with_scripts_the_message_comes_first_and_asks_for_its_answer() -> None:
+async def test_message_appears_before_its_answer_is_requested() -> None:
     async with serving() as served:
         form, scripts = {"content": " Hi <b>. ", "name": "ada"}, OURS | {"hx-request": "true"}
         part = (await served.client.post("/chat?id=chat-1", data=form, headers=scripts)).text
@@ -120,7 +120,7 @@ async def test_with_scripts_the_message_comes_first_and_asks_for_its_answer() ->
         ).status_code == 422
 
 
-async def test_another_conversation_closes_this_one_and_keeps_the_name() -> None:
+async def test_new_conversation_closes_this_one_and_keeps_the_name() -> None:
     async with serving() as served:
         first = (await served.client.get("/chat?name=ada")).headers["location"]
         form = {"name": "ada", "content": "", "another": "yes"}
@@ -132,7 +132,7 @@ async def test_another_conversation_closes_this_one_and_keeps_the_name() -> None
         assert served.broker.records[0].conversation_id in first
 
 
-async def test_the_part_is_sent_again_only_if_it_has_changed() -> None:
+async def test_part_is_resent_only_after_a_change() -> None:
     async with serving() as served:
         page = (await served.client.get("/chat", params={"id": "chat-1"})).text
         [again] = re.findall(r'hx-get="(/chat\?[^"]+)"', page)
@@ -143,7 +143,7 @@ async def test_the_part_is_sent_again_only_if_it_has_changed() -> None:
 
 
 @pytest.mark.parametrize("path", ["/chat?id=c1", "/chat/prompts?id=c1", "/chat/answer?id=c1"])
-async def test_a_server_with_authentication_has_no_chat(path: str) -> None:
+async def test_server_with_authentication_has_no_chat(path: str) -> None:
     async with serving(OneKey("afw_1"), auth="keys") as served:
         await served.client.post("/sign-in", data={"key": "afw_1"}, headers=OURS)
         method = "POST" if "answer" in path else "GET"

@@ -63,7 +63,7 @@ async def listening(app: Any, settings: Settings | None = None) -> AsyncIterator
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"G"),
     ],
 )
-async def test_what_does_not_end_after_its_answer_is_closed(port: int, request_begins: bytes, goes_on: bytes) -> None:
+async def test_unread_answers_connection_is_closed(port: int, request_begins: bytes, goes_on: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request_begins)
     assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200")
@@ -73,7 +73,7 @@ async def test_what_does_not_end_after_its_answer_is_closed(port: int, request_b
     writer.close()
 
 
-async def test_a_body_that_ends_after_its_answer_makes_room_for_the_next_request() -> None:
+async def test_body_that_ends_after_its_answer_frees_its_slot() -> None:
     async with listening(answering) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
@@ -83,7 +83,7 @@ async def test_a_body_that_ends_after_its_answer_makes_room_for_the_next_request
         writer.close()
 
 
-async def test_a_system_without_a_time_limit_for_unread_answers_serves_too(
+async def test_server_runs_without_tcp_user_timeout(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delattr("socket.TCP_USER_TIMEOUT")
@@ -100,7 +100,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations/c1", "/conversation?id=c1"])
-async def test_an_error_that_nobody_foresaw_is_logged_by_its_type_alone(
+async def test_unforeseen_error_is_logged_by_its_type_alone(
     path: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -121,7 +121,7 @@ async def half_answering(_: Any, __: Any, send: Any) -> None:
     raise KeyError("a text of somebody's")
 
 
-async def test_an_error_in_the_midst_of_an_answer_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_during_an_answer_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     app = OutermostMiddleware(half_answering, Metrics("server", "any"))
     async with listening(app) as port, httpx.AsyncClient(trust_env=False) as client:
         with pytest.raises(httpx.RemoteProtocolError):

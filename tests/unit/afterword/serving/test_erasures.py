@@ -56,7 +56,7 @@ async def until(served: Served, erasure: dict[str, Any], **wanted: Any) -> dict[
     raise AssertionError(found)
 
 
-async def test_an_erasure_is_stored_then_carried_out_and_ends_with_its_receipt() -> None:
+async def test_erasure_is_stored_carried_out_and_ends_with_receipt() -> None:
     async with serving() as served:
         served.eraser.go.clear()
         first = await asked(served, **ANN, asked_by="the officer")
@@ -100,7 +100,7 @@ async def test_key_has_a_limited_number_of_open_erasures() -> None:
         await served.erasures.ask(Person("ann", "t1"), None, "another key")
 
 
-async def test_what_is_waited_for_is_shown() -> None:
+async def test_erasure_shows_what_it_waits_for() -> None:
     async with serving() as served, running(served.erasures):
         served.eraser.go.clear()
         erasure = await asked(served, **ANN)
@@ -108,7 +108,7 @@ async def test_what_is_waited_for_is_shown() -> None:
         assert (await until(served, erasure, progress=step))["state"] == "running"
 
 
-async def test_a_failed_attempt_is_shown_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_erasure_is_shown_and_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("afterword.operating.eraser.RETRY_SECONDS", 1.0)
     async with serving() as served:
         served.eraser.errors = [
@@ -130,7 +130,7 @@ async def test_a_failed_attempt_is_shown_and_made_again(monkeypatch: pytest.Monk
         assert len(served.eraser.calls) == 4
 
 
-async def test_a_server_takes_up_what_was_under_way_when_another_one_ended() -> None:
+async def test_server_resumes_erasures_of_another_that_ended() -> None:
     async with serving() as served:
         served.eraser.go.clear()
         async with running(served.erasures):
@@ -142,7 +142,7 @@ async def test_a_server_takes_up_what_was_under_way_when_another_one_ended() -> 
         assert done["receipt"]["receipt_id"] == erasure["erasure_id"]
 
 
-async def test_what_was_taken_up_and_has_failed_is_waiting() -> None:
+async def test_resumed_erasure_that_failed_is_waiting() -> None:
     async with serving() as served:
         served.eraser.go.clear()
         async with running(served.erasures):
@@ -154,7 +154,7 @@ async def test_what_was_taken_up_and_has_failed_is_waiting() -> None:
         assert (found["progress"], found["problem"]["error_type"]) == (None, "not_erased")
 
 
-async def test_an_erasure_that_another_server_has_ended_is_not_begun_again() -> None:
+async def test_erasure_ended_by_another_server_is_not_repeated() -> None:
     async with serving() as served:
         erasure = await asked(served, **ANN)
         other = ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)
@@ -165,7 +165,7 @@ async def test_an_erasure_that_another_server_has_ended_is_not_begun_again() -> 
         assert served.eraser.calls == [Person("ann", "t1"), Person("bob", "t1")]
 
 
-async def test_the_person_is_that_of_the_key() -> None:
+async def test_erased_person_is_that_of_the_api_key() -> None:
     async with serving(Holder(tenant_id="t1", user_id="ann", scopes=ERASE)) as served, running(served.erasures):
         await until(served, await asked(served), state="done")
         await until(served, await asked(served, user_id="ann"), state="done")
@@ -188,9 +188,7 @@ async def test_the_person_is_that_of_the_key() -> None:
         ({"tenant_id": None}, 404),
     ],
 )
-async def test_an_erasure_is_shown_to_its_user_and_tenant_only(
-    fields: dict[str, Any], status: int, is_done: bool
-) -> None:
+async def test_erasure_is_shown_to_its_user_and_tenant_only(fields: dict[str, Any], status: int, is_done: bool) -> None:
     holder = Holder(tenant_id="t1", user_id="ann", scopes=ERASE)
     async with serving(holder) as served:
         erasure = await asked(served)
@@ -204,7 +202,7 @@ async def test_an_erasure_is_shown_to_its_user_and_tenant_only(
 
 
 @pytest.mark.parametrize("scopes", [{"read", "write"}, set()])
-async def test_the_key_needs_the_scope(scopes: set[str]) -> None:
+async def test_api_key_needs_the_erase_scope(scopes: set[str]) -> None:
     async with serving(Holder(tenant_id="t1", scopes=frozenset(scopes))) as served:
         answers: list[httpx.Response] = [
             await served.client.post(PATH, json={"user_id": "ann"}),
@@ -230,7 +228,7 @@ async def test_the_key_needs_the_scope(scopes: set[str]) -> None:
         ({"user_id": "ann", "asked_by": 5}, "body.asked_by"),
     ],
 )
-async def test_nobody_is_erased_by_a_wrong_request(body: dict[str, Any], field: str) -> None:
+async def test_wrong_request_erases_nobody(body: dict[str, Any], field: str) -> None:
     async with serving() as served:
         answer = await served.client.post(PATH, json=body)
         assert (answer.status_code, answer.json()["problems"][0]["field"]) == (422, field)

@@ -144,11 +144,11 @@ UNSEEN = ("deleted", "never-seen")
         (StreamFilter(Owner(), frozenset({"episode.closed"})), [CLOSED]),
     ],
 )
-async def test_a_client_gets_what_it_wants_and_may_have(wanted: StreamFilter, expected: list[tuple[str, str]]) -> None:
+async def test_client_gets_the_events_it_asked_for(wanted: StreamFilter, expected: list[tuple[str, str]]) -> None:
     assert await heard(wanted) == expected
 
 
-async def test_an_id_is_the_place_after_the_event_in_every_partition() -> None:
+async def test_event_id_lists_the_next_offset_of_each_partition() -> None:
     feeding = Feeding()
     task, found = await listening(feeding, EVERYTHING)
     await feeding.summary(1)
@@ -160,7 +160,7 @@ async def test_an_id_is_the_place_after_the_event_in_every_partition() -> None:
     assert after == [{"summary.created": 1}, {"summary.created": 1, "episode.closed": 1}]
 
 
-async def test_an_episode_comes_without_contents() -> None:
+async def test_streamed_episode_has_no_contents() -> None:
     feeding = Feeding()
     task, found = await listening(feeding, EVERYTHING)
     await feeding.come(a_closed_episode(1), "episode.closed")
@@ -171,7 +171,7 @@ async def test_an_episode_comes_without_contents() -> None:
     assert "\n" not in found[0].data
 
 
-async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> None:
+async def test_client_that_never_reads_is_dropped_alone() -> None:
     feeding = Feeding()
     stuck = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
     await anext(stuck)
@@ -187,7 +187,7 @@ async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> N
     task.cancel()
 
 
-async def test_a_client_that_reads_now_and_then_misses_nothing() -> None:
+async def test_client_that_reads_seldom_misses_nothing() -> None:
     feeding = Feeding()
     slow = feeding.feed.follow(EVERYTHING, feeding.feed.offsets)
     await anext(slow)
@@ -200,7 +200,7 @@ async def test_a_client_that_reads_now_and_then_misses_nothing() -> None:
     await slow.aclose()
 
 
-async def test_events_before_a_client_s_position_are_not_sent_to_it_again() -> None:
+async def test_client_is_not_resent_earlier_events() -> None:
     feeding = Feeding()
     ahead = feeding.feed.follow(EVERYTHING, {TopicPartition("summary.created", 0): 1})
     await anext(ahead)
@@ -210,7 +210,7 @@ async def test_events_before_a_client_s_position_are_not_sent_to_it_again() -> N
     await ahead.aclose()
 
 
-async def test_without_clients_nothing_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_are_decoded_only_for_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, decoded = Feeding(), []
     monkeypatch.setattr(feed, "decode_revision", decoded.append)
     await feeding.summary(1)
@@ -232,7 +232,7 @@ FOREIGN = StreamFilter(Owner("u1", "t1"), frozenset(ALL))
         (("afterword_owner", b"not JSON"), True),
     ],
 )
-def test_the_headers_tell_what_is_foreign(owner: tuple[str, bytes] | None, is_possible: bool) -> None:
+def test_headers_identify_foreign_records(owner: tuple[str, bytes] | None, is_possible: bool) -> None:
     headers = [owner] if owner else []
     assert FOREIGN.may_have("summary.created", "c1", owner_in(headers)) is is_possible
 
@@ -245,7 +245,7 @@ def test_the_headers_tell_what_is_foreign(owner: tuple[str, bytes] | None, is_po
         (a_tombstone(1, 1), ["summary.deleted"]),
     ],
 )
-async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: Episode, kinds: list[str]) -> None:
+async def test_deleted_or_replaced_text_is_not_streamed(stored: Episode, kinds: list[str]) -> None:
     feeding = Feeding()
     feeding.stored["c1:1"] = stored
     task, found = await listening(feeding, EVERYTHING)
@@ -257,7 +257,7 @@ async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: Epi
     assert [event.kind for event in found] == kinds
 
 
-async def test_a_text_that_was_deleted_before_a_late_client_reads_it_is_not_sent(
+async def test_text_deleted_before_a_late_read_is_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feeding, now = Feeding(), 0.0
@@ -275,7 +275,7 @@ async def test_a_text_that_was_deleted_before_a_late_client_reads_it_is_not_sent
     await lines.aclose()
 
 
-async def test_events_that_are_sent_late_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_events_are_compared_together(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, now = Feeding(), 0.0
     for module in (events, feed):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
@@ -290,7 +290,7 @@ async def test_events_that_are_sent_late_are_compared_together(monkeypatch: pyte
     assert feeding.comparisons == 1
 
 
-async def test_what_a_client_was_sent_is_not_kept() -> None:
+async def test_sent_events_are_not_retained() -> None:
     feeding = Feeding()
     async with aclosing(feeding.feed.follow(EVERYTHING, feeding.feed.offsets)) as client:
         await anext(client)
@@ -331,7 +331,7 @@ async def no_check(*_: object) -> None:
     pass
 
 
-async def test_an_event_is_sent_once_the_store_is_back_and_its_outage_is_logged_once(
+async def test_store_outage_delays_an_event_and_is_logged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feeding, topic, attempts = Feeding(), Topic(), 0
@@ -361,7 +361,7 @@ async def test_an_event_is_sent_once_the_store_is_back_and_its_outage_is_logged_
     assert feeding.feed.running
 
 
-async def test_a_limited_number_of_clients_catches_up_and_a_key_with_many_does_not_hold_up_another(
+async def test_one_keys_catch_ups_do_not_delay_anothers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     feeding, opened = Feeding(), list[str]()
@@ -391,7 +391,7 @@ async def test_a_limited_number_of_clients_catches_up_and_a_key_with_many_does_n
         task.cancel()
 
 
-async def test_key_that_read_its_records_of_the_minute_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_api_key_beyond_its_records_per_minute_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     feeding, opened = Feeding(), list[str]()
     topic = TopicPartition("summary.created", 0)
 
@@ -423,7 +423,7 @@ async def test_key_that_read_its_records_of_the_minute_waits(monkeypatch: pytest
     tasks[2].cancel()
 
 
-async def test_records_that_are_no_events_are_passed_over() -> None:
+async def test_records_that_are_no_events_are_skipped() -> None:
     feeding = Feeding()
     task, found = await listening(feeding, EVERYTHING)
     broken = ConsumerRecord("summary.created", 0, 7, 0, 0, b"c1", b"{", None, 0, 0, [])
@@ -466,7 +466,7 @@ def a_stream(
     return event_stream(a_request(services), keys.holder, content or endless())
 
 
-async def test_a_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CACHED_SECONDS + CHECK_SECONDS + 2 * TICK_SECONDS <= 5, "as docs/how-to/serve.md says"
     monkeypatch.setattr("afterword.serving.events.CHECK_SECONDS", 0.05)
     keys, sent = Revocable("a"), []
@@ -493,7 +493,7 @@ async def test_a_stream_ends_soon_after_its_key_was_revoked(monkeypatch: pytest.
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_stream_ends_with_a_warning_when_kafka_or_the_store_is_away(error: Exception) -> None:
+async def test_stream_warns_and_ends_when_kafka_or_store_fails(error: Exception) -> None:
     async def content() -> AsyncGenerator[ServerSentEvent | None, None]:
         yield ServerSentEvent(comment="open")
         raise error
@@ -514,7 +514,7 @@ async def test_a_stream_ends_with_a_warning_when_kafka_or_the_store_is_away(erro
     assert logs == [{**warning, "error_type": type(error).__name__}]
 
 
-async def test_a_token_that_was_revoked_or_changed_is_not_admitted_any_more_and_an_outage_proves_nothing() -> None:
+async def test_revoked_or_changed_token_ends_its_stream() -> None:
     found: Principal | Exception = Principal("a", frozenset({"read"}), "t1")
 
     class Issuer:
@@ -545,7 +545,7 @@ async def endless() -> AsyncGenerator[ServerSentEvent | None, None]:
         yield None
 
 
-async def test_a_key_has_so_many_streams_open_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_api_key_has_a_limited_number_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "STREAMS_PER_KEY", 2)
     open_streams, begun, silence = Counter[str](), asyncio.Event(), asyncio.Event()
     a, b = Revocable("a"), Revocable("b")
@@ -581,9 +581,7 @@ async def test_a_key_has_so_many_streams_open_and_others_have_theirs(monkeypatch
         (Holder(tenant_id="t1", user_id="u1"), {}, 429),  # otherwise an admitted stream would never end
     ],
 )
-async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(
-    holder: Holder, asked: dict[str, str], status: int
-) -> None:
+async def test_conversation_is_streamed_only_to_its_people(holder: Holder, asked: dict[str, str], status: int) -> None:
     async with serving(holder, auth="keys") as served:
         await served.remembered.say("Hello.", conversation_id="c1", user_id="u1")
         served.services.feed._offsets = Feeding().feed.offsets
@@ -595,7 +593,7 @@ async def test_a_conversation_is_streamed_only_to_those_it_belongs_to(
             assert int(answer.headers["Retry-After"]) > 0
 
 
-async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None:
+async def test_many_events_for_many_clients_block_no_request() -> None:
     feeding = Feeding()
     nobody = StreamFilter(Owner("nobody", "t1"), frozenset(ALL))
     others = [(await listening(feeding, nobody))[0] for _ in range(2000)]
@@ -621,13 +619,13 @@ offsets = st.dictionaries(
 
 
 @given(offsets)
-def test_offsets_come_back(found: dict[TopicPartition, int]) -> None:
+def test_offsets_survive_a_round_trip(found: dict[TopicPartition, int]) -> None:
     back = offsets_of(TOPICS, position_id(TOPICS, found))
     assert {tp: offset for tp, offset in back.items() if offset} == {tp: o for tp, o in found.items() if o}
 
 
 @given(st.text() | st.binary().map(bytes.hex))
-def test_anything_else_is_read_or_refused(text: str) -> None:
+def test_any_event_id_is_read_or_refused(text: str) -> None:
     try:
         found = offsets_of(TOPICS, text)
     except PositionInvalid:
@@ -638,17 +636,17 @@ def test_anything_else_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "!", ";", ";;;", "1,;;", "1;;2;", "-1;;", "1 ;;", "٣;;", "9" * 19 + ";;", "1," * 9000 + ";;"]
 )
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_malformed_event_id_is_refused(text: str) -> None:
     with pytest.raises(PositionInvalid):
         offsets_of(TOPICS, text)
 
 
-def test_an_id_of_24_partitions_is_short() -> None:
+def test_event_id_of_24_partitions_is_short() -> None:
     every = {TopicPartition(topic, n): 10_000_000 for topic in TOPICS for n in range(8)}
     assert len(position_id(TOPICS, every)) <= 220
 
 
-async def test_events_are_compared_with_the_store_a_few_at_a_time() -> None:
+async def test_events_are_compared_with_the_store_in_small_batches() -> None:
     feeding, asked = Feeding(), list[int]()
 
     async def lookup(episode_ids: Sequence[str]) -> Mapping[str, Episode]:

@@ -57,14 +57,14 @@ def secured() -> Iterator[tuple[str, str]]:
                 yield method.upper(), path.replace("{", "").replace("}", "")
 
 
-def test_only_what_is_for_operators_needs_no_key() -> None:
+def test_only_operational_routes_need_no_key() -> None:
     paths = routes_only().openapi()["paths"]
     is_open = {path for path, methods in paths.items() for found in methods.values() if not found.get("security")}
     assert is_open == {"/livez", "/readyz", "/metrics"}
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(secured()))
-async def test_without_a_key_no_route_answers_or_reads_its_body(method: str, path: str) -> None:
+async def test_no_route_reads_a_body_without_a_key(method: str, path: str) -> None:
     upload = Upload()
     async with serving(KeyHolders(MemoryKeys()), auth="keys") as served:
         content = upload.chunks() if method in ("POST", "PATCH") else None
@@ -75,7 +75,7 @@ async def test_without_a_key_no_route_answers_or_reads_its_body(method: str, pat
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(secured()))
-async def test_a_key_without_scopes_opens_nothing(method: str, path: str) -> None:
+async def test_api_key_without_scopes_opens_nothing(method: str, path: str) -> None:
     keys = MemoryKeys()
     key, record = new_key((), "t1", None)
     await keys.put(record)
@@ -85,7 +85,7 @@ async def test_a_key_without_scopes_opens_nothing(method: str, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures", "/v1/conversations/c1/flush"])
-async def test_a_body_without_a_length_is_read_no_further_than_the_limit(path: str) -> None:
+async def test_body_without_length_is_read_up_to_the_limit(path: str) -> None:
     upload = Upload()
     async with serving() as served:
         answer = await served.client.post(path, content=upload.chunks(), headers=JSON)
@@ -93,7 +93,7 @@ async def test_a_body_without_a_length_is_read_no_further_than_the_limit(path: s
         assert upload.read <= MOST_BYTES // len(CHUNK) + 2
 
 
-def test_a_body_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> None:
+def test_body_that_does_not_arrive_times_out() -> None:
     async def receive() -> dict[str, object]:
         await asyncio.Event().wait()
         return {}
@@ -126,7 +126,7 @@ def test_a_body_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> N
     ids=range(10),
 )
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures"])
-async def test_json_that_is_none_or_too_deep_is_refused(path: str, content: bytes) -> None:
+async def test_invalid_or_deeply_nested_json_is_refused(path: str, content: bytes) -> None:
     async with serving() as served:
         answer = await served.client.post(path, content=content, headers=JSON)
         large = len(content) > SMALL_BYTES and path != "/v1/messages"
@@ -157,7 +157,7 @@ async def test_json_that_is_none_or_too_deep_is_refused(path: str, content: byte
     ],
     ids=range(16),
 )
-def test_shape_is_judged_outside_of_texts_in_linear_time(content: bytes, are_too_many: bool) -> None:
+def test_json_shape_is_judged_in_linear_time(content: bytes, are_too_many: bool) -> None:
     began = time.process_time()
     assert (json_problem(content) is not None) == are_too_many
     assert time.process_time() - began < 10
@@ -174,7 +174,7 @@ NEST = b'{"a":' * 30 + b"1" + b"}" * 30
     ],
     ids=["unknown fields", "objects within objects"],
 )
-async def test_bodies_of_many_values_do_not_keep_others_waiting(content: bytes) -> None:
+async def test_bodies_of_many_values_delay_nobody(content: bytes) -> None:
     assert 6_000_000 < len(content) < 8_000_000
     async with serving() as served:
         post = partial(served.client.post, "/v1/messages", content=content, headers=JSON)
@@ -199,7 +199,7 @@ async def test_metadata_is_bounded(size: int, status: int) -> None:
         assert (sent.status_code, edited.status_code) == (status, status)
 
 
-async def test_large_bodies_of_one_key_are_read_and_parsed_in_turn_and_others_meanwhile() -> None:
+async def test_large_bodies_of_one_key_are_parsed_in_turn() -> None:
     being_read: list[str] = []
     goes_on, parsing, loop = threading.Event(), asyncio.Queue[bytes](), asyncio.get_running_loop()
 
@@ -245,7 +245,7 @@ async def test_reader_cannot_send_large_bodies(path: str) -> None:
         assert answer.status_code == 413
 
 
-async def test_a_large_batch_of_texts_is_taken() -> None:
+async def test_large_batch_of_texts_is_accepted() -> None:
     messages = [{**MESSAGE, "id": f"m{n}", "content": "one, two, " * 700} for n in range(1000)]
     async with serving() as served:
         answer = await served.client.post("/v1/messages", json={"messages": messages})
@@ -257,13 +257,13 @@ FAULTY_TEXTS = orjson.dumps({"messages": [{**MESSAGE, "flows": [1] * 200_000, "t
 
 
 @pytest.mark.parametrize("content", [FAULTY, FAULTY_TEXTS], ids=["messages", "texts of a message"])
-def test_of_many_faults_of_one_kind_only_the_first_is_looked_for(content: bytes) -> None:
+def test_only_the_first_of_many_equal_faults_is_reported(content: bytes) -> None:
     with pytest.raises(ValidationError) as raised:
         MessagesBody.model_validate_json(content)
     assert raised.value.error_count() < 10
 
 
-async def test_more_faults_than_can_be_read_are_counted() -> None:
+async def test_faults_beyond_the_limit_are_counted() -> None:
     content = orjson.dumps({"query": "lamp", **{f"name {n}": 1 for n in range(2000)}})
     async with serving() as served:
         answer = await served.client.post("/v1/recall", content=content, headers=JSON)
@@ -287,14 +287,14 @@ TRICKS = [
 
 
 @pytest.mark.parametrize("path", TRICKS)
-async def test_no_path_leads_elsewhere(path: str) -> None:
+async def test_path_traversal_finds_nothing(path: str) -> None:
     async with serving() as served:
         answer: httpx.Response = await served.client.get(path)
         assert answer.status_code in (404, 422)
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_half_a_character_in_a_body_is_replaced() -> None:
+async def test_lone_surrogate_in_a_body_is_replaced() -> None:
     async with serving() as served:
         content = b'\xef\xbb\xbf{"query": "party \\ud83c", "user_id": "u1"}'
         answer = await served.client.post("/v1/recall", content=content, headers=JSON)
@@ -302,14 +302,14 @@ async def test_half_a_character_in_a_body_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("user_id", [".", ".."])
-async def test_dots_reach_the_route_when_they_are_percent_encoded(user_id: str) -> None:
+async def test_percent_encoded_dots_reach_the_route(user_id: str) -> None:
     async with serving() as served:
         answer = await served.client.get(f"/v1/users/{user_id.replace('.', '%2E')}/profile")
         assert (answer.status_code, answer.json()["user_id"]) == (200, user_id)
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations/c1", "/openapi.json", "/search", "/nowhere"])
-async def test_other_sites_can_neither_load_nor_frame_an_answer(path: str) -> None:
+async def test_other_sites_can_neither_load_nor_frame_answers(path: str) -> None:
     async with serving() as served:
         headers = (await served.client.get(path)).headers
         assert headers["cross-origin-resource-policy"] == "same-origin"

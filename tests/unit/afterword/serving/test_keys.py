@@ -16,7 +16,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-async def test_a_key_admits_its_holder_and_nothing_else_does() -> None:
+async def test_api_key_admits_only_its_holder() -> None:
     keys = MemoryKeys()
     key, record = new_key(("read",), "t1", "u1")
     revoked, gone = new_key(("read",), "t1", "u1")
@@ -36,7 +36,7 @@ async def test_a_key_admits_its_holder_and_nothing_else_does() -> None:
     assert key not in repr(keys.kept)
 
 
-async def test_a_wrong_key_is_looked_up_as_an_unknown_one_is() -> None:
+async def test_wrong_and_unknown_keys_cost_the_same_lookup() -> None:
     keys = MemoryKeys()
     key, record = new_key(("read",), "t1", None)
     await keys.put(record)
@@ -47,7 +47,7 @@ async def test_a_wrong_key_is_looked_up_as_an_unknown_one_is() -> None:
             assert keys.looked_up == before + 1
 
 
-async def test_a_revoked_key_is_refused_within_seconds() -> None:
+async def test_revoked_key_is_refused_within_seconds() -> None:
     now = 0.0
     keys = MemoryKeys()
     holders = KeyHolders(keys, clock=lambda: now)
@@ -61,7 +61,7 @@ async def test_a_revoked_key_is_refused_within_seconds() -> None:
         assert (await served.client.get(PATH, headers=bearer(key))).status_code == 401
 
 
-async def test_the_scope_and_the_owner_are_those_of_the_key() -> None:
+async def test_scope_and_owner_are_those_of_the_key() -> None:
     keys = MemoryKeys()
     reader, of_reader = new_key(("read",), None, None)
     writer, of_writer = new_key(("write",), None, None)
@@ -83,9 +83,7 @@ async def test_the_scope_and_the_owner_are_those_of_the_key() -> None:
 
 @pytest.mark.usefixtures("within_a_minute")
 @pytest.mark.parametrize(("trusted", "statuses"), [("", [401, 401, 429]), ("10.0.0.0/8", [401, 401, 401])])
-async def test_guesses_behind_a_trusted_proxy_are_limited_by_the_clients_address(
-    trusted: str, statuses: list[int]
-) -> None:
+async def test_guesses_behind_a_trusted_proxy_are_limited_per_client(trusted: str, statuses: list[int]) -> None:
     async with serving(KeyHolders(MemoryKeys()), auth="keys", requests_per_minute=2) as served:
         config = configuration(Settings(serve=Serve(auth="keys", trusted_proxies=trusted)), served.app)
         config.load()
@@ -97,7 +95,7 @@ async def test_guesses_behind_a_trusted_proxy_are_limited_by_the_clients_address
 
 
 @pytest.mark.usefixtures("within_a_minute")
-async def test_guesses_are_limited_by_address_before_they_cost_a_query() -> None:
+async def test_guesses_are_limited_before_they_cost_a_query() -> None:
     keys = MemoryKeys()
     key, record = new_key(("read",), None, None)
     await keys.put(record)

@@ -96,7 +96,7 @@ def error_of(result: CallToolResult) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_tools_are_listed_with_what_they_do(mode: str) -> None:
+async def test_tools_are_listed_with_their_descriptions(mode: str) -> None:
     async with holding(scopes=SCOPES) as served, over_http(served, mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(tools) == READS + WRITES
@@ -128,7 +128,7 @@ async def test_each_tool_answers_over_both_transports(name: str, mode: str) -> N
             assert answers[0].structured_content == answers[1].structured_content
 
 
-async def test_what_is_found_is_what_memory_knows() -> None:
+async def test_recall_tool_returns_what_memory_knows() -> None:
     async with holding() as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -149,7 +149,7 @@ async def test_what_is_found_is_what_memory_knows() -> None:
             assert episode.structured_content["message_ids"] == ["m2", "m3"]
 
 
-async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_known() -> None:
+async def test_newcomers_bot_hears_that_nothing_is_known() -> None:
     async with holding() as served:
         await newcomers_conversation(served.remembered)
         async with over_http(served) as client:
@@ -165,7 +165,7 @@ async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_kn
             assert "UTC, user: Please remember that my daughter" in text_of(read)
 
 
-async def test_null_and_an_empty_text_are_the_default_of_an_optional_argument() -> None:
+async def test_null_and_empty_text_mean_the_default() -> None:
     async with holding() as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -176,7 +176,7 @@ async def test_null_and_an_empty_text_are_the_default_of_an_optional_argument() 
             assert (await client.call_tool("recall", {"query": ""})).is_error
 
 
-async def test_what_is_written_becomes_records_of_this_user() -> None:
+async def test_remembered_text_becomes_records_of_this_user() -> None:
     async with holding(scopes=SCOPES) as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -201,7 +201,7 @@ async def archive_next(served: Served) -> None:
     await served.remembered.messages.put_many([ArchivedMessage(message, 0, before)])
 
 
-async def test_model_that_reads_only_text_recalls_and_forgets_what_it_just_kept() -> None:
+async def test_text_only_model_recalls_and_forgets_fresh_memories() -> None:
     async with holding(scopes=SCOPES) as served, over_http(served) as client:
         said = {"conversation_id": "new", "role": "user", "content": "I am allergic to peanuts."}
         async with asyncio.TaskGroup() as tasks:
@@ -218,7 +218,7 @@ async def test_model_that_reads_only_text_recalls_and_forgets_what_it_just_kept(
         assert (deletion.id, deletion.conversation_id) == (message_id, "new")
 
 
-async def test_facts_of_profile_end_with_their_messages() -> None:
+async def test_facts_of_a_profile_end_with_their_messages() -> None:
     async with holding() as served, over_http(served) as client:
         stored = a_stored_episode(1, facts=(a_fact("I am allergic to peanuts.", message_ids=("m1", "m2")),), **MINE)
         assert await served.remembered.episodes.put(stored, None)
@@ -226,7 +226,7 @@ async def test_facts_of_profile_end_with_their_messages() -> None:
         assert "    I am allergic to peanuts. (2026-01-05) (message m1, m2 of conversation c1)" in lines
 
 
-async def test_context_of_own_new_conversation_is_empty_and_no_error() -> None:
+async def test_context_of_own_new_conversation_is_empty_without_error() -> None:
     async with holding(scopes=SCOPES) as served, over_http(served) as client:
         named = {"conversation_id": "new"}
         assert error_of(await client.call_tool("get_context", named)) == "not_found"
@@ -236,7 +236,7 @@ async def test_context_of_own_new_conversation_is_empty_and_no_error() -> None:
         assert text_of(context) == NOTHING_KNOWN
 
 
-async def test_large_contexts_of_a_key_wait_for_their_turn() -> None:
+async def test_large_contexts_of_a_key_take_turns() -> None:
     async with holding() as served, over_http(served) as client:
         await a_conversation(served)
         call = partial(client.call_tool, "get_context")
@@ -261,7 +261,7 @@ async def test_no_argument_overrides_the_principal(name: str, other: dict[str, A
 
 
 @pytest.mark.parametrize("fields", [{"tenant_id": "t1", "user_id": "u2"}, {"tenant_id": "t2", "user_id": "u1"}])
-async def test_what_is_somebody_elses_is_not_found(fields: dict[str, Any]) -> None:
+async def test_another_users_data_is_not_found(fields: dict[str, Any]) -> None:
     async with holding(**fields, scopes=SCOPES) as served:
         await a_conversation(served)
         async with over_http(served) as http, over_streams(served, **fields) as streams:
@@ -276,7 +276,7 @@ async def test_what_is_somebody_elses_is_not_found(fields: dict[str, Any]) -> No
         assert served.broker.records == []
 
 
-async def test_a_key_without_scope_write_has_no_tools_that_write() -> None:
+async def test_api_key_without_write_scope_has_no_write_tools() -> None:
     async with holding() as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -286,7 +286,7 @@ async def test_a_key_without_scope_write_has_no_tools_that_write() -> None:
         assert served.broker.records == []
 
 
-async def test_a_key_without_scope_read_reads_nothing() -> None:
+async def test_api_key_without_read_scope_reads_nothing() -> None:
     async with holding(scopes=frozenset({"write"})) as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -295,7 +295,7 @@ async def test_a_key_without_scope_read_reads_nothing() -> None:
                 assert error_of(await client.call_tool(name, CALLS[name])) == "not_permitted"
 
 
-async def test_a_key_of_no_single_user_lets_no_model_choose_one() -> None:
+async def test_model_cannot_choose_a_user_for_a_shared_key() -> None:
     async with holding(user_id=ANYONE, scopes=SCOPES) as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -305,7 +305,7 @@ async def test_a_key_of_no_single_user_lets_no_model_choose_one() -> None:
                 assert "AFTERWORD_SERVE__MCP_USER" in text_of(refused)
 
 
-async def test_without_authentication_the_user_is_that_of_the_settings() -> None:
+async def test_user_without_authentication_comes_from_the_settings() -> None:
     async with serving(mcp_user="u1", mcp_tenant="t1") as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -318,7 +318,7 @@ async def test_without_authentication_the_user_is_that_of_the_settings() -> None
         assert error_of(await client.call_tool("recall", CALLS["recall"])) == "not_permitted"
 
 
-async def test_settings_for_servers_without_authentication_do_not_change_a_key() -> None:
+async def test_settings_without_authentication_do_not_change_a_key() -> None:
     async with holding(user_id="u2", settings={"mcp_user": "u1", "mcp_tenant": "t1"}) as served:
         await a_conversation(served)
         async with over_http(served) as client:
@@ -374,7 +374,7 @@ async def test_wrong_arguments_are_named_and_not_repeated(name: str, arguments: 
         assert served.broker.records == []
 
 
-async def test_an_unknown_tool_is_a_tool_error() -> None:
+async def test_unknown_tool_is_a_tool_error() -> None:
     async with holding() as served, over_http(served) as client:
         assert error_of(await client.call_tool("drop_table", {})) == "not_found"
 
@@ -401,7 +401,7 @@ async def test_errors_name_nothing_internal(mode: str) -> None:
                 assert "secret-7" not in str(raised.value)
 
 
-async def test_nothing_is_remembered_while_kafka_is_away() -> None:
+async def test_nothing_is_remembered_while_kafka_is_down() -> None:
     async with holding(scopes=SCOPES) as served, over_http(served) as client:
         served.broker.away = True
         answer = await client.call_tool("remember", CALLS["remember"])
@@ -423,7 +423,7 @@ async def test_requests_are_counted_limited_and_carry_headers() -> None:
         assert 'afterword_requests_total{route="/mcp",status="200"} 3.0' in text
 
 
-async def test_what_is_no_exchange_is_refused() -> None:
+async def test_mcp_refuses_bodies_that_are_not_json_rpc() -> None:
     async with serving() as served:
         assert (await served.client.get("/mcp", headers=ACCEPT)).status_code == 405
         assert (await served.client.delete("/mcp")).status_code == 405
@@ -438,7 +438,7 @@ async def test_what_is_no_exchange_is_refused() -> None:
         assert deep.status_code == 422
 
 
-async def test_half_a_character_in_a_call_is_replaced() -> None:
+async def test_lone_surrogate_in_a_call_is_replaced() -> None:
     async with holding() as served:
         recall = b'{"name": "recall", "arguments": {"query": "party \\ud83c"}}'
         content = b'\xef\xbb\xbf{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": %s}' % recall

@@ -76,7 +76,7 @@ class OneKey:
         return self._principal
 
 
-async def test_every_screen_is_a_page_with_nothing_inline() -> None:
+async def test_every_screen_is_a_page_without_inline_code() -> None:
     async with serving() as served:
         await a_conversation(served)
         for path in SCREENS:
@@ -87,7 +87,7 @@ async def test_every_screen_is_a_page_with_nothing_inline() -> None:
             assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! src=)|javascript:", answer.text), path
 
 
-async def test_static_files_are_sent_again_only_if_they_have_changed() -> None:
+async def test_unchanged_static_files_are_not_resent() -> None:
     async with serving() as served:
         page = await served.client.get("/")
         for path in re.findall(r'"(/static/[^"]+)"', page.text):
@@ -99,7 +99,7 @@ async def test_static_files_are_sent_again_only_if_they_have_changed() -> None:
             assert (await served.client.get(path)).status_code == 404
 
 
-async def test_a_conversation_shows_messages_beside_their_episodes() -> None:
+async def test_conversation_shows_messages_beside_their_episodes() -> None:
     async with serving() as served:
         await a_conversation(served)
         page = (await served.client.get("/conversation", params={"id": "c1"})).text
@@ -121,7 +121,7 @@ async def older_pages(served: Served, first: str = "/conversation?id=c1") -> lis
     return found
 
 
-async def test_older_messages_are_added_with_their_episodes() -> None:
+async def test_older_messages_come_with_their_episodes() -> None:
     async with serving() as served:
         said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(110)))
         await served.remembered.summarise(said[:100], size=20)
@@ -133,7 +133,7 @@ async def test_older_messages_are_added_with_their_episodes() -> None:
         ]
 
 
-async def test_messages_beyond_the_limit_of_a_page_are_on_the_next() -> None:
+async def test_messages_beyond_a_pages_limit_are_on_the_next() -> None:
     async with serving() as served:
         said = await served.remembered.say(*(f"A flight to Rome on day {n}." for n in range(230)))
         await served.remembered.summarise(said, size=100)
@@ -154,7 +154,7 @@ async def test_linked_message_is_on_the_page_with_its_episode() -> None:
         assert f'id="{anchor("m299")}"' in newest
 
 
-async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
+async def test_unchanged_thread_is_not_resent() -> None:
     async with serving() as served:
         await a_conversation(served)
         page = (await served.client.get("/conversation", params={"id": "c1"})).text
@@ -168,7 +168,7 @@ async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
         assert "Something new." in changed.text
 
 
-async def test_a_title_that_is_replaced_after_its_episode_is_sent_too() -> None:
+async def test_replaced_title_is_sent() -> None:
     async with serving() as served:
         await a_conversation(served)
         page = (await served.client.get("/conversation", params={"id": "c1"})).text
@@ -192,7 +192,7 @@ class Arrivals:
         return self._ids
 
 
-async def test_a_conversation_is_listed_by_its_last_message_before_any_summary() -> None:
+async def test_unsummarized_conversation_is_listed_by_its_last_message() -> None:
     async with serving() as served:
         await served.remembered.say("Hello <b>you</b>.", "My last words.", conversation_id="new")
         served.app.state.latest = Arrivals("gone", "new")
@@ -203,7 +203,7 @@ async def test_a_conversation_is_listed_by_its_last_message_before_any_summary()
         assert "gone" not in page
 
 
-async def test_what_one_visitor_has_read_is_shared_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_visitors_share_reads_until_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
     now, reads = 0.0, 0
     monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
 
@@ -266,7 +266,7 @@ async def test_latest_conversations_are_read_in_four_sizes() -> None:
         assert (await served.client.get("/conversations/recent", params={"count": 97})).status_code == 422
 
 
-async def test_list_of_conversations_is_made_once_at_a_time_per_key() -> None:
+async def test_each_key_lists_conversations_one_at_a_time() -> None:
     async with serving(OneKey("k", tenant_id="t1", user_id="u1")) as served:
         served.app.state.latest = Arrivals("c1")
         at_once: list[int] = [0, 0]
@@ -283,7 +283,7 @@ async def test_list_of_conversations_is_made_once_at_a_time_per_key() -> None:
         assert at_once == [0, 1]
 
 
-async def test_what_was_read_slowly_is_shared_with_all_who_waited_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_read_is_shared_with_all_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     now, reads = 0.0, 0
     monkeypatch.setattr(requests, "time", SimpleNamespace(monotonic=lambda: now))
 
@@ -297,7 +297,7 @@ async def test_what_was_read_slowly_is_shared_with_all_who_waited_for_it(monkeyp
     assert reads == 1
 
 
-async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> None:
+async def test_visitor_sees_latest_messages_of_own_conversations_only() -> None:
     async with serving(OneKey("k", tenant_id="t1", user_id="u1")) as served:
         await served.remembered.say("Mine.", conversation_id="mine")
         await served.remembered.say("Theirs.", conversation_id="theirs", user_id="u2")
@@ -308,7 +308,7 @@ async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> N
         assert "Theirs." not in page
 
 
-async def test_a_visitor_without_recent_messages_costs_a_bounded_number_of_reads() -> None:
+async def test_visitor_without_recent_messages_costs_bounded_reads() -> None:
     async with serving(OneKey("k", tenant_id="t1", user_id="u1")) as served:
         served.app.state.latest = Arrivals(*(f"theirs{n}" for n in range(5000)))
         looked_up: list[Sequence[str]] = []
@@ -327,7 +327,7 @@ async def test_a_visitor_without_recent_messages_costs_a_bounded_number_of_reads
         assert [len(names) for names in looked_up] == [240]
 
 
-def test_markdown_of_a_message_is_shown_and_nothing_in_it_acts() -> None:
+def test_markdown_is_shown_and_nothing_in_it_acts() -> None:
     shown = rendered("# Plan\n\n- **one**\n- `two`\n\n[site](https://a.example) ~~no~~\nnext")
     for part in ("<h1>Plan</h1>", "<strong>one</strong>", "<code>two</code>", 'href="https://a.example"', "<br>"):
         assert part in shown
@@ -338,7 +338,7 @@ def test_markdown_of_a_message_is_shown_and_nothing_in_it_acts() -> None:
         assert all(re.fullmatch(r"/?(?:p|br|table|thead|tbody|tr|td|th)", tag) for tag in tags), tags
 
 
-async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> None:
+async def test_search_shows_matching_messages_with_links() -> None:
     async with serving() as served:
         said = await served.remembered.say("Hello.", "Good day.", "A flight to Rome.", "When?", "On Monday.", "Booked.")
         await served.remembered.summarise(said)
@@ -353,7 +353,7 @@ async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> Non
         assert ("<mark>flight</mark>" in part.text, "<html" in part.text) == (True, False)
 
 
-async def test_admins_search_all_users_at_once_and_others_name_one() -> None:
+async def test_only_admins_search_all_users_at_once() -> None:
     async with serving() as served:
         for user in ("u1", "u2"):
             said = await served.remembered.say("A **flight** to Rome.", conversation_id=user, user_id=user)
@@ -372,7 +372,7 @@ async def test_admins_search_all_users_at_once_and_others_name_one() -> None:
         assert 'list="users"' not in (await served.client.get("/search", headers=headers)).text
 
 
-async def test_a_search_through_long_messages_stops_no_other_request() -> None:
+async def test_search_through_long_messages_blocks_no_other_request() -> None:
     letters = random.Random(1)
     async with serving() as served:
         for n in range(10):
@@ -443,7 +443,7 @@ async def test_menu_of_an_error_page_is_complete() -> None:
                 assert f">{label}</a>" in page.text, path
 
 
-async def test_markdown_that_is_slow_to_render_stops_no_other_request() -> None:
+async def test_slow_markdown_blocks_no_other_request() -> None:
     async with serving() as served:
         await a_conversation(served)
         await served.client.get("/conversation", params={"id": "c1"})  # loads templates, and more
@@ -456,7 +456,7 @@ async def test_markdown_that_is_slow_to_render_stops_no_other_request() -> None:
 HOSTILE = "<script>alert(1)</script>\"' onx=1 \u202e\x1b[31m\x00 {{ 7 * 7 }}"
 
 
-async def test_foreign_text_is_escaped_wherever_it_is() -> None:
+async def test_foreign_text_is_escaped_everywhere() -> None:
     async with serving() as served:
         said = await served.remembered.say(
             *(f"{HOSTILE} Rome {n}" for n in range(4)), conversation_id=HOSTILE, user_id=HOSTILE
@@ -495,7 +495,7 @@ async def test_foreign_text_is_escaped_wherever_it_is() -> None:
         "/live/lag",
     ],
 )
-async def test_what_a_principal_may_not_see_is_not_found(path: str) -> None:
+async def test_data_beyond_a_principals_rights_is_not_found(path: str) -> None:
     everything = frozenset({"read", "write", "admin"})
     async with serving(Holder(scopes=everything, tenant_id="t2")) as served:
         await a_conversation(served)
@@ -536,9 +536,7 @@ async def test_changes_are_sent_for_the_conversations_tenant(action: str, ids: d
         ("delete", {"id": "c1"}),
     ],
 )
-async def test_a_form_that_names_something_else_than_its_button_changes_nothing(
-    action: str, ids: dict[str, str]
-) -> None:
+async def test_form_that_contradicts_its_button_changes_nothing(action: str, ids: dict[str, str]) -> None:
     async with serving() as served:
         await a_conversation(served)
         answer = await served.client.post("/conversation", params=ids, data={"action": action}, headers=OURS)
@@ -558,7 +556,7 @@ async def test_forms_of_another_site_are_refused(path: str, headers: dict[str, s
         assert served.broker.records == []
 
 
-async def test_a_reader_gets_no_forms_and_cannot_send_them() -> None:
+async def test_reader_gets_no_forms_and_cannot_send_them() -> None:
     async with serving(Holder()) as served:
         await served.remembered.say("Hello.", tenant_id=None)
         holder = {"id": "c1"}
@@ -568,7 +566,7 @@ async def test_a_reader_gets_no_forms_and_cannot_send_them() -> None:
         assert (await served.client.post("/conversation?id=c1", data=deletion, headers=OURS)).status_code == 403
 
 
-async def test_a_key_is_kept_in_a_cookie_that_only_this_site_sends() -> None:
+async def test_api_key_is_kept_in_a_same_site_cookie() -> None:
     key, _ = new_key(("read",), "t1", None)
     async with serving(OneKey(key, tenant_id="t1"), auth="keys") as served:
         first = await served.client.get("/conversation?id=c1")
@@ -590,7 +588,7 @@ async def test_a_key_is_kept_in_a_cookie_that_only_this_site_sends() -> None:
         assert (await served.client.get("/v1/conversations")).status_code == 401, "the API takes no cookie"
 
 
-async def test_a_copy_of_the_cookie_is_refused_after_signing_out() -> None:
+async def test_copied_cookie_is_refused_after_sign_out() -> None:
     key, _ = new_key(("read",), "t1", None)
     async with serving(OneKey(key, tenant_id="t1"), auth="keys") as served:
         await served.client.post("/sign-in", data={"key": key}, headers=OURS)
@@ -604,7 +602,7 @@ async def test_a_copy_of_the_cookie_is_refused_after_signing_out() -> None:
         assert (await served.client.get("/", headers=other)).status_code == 200, "another browser stays signed in"
 
 
-async def test_signing_out_ends_the_streams_of_the_cookie() -> None:
+async def test_sign_out_ends_the_cookies_streams() -> None:
     request = Request({"type": "http", "app": SimpleNamespace(state=SimpleNamespace()), "state": {}, "headers": []})
     async with serving(OneKey("afw_1"), auth="keys") as served:
         seal, request.app.state.services = served.app.state.seal, served.services
@@ -615,7 +613,7 @@ async def test_signing_out_ends_the_streams_of_the_cookie() -> None:
         assert not await is_still_admitted(request, principal)
 
 
-def test_only_what_was_sealed_with_the_same_secret_and_not_long_ago_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_recent_cookies_of_the_same_secret_open(monkeypatch: pytest.MonkeyPatch) -> None:
     seal, other = Seal(SecretStr("a secret of all servers")), Seal(None)
     cookie = seal.sealed("afw_1")
     assert Seal(SecretStr("a secret of all servers")).opened(cookie) == "afw_1"
@@ -647,7 +645,7 @@ async def test_cookie_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPat
         assert (await served.client.get("/", headers={"cookie": f"{COOKIE}={first}"})).status_code == 303
 
 
-async def test_signing_out_ends_earlier_cookies_on_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sign_out_ends_earlier_cookies_on_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
     key, now = "afw_1", time.time()
     async with serving(OneKey(key), auth="keys", cookie_secret="a secret of all servers") as served:
         other = httpx.AsyncClient(transport=httpx.ASGITransport(make_app(served.services)), base_url="http://127.0.0.1")
@@ -662,7 +660,7 @@ async def test_signing_out_ends_earlier_cookies_on_every_server(monkeypatch: pyt
         await other.aclose()
 
 
-async def test_session_ends_half_a_day_after_signing_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_ends_half_a_day_after_sign_in(monkeypatch: pytest.MonkeyPatch) -> None:
     key, now = "afw_1", time.time()
     async with serving(OneKey(key), auth="keys") as served:
         await served.client.post("/sign-in", data={"key": key}, headers=OURS)
@@ -687,7 +685,7 @@ def guarded() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), guarded())
-async def test_without_a_key_no_screen_is_shown_and_no_form_read(method: str, path: str) -> None:
+async def test_visitor_without_a_key_sees_no_screen(method: str, path: str) -> None:
     upload = Upload()
     async with serving(OneKey("afw_1"), auth="keys") as served:
         content = upload.chunks() if method == "POST" else None
@@ -703,7 +701,7 @@ def test_all_screens_are_guarded() -> None:
     assert len(guarded()) > 20
 
 
-async def test_the_page_says_that_a_store_is_away_and_the_log_says_which() -> None:
+async def test_page_reports_an_outage_and_the_log_names_it() -> None:
     async with serving() as served:
 
         async def away(*_: Any, **__: Any) -> None:
@@ -718,14 +716,14 @@ async def test_the_page_says_that_a_store_is_away_and_the_log_says_which() -> No
         assert [(one["event"], "db.internal" in one["problem"]) for one in logs] == [("request_failed", True)]
 
 
-async def test_the_cookie_is_for_encrypted_connections_elsewhere() -> None:
+async def test_cookie_is_secure_away_from_loopback() -> None:
     async with serving(OneKey("afw_1"), auth="keys") as served:
         elsewhere = {"host": "memory.example", "origin": "https://memory.example"}
         answer = await served.client.post("/sign-in", data={"key": "afw_1"}, headers=elsewhere)
         assert "; Secure" in answer.headers["set-cookie"]
 
 
-async def test_an_erasure_is_asked_for_watched_and_its_receipt_saved() -> None:
+async def test_erasure_is_requested_watched_and_its_receipt_saved() -> None:
     async with serving() as served:
         ann = {"user_id": "ann", "tenant_id": "t1", "conversation_id": "", "asked_by": "<b>the officer</b>"}
         answer = await served.client.post("/erasures", data=ann, headers=OURS)
@@ -757,7 +755,7 @@ def test_control_characters_are_made_visible() -> None:
     assert visible_text("a\x1b\u202e\r\nb\tc\x00") == "a\ufffd\ufffd\nb\tc\ufffd"
 
 
-def test_unsupported_tokens_are_underlined_and_everything_is_escaped() -> None:
+def test_unsupported_words_are_underlined_and_everything_is_escaped() -> None:
     shown = str(with_unsupported("<b>Bob</b> pays <i> 120 of 1200 & 99.", ["Bob", "99", "1200", "<i>"]))
     assert re.findall("<mark[^>]*>(.*?)</mark>", shown) == ["Bob", "&lt;i&gt;", "1200", "99"]
     assert "&lt;b&gt;<mark" in shown
@@ -772,7 +770,7 @@ def test_unsupported_tokens_are_underlined_and_everything_is_escaped() -> None:
         ("nothing", "A flight.", []),
     ],
 )
-def test_words_are_marked_in_every_form_that_the_search_finds(query: str, text: str, marked: list[str]) -> None:
+def test_words_are_marked_in_every_form_the_search_finds(query: str, text: str, marked: list[str]) -> None:
     shown = str(with_words(text, word_finder(query)))
     assert re.findall("<mark>(.*?)</mark>", shown) == marked
     assert "<Roman>" not in shown
@@ -806,7 +804,7 @@ class OneToCome:
             yield Batch(events)
 
 
-async def test_live_counts_24_hours_shows_what_was_before_and_waits_only_after_events(
+async def test_live_counts_24_hours_then_waits_for_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(operating, "TICK_SECONDS", 3600)
@@ -822,7 +820,7 @@ async def test_live_counts_24_hours_shows_what_was_before_and_waits_only_after_e
     assert [re.findall(counted, str(part.data)) for part in (tiles, later)] == [["1"], ["2"]]
 
 
-async def test_live_shows_nothing_that_was_deleted_while_it_caught_up() -> None:
+async def test_live_shows_nothing_deleted_during_catch_up() -> None:
     feed: Any = OneToCome([summarized(1), summarized(2)], summarized(3))
     feed.deleted = [summarized(1)]
     async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)), True)) as parts:
@@ -830,7 +828,7 @@ async def test_live_shows_nothing_that_was_deleted_while_it_caught_up() -> None:
     assert re.findall(r"Title \d", str(history.data)) == ["Title 2"]
 
 
-async def test_live_says_that_kafka_is_away_before_it_reads_what_was() -> None:
+async def test_live_reports_an_outage_of_kafka_first() -> None:
     feed: Any = OneToCome([], summarized(1))
     feed.running = False
     async with aclosing(live_parts(feed, StreamFilter(Owner(), frozenset(ALL)), True)) as parts:
@@ -880,7 +878,7 @@ class Queues:
             yield DeadLetter(topic, 0, offset, datetime.now(UTC), "decode", "invalid_json", "", None, None, None, ())
 
 
-async def test_dead_letters_are_counted_again_only_once_some_came_or_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_letters_are_recounted_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     queues, counted = Queues(3), operating.Counted()
     monkeypatch.setattr(operating, "open_log", queues.opened)
     monkeypatch.setattr(operating, "DeadLetterQueue", lambda *_: queues)
@@ -892,7 +890,7 @@ async def test_dead_letters_are_counted_again_only_once_some_came_or_expired(mon
     assert queues.reads == ["first", "second"] * 3
 
 
-async def test_no_other_topic_is_read_once_the_list_of_dead_letters_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_list_of_dead_letters_reads_no_other_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = Queues(operating.LISTED + 1)
     monkeypatch.setattr(operating, "open_queue", queues.opened)
     async with serving() as served:
@@ -900,7 +898,7 @@ async def test_no_other_topic_is_read_once_the_list_of_dead_letters_is_full(monk
     assert queues.reads == ["first"]
 
 
-def test_live_counts_what_the_llm_took() -> None:
+def test_live_counts_llm_time_and_tokens() -> None:
     totals = LiveTotals()
     nothing = fragment("live_tiles.html", totals=totals, away=False, has_llm=True)
     assert ">–<" in nothing
@@ -940,7 +938,7 @@ def summarized(ordinal: int, **fields: Any) -> Published:
     return Published("p", SUMMARY_CREATED, summary, summary.model_dump_json(), where, ordinal, 0.0)
 
 
-async def test_health_says_what_is_away(served_away: Served) -> None:
+async def test_health_names_what_is_down(served_away: Served) -> None:
     state = await served_away.client.get("/health/state")
     assert state.status_code == 200
     assert state.text.count("unavailable") == 2
@@ -953,7 +951,7 @@ async def served_away() -> Any:
         yield served
 
 
-async def test_a_table_of_usage_has_a_bounded_number_of_rows() -> None:
+async def test_usage_table_has_a_bounded_number_of_rows() -> None:
     async with serving() as served:
 
         async def usage(_: str) -> list[UsageTotals]:
@@ -965,7 +963,7 @@ async def test_a_table_of_usage_has_a_bounded_number_of_rows() -> None:
         assert "1,500 more" in page
 
 
-async def test_operators_see_what_the_llm_has_used_and_what_it_costs() -> None:
+async def test_operators_see_usage_and_cost_of_the_llm() -> None:
     llm = Llm(prompt_price=2, cached_price=0.5, answer_price=10)
     async with serving(llm=llm) as served:
         used = Usage(prompt_tokens=1_500_000, cached_tokens=500_000, completion_tokens=100_000, seconds=7)

@@ -46,7 +46,7 @@ async def forget_links(served: Served) -> list[str]:
     return [found.replace("&amp;", "&") for found in re.findall(r'href="(/person/forget[^"]+)"', page)]
 
 
-async def test_a_person_is_shown_by_kind_with_the_messages_that_say_it_and_what_changed() -> None:
+async def test_profile_page_groups_facts_with_sources_and_changes() -> None:
     async with serving() as served:
         await say(served, **city("lives in Leeds"), day=1)
         moved = await say(served, **city("lives in Porto"), day=2)
@@ -61,7 +61,7 @@ async def test_a_person_is_shown_by_kind_with_the_messages_that_say_it_and_what_
         assert "Leeds" not in loaded
 
 
-async def test_all_conversations_of_a_person_are_listed_page_by_page() -> None:
+async def test_all_conversations_of_a_person_are_paged() -> None:
     async with serving() as served:
         for n in range(12):
             said = await served.remembered.say("A flight to Rome.", "Booked.", conversation_id=f"c{n}")
@@ -75,7 +75,7 @@ async def test_all_conversations_of_a_person_are_listed_page_by_page() -> None:
         assert found == [10, 2]
 
 
-async def test_forgetting_shows_all_messages_that_say_it_and_deletes_those_that_are_chosen() -> None:
+async def test_forgetting_deletes_the_chosen_source_messages() -> None:
     async with serving() as served:
         said = [await say(served, "likes tea", day=day, conversation_id=f"c{day}") for day in (1, 2)]
         [link] = await forget_links(served)
@@ -92,14 +92,14 @@ async def test_forgetting_shows_all_messages_that_say_it_and_deletes_those_that_
 
 
 @pytest.mark.parametrize("chosen", ["c1", '["c1"]', '["c1", 5]', '["", "m0"]', "\x00"])
-async def test_only_ids_that_the_form_could_have_had_are_taken(chosen: str) -> None:
+async def test_only_ids_offered_by_the_form_are_accepted(chosen: str) -> None:
     async with serving() as served:
         answer = await served.client.post("/person/forget", params=OWNER, data={"message": chosen}, headers=OURS)
         assert answer.status_code == 422
         assert served.broker.records == []
 
 
-async def test_a_key_shows_its_own_user_and_deletes_in_its_own_conversations_only() -> None:
+async def test_api_key_deletes_in_its_users_conversations_only() -> None:
     async with serving(Holder(scopes=WRITER, tenant_id="t1", user_id="u1")) as served:
         await say(served, "likes tea", day=1)
         theirs = await say(served, "likes wine", day=2, conversation_id="c2", user_id="u2")
@@ -114,7 +114,7 @@ async def test_a_key_shows_its_own_user_and_deletes_in_its_own_conversations_onl
         assert served.broker.records == []
 
 
-async def test_a_reader_forgets_nothing_and_of_another_tenant_nothing_is_known() -> None:
+async def test_reader_forgets_nothing_and_sees_no_other_tenant() -> None:
     holder = Holder(tenant_id="t1")
     async with serving(holder) as served:
         await say(served, "likes tea", day=1)
@@ -127,7 +127,7 @@ async def test_a_reader_forgets_nothing_and_of_another_tenant_nothing_is_known()
         assert (await served.client.get("/person")).status_code == 200, "nothing is known of oneself yet"
 
 
-async def test_what_a_user_said_and_is_called_is_escaped() -> None:
+async def test_users_words_and_names_are_escaped() -> None:
     async with serving() as served:
         await say(served, **city(HOSTILE), day=1, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
         await say(served, **city(f"{HOSTILE}!?"), day=2, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
@@ -146,7 +146,7 @@ async def test_what_a_user_said_and_is_called_is_escaped() -> None:
             assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page))
 
 
-async def test_users_are_listed_with_sums_searched_and_paged_for_an_admin() -> None:
+async def test_admin_lists_searches_and_pages_users_with_sums() -> None:
     async with serving(llm=Llm(prompt_price=100_000.0, answer_price=200_000.0)) as served:
         for n in range(52):
             await say(served, "likes tea", day=1, conversation_id=f"of-{n}", user_id=f"user-{n:02}")
@@ -163,7 +163,7 @@ async def test_users_are_listed_with_sums_searched_and_paged_for_an_admin() -> N
         assert "user-" not in (await served.client.get("/people")).text  # no tenant
 
 
-async def test_whoever_is_no_admin_names_the_user() -> None:
+async def test_visitor_who_is_no_admin_names_the_user() -> None:
     async with serving(Holder(tenant_id="t1")) as served:
         await say(served, "likes tea", day=1)
         page = (await served.client.get("/people")).text

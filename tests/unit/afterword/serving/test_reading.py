@@ -44,7 +44,7 @@ class Holder:
         return self._principal
 
 
-async def test_what_is_known_is_shown_to_the_users_own_key_and_users_are_listed_for_an_admin_only() -> None:
+async def test_profile_is_shown_to_its_user_only() -> None:
     holder = Holder(user_id="ann", tenant_id="t1")
     async with serving(holder, auth="keys") as served:
         for user in ("b/ob", "ann"):
@@ -67,7 +67,7 @@ async def test_what_is_known_is_shown_to_the_users_own_key_and_users_are_listed_
         assert (page["users"][0]["episodes"], rest["next_after"]) == (1, None)
 
 
-async def test_conversations_are_listed_page_by_page() -> None:
+async def test_conversations_are_paged() -> None:
     async with serving() as served:
         for name in ("c1", "a/b", "c3"):
             await a_conversation(served, name)
@@ -86,7 +86,7 @@ async def test_conversations_are_listed_page_by_page() -> None:
         assert other == {"conversations": [], "next_after": None}
 
 
-async def test_without_keys_a_missing_user_is_not_blamed_on_one() -> None:
+async def test_missing_user_is_reported_without_blaming_a_key() -> None:
     async with serving() as served:
         answer = await served.client.get("/v1/conversations")
         [problem] = answer.json()["problems"]
@@ -94,7 +94,7 @@ async def test_without_keys_a_missing_user_is_not_blamed_on_one() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "-99999999999999 c1", "1e3 c1"])
-async def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+async def test_invalid_cursor_is_refused(cursor: str) -> None:
     async with serving() as served:
         wanted = {"user_id": "u1", "tenant_id": "t1", "after": cursor}
         assert (await served.client.get("/v1/conversations", params=wanted)).status_code == 422
@@ -102,7 +102,7 @@ async def test_what_is_no_cursor_is_refused(cursor: str) -> None:
             await served.remembered.memory.conversations(**wanted)
 
 
-async def test_a_conversation_is_shown_with_what_is_pending() -> None:
+async def test_conversation_shows_its_pending_messages() -> None:
     async with serving() as served:
         await a_conversation(served)
         shown = (await served.client.get("/v1/conversations/c1")).json()
@@ -110,7 +110,7 @@ async def test_a_conversation_is_shown_with_what_is_pending() -> None:
         assert shown["last_message_at"] == "2026-01-05T12:05:00.123Z"
 
 
-async def test_context_comes_as_a_prompt_takes_it_on_request() -> None:
+async def test_context_comes_in_prompt_form_on_request() -> None:
     async with serving() as served:
         await a_conversation(served)
         wanted = {"keep_recent": "2", "max_tokens": "500"}
@@ -136,7 +136,7 @@ async def test_episodes_are_listed_and_shown() -> None:
         assert named == [(one["revision"], one["event_id"], one["reason"])]
 
 
-async def test_messages_are_listed_page_by_page_newest_first() -> None:
+async def test_messages_are_paged_newest_first() -> None:
     async with serving() as served:
         await a_conversation(served)
         found, before = [], None
@@ -149,7 +149,7 @@ async def test_messages_are_listed_page_by_page_newest_first() -> None:
         assert before is None
 
 
-async def test_recall_finds_within_times() -> None:
+async def test_recall_searches_within_times() -> None:
     async with serving() as served:
         await a_conversation(served)
         body = {"query": "flight Rome", "user_id": "u1", "tenant_id": "t1"}
@@ -177,7 +177,7 @@ async def test_recall_finds_within_times() -> None:
             assert [hit["ordinal"] for hit in found if not hit["pending"]] == ordinals
 
 
-async def test_days_are_shown_in_the_zone_of_the_request() -> None:
+async def test_days_are_shown_in_the_requests_zone() -> None:
     async with serving() as served:
         await a_conversation(served)  # at noon UTC
         body = {"query": "flight Rome", "user_id": "u1", "tenant_id": "t1", "form": "text"}
@@ -192,7 +192,7 @@ async def test_days_are_shown_in_the_zone_of_the_request() -> None:
         assert refused.status_code == 422
 
 
-async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_known() -> None:
+async def test_newcomers_bot_gets_every_answer_over_http() -> None:
     async with serving() as served:
         await newcomers_conversation(served.remembered)
         for question, answer in NEWCOMERS_QUESTIONS.items():
@@ -207,7 +207,7 @@ async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_kn
         assert all(hit["coverage"] < 0.2 for hit in given["hits"])
 
 
-async def test_a_message_is_read_with_its_neighbours() -> None:
+async def test_message_is_read_with_its_neighbours() -> None:
     async with serving() as served:
         await served.remembered.say(*(f"Message {n}." for n in range(100)))
 
@@ -228,7 +228,7 @@ async def test_a_message_is_read_with_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize("name", ["a/b", "a%2Fb", "../c", "ü 🙂", "a?b#c", "a//b", "%"])
-async def test_any_id_can_be_in_a_path(name: str) -> None:
+async def test_path_may_contain_any_id(name: str) -> None:
     from urllib.parse import quote
 
     async with serving() as served:
@@ -253,7 +253,7 @@ async def test_any_id_can_be_in_a_path(name: str) -> None:
         "//v1/conversations/c1",
     ],
 )
-async def test_what_is_unknown_is_not_found(path: str) -> None:
+async def test_unknown_resource_is_not_found(path: str) -> None:
     async with serving() as served:
         await a_conversation(served)
         answer = await served.client.get(path)
@@ -305,7 +305,7 @@ async def test_wrong_bodies_are_named_and_not_repeated(body: Any, field: str) ->
         assert "secret-7" not in answer.text
 
 
-async def test_a_body_is_json_and_says_so() -> None:
+async def test_body_must_be_json_and_say_so() -> None:
     async with serving() as served:
         plain = await served.client.post("/v1/recall", content=b"{}", headers={"content-type": "text/plain"})
         assert (plain.status_code, plain.json()["error_type"]) == (415, "unsupported_media_type")
@@ -315,7 +315,7 @@ async def test_a_body_is_json_and_says_so() -> None:
         assert large.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_principal_sees_its_tenant_and_user_only() -> None:
+async def test_principal_sees_its_tenant_and_user_only() -> None:
     for fields, sees in (
         ({"tenant_id": "t1"}, True),
         ({"tenant_id": "t1", "user_id": "u1"}, True),
@@ -336,7 +336,7 @@ async def test_a_principal_sees_its_tenant_and_user_only() -> None:
 
 
 @pytest.mark.parametrize("asked", [{"tenant_id": "t2"}, {"user_id": "u2"}])
-async def test_a_key_cannot_name_another_owner(asked: dict[str, str]) -> None:
+async def test_api_key_cannot_name_another_owner(asked: dict[str, str]) -> None:
     async with serving(Holder(tenant_id="t1", user_id="u1")) as served:
         listed = await served.client.get("/v1/conversations", params=asked)
         recalled = await served.client.post("/v1/recall", json={"query": "q", **asked})
@@ -344,7 +344,7 @@ async def test_a_key_cannot_name_another_owner(asked: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("within_a_minute")
-async def test_too_many_requests_are_told_when_to_come_back() -> None:
+async def test_excess_requests_learn_when_to_come_back() -> None:
     async with serving(requests_per_minute=3) as served:
         answers = [await served.client.get("/v1/conversations/c9") for _ in range(4)]
         assert [answer.status_code for answer in answers] == [404, 404, 404, 429]
@@ -352,7 +352,7 @@ async def test_too_many_requests_are_told_when_to_come_back() -> None:
         assert (await served.client.get("/livez")).status_code == 200
 
 
-async def test_a_store_that_is_away_is_said_without_its_address() -> None:
+async def test_absent_store_is_reported_without_its_address() -> None:
     async with serving() as served:
 
         async def away(*_: Any, **__: Any) -> None:
@@ -387,13 +387,13 @@ async def test_requests_are_counted_by_route_and_carry_headers() -> None:
         assert "secret-7" not in text
 
 
-async def test_without_authentication_only_loopback_names_are_served() -> None:
+async def test_server_without_authentication_answers_loopback_names_only() -> None:
     async with serving() as served:
         answer = await served.client.get("/livez", headers={"host": "evil.example"})
         assert answer.status_code == 400
 
 
-async def test_named_origins_may_call() -> None:
+async def test_configured_origins_may_call() -> None:
     async with serving(cors_origins="https://page.example") as served:
         named = await served.client.get("/livez", headers={"origin": "https://page.example"})
         other = await served.client.get("/livez", headers={"origin": "https://evil.example"})
@@ -402,7 +402,7 @@ async def test_named_origins_may_call() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/context", "/episodes", "/messages"])
-async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str) -> None:
+async def test_read_of_another_owner_is_not_found(path: str) -> None:
     async with serving() as served:
         await a_conversation(served)
         for address in (f"/v1/conversations/c1{path}", "/v1/episodes/c1:1"):
@@ -414,7 +414,7 @@ async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str
                 assert found.status_code == 404 or not found.json()["episodes"]
 
 
-async def test_a_large_context_stops_no_other_request() -> None:
+async def test_large_context_blocks_no_other_request() -> None:
     async with serving() as served:
         await served.remembered.say("Loads what a context needs.", conversation_id="small")
         await served.client.get("/v1/conversations/small/context", params={"form": "text"})
@@ -426,7 +426,7 @@ async def test_a_large_context_stops_no_other_request() -> None:
         assert share < MOST_SHARE
 
 
-async def test_a_large_profile_stops_no_other_request() -> None:
+async def test_large_profile_blocks_no_other_request() -> None:
     facts = [
         of_user(a_fact(f"statement {n % 15} of this user"), ended_at=NOON - timedelta(hours=n // 15))
         for n in range(MOST_PROFILE_FACTS)
@@ -451,9 +451,7 @@ async def test_a_large_profile_stops_no_other_request() -> None:
         ("messages", {"limit": LARGE_PAGE}, {"limit": LARGE_PAGE + 1}),
     ],
 )
-async def test_large_answers_of_a_key_are_made_one_after_the_other(
-    path: str, small: dict[str, int], large: dict[str, int]
-) -> None:
+async def test_large_answers_of_a_key_take_turns(path: str, small: dict[str, int], large: dict[str, int]) -> None:
     async with serving() as served:
         await a_conversation(served)
         get = partial(served.client.get, f"/v1/conversations/c1/{path}")

@@ -143,14 +143,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("token", BAD.values(), ids=BAD.keys())
-async def test_a_bad_token_is_refused(issuer: Issuer, token: str) -> None:
+async def test_bad_token_is_refused(issuer: Issuer, token: str) -> None:
     async with serving(holders(issuer, Clock()), auth="keys") as served:
         answer = await served.client.get(PATH, headers={"Authorization": f"Bearer {token}"})
         assert (answer.status_code, answer.json()["error_type"]) == (401, "unauthenticated")
 
 
 @pytest.mark.parametrize("token", [signed(), signed(EC_KEY, "ec", "ES256"), signed(aud=["other", AUDIENCE])])
-async def test_a_good_token_names_its_holder(issuer: Issuer, token: str) -> None:
+async def test_valid_token_names_its_holder(issuer: Issuer, token: str) -> None:
     principal = await holders(issuer, Clock()).principal(token)
     assert (principal.tenant_id, principal.user_id, principal.scopes) == ("t1", "u1", {"read"})
     assert "u1" not in principal.key_id
@@ -163,7 +163,7 @@ async def test_claims_have_the_names_of_the_settings(issuer: Issuer) -> None:
     assert (principal.tenant_id, principal.user_id, principal.scopes) == ("t2", "u2", {"read", "write"})
 
 
-async def test_keys_are_read_once_and_again_when_a_new_one_is_named(issuer: Issuer) -> None:
+async def test_issuers_keys_are_cached_until_another_is_named(issuer: Issuer) -> None:
     clock = Clock()
     found = holders(issuer, clock)
     for _ in range(3):
@@ -178,7 +178,7 @@ async def test_keys_are_read_once_and_again_when_a_new_one_is_named(issuer: Issu
     assert issuer.asked == 2
 
 
-async def test_old_keys_serve_while_the_issuer_is_away_and_none_is_503(issuer: Issuer) -> None:
+async def test_cached_keys_serve_while_the_issuer_is_down(issuer: Issuer) -> None:
     clock = Clock()
     found = holders(issuer, clock)
     await found.principal(signed())
@@ -190,7 +190,7 @@ async def test_old_keys_serve_while_the_issuer_is_away_and_none_is_503(issuer: I
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
-async def test_an_issuer_that_does_not_answer_is_away(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_issuer_counts_as_down(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     found = holders(issuer, clock)
     await found.principal(signed())
@@ -203,7 +203,7 @@ async def test_an_issuer_that_does_not_answer_is_away(issuer: Issuer, monkeypatc
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
-async def test_keys_that_are_too_long_replace_no_known_ones(issuer: Issuer) -> None:
+async def test_oversized_key_set_replaces_no_known_keys(issuer: Issuer) -> None:
     clock = Clock()
     found = holders(issuer, clock)
     await found.principal(signed())
@@ -213,14 +213,14 @@ async def test_keys_that_are_too_long_replace_no_known_ones(issuer: Issuer) -> N
     assert issuer.asked == 2
 
 
-async def test_a_key_that_is_described_wrongly_hides_no_other(issuer: Issuer) -> None:
+async def test_malformed_key_hides_no_other(issuer: Issuer) -> None:
     known = issuer.keys[0]
     no_algorithms = [{**known, "kid": "b", "alg": name} for name in ("none", ["RS256"], {}, 5, "unknown")]
     issuer.keys = [{"kty": ["RSA"], "kid": "a"}, "no key", {**known, "kid": ["rsa"]}, *no_algorithms, *issuer.keys]
     assert (await holders(issuer, Clock()).principal(signed())).user_id == "u1"
 
 
-async def test_only_one_waits_for_an_issuer_that_does_not_answer(issuer: Issuer) -> None:
+async def test_one_request_waits_for_an_unresponsive_issuer(issuer: Issuer) -> None:
     clock = Clock()
     found = holders(issuer, clock)
     await found.principal(signed())
@@ -272,7 +272,7 @@ async def test_metadata_names_the_configured_address(issuer: Issuer) -> None:
             assert found.json()["resource"] == "https://memory.example/ai/mcp"
 
 
-async def test_server_with_keys_offers_no_log_in() -> None:
+async def test_server_with_api_keys_offers_no_log_in() -> None:
     async with serving(auth="keys") as served:
         assert (await served.client.get(f"{METADATA}/mcp")).status_code == 404
         assert (await served.client.get(METADATA)).status_code == 404

@@ -57,7 +57,7 @@ class World:
         return []
 
 
-async def test_it_reads_searches_and_connects() -> None:
+async def test_warming_reads_searches_and_connects() -> None:
     world = World()
     await warm_up(world.memory, world.outbox)
     assert world.episodes.reads
@@ -68,7 +68,7 @@ async def test_it_reads_searches_and_connects() -> None:
 
 
 @pytest.mark.parametrize("broker_away", [True, False])
-async def test_what_is_away_is_left_to_the_requests(broker_away: bool) -> None:
+async def test_absent_services_are_left_to_the_requests(broker_away: bool) -> None:
     world = World(broker_away)
     world.episodes.away = not broker_away
     await warm_up(world.memory, world.outbox)
@@ -76,7 +76,7 @@ async def test_what_is_away_is_left_to_the_requests(broker_away: bool) -> None:
     assert world.producer.connected == (0 if broker_away else 1)
 
 
-async def test_services_are_warm_before_anybody_uses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_services_are_warm_before_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     warmed = []
 
     async def warm(*given: object) -> None:

@@ -40,7 +40,7 @@ def sent(served: Served) -> list[InputEvent]:
     ]
 
 
-async def test_messages_are_answered_with_their_places() -> None:
+async def test_messages_are_answered_with_their_positions() -> None:
     async with serving() as served:
         batch = [{**MESSAGE, "id": f"m{n}"} for n in range(1000)]
         answer = await served.client.post(MESSAGES, json={"messages": batch})
@@ -49,7 +49,7 @@ async def test_messages_are_answered_with_their_places() -> None:
         assert [event.id for event in sent(served) if isinstance(event, MessageCreated)] == [m["id"] for m in batch]
 
 
-async def test_a_batch_that_could_not_be_sent_again_is_refused() -> None:
+async def test_batch_that_could_not_be_resent_is_refused() -> None:
     async with serving(episodes=Episodes(dedupe_window=10)) as served:
         batch = [{**MESSAGE, "id": f"m{n}"} for n in range(6)]
         answer = await served.client.post(MESSAGES, json={"messages": batch})
@@ -58,7 +58,7 @@ async def test_a_batch_that_could_not_be_sent_again_is_refused() -> None:
         assert (await served.client.post(MESSAGES, json={"messages": batch})).status_code == 202
 
 
-def test_the_largest_batch_may_be_sent_again_though_others_have_written_in_between() -> None:
+def test_largest_batch_may_be_resent_after_other_writes() -> None:
     """As often as the batch has messages."""
 
     async def written() -> list[Sent]:
@@ -73,7 +73,7 @@ def test_the_largest_batch_may_be_sent_again_though_others_have_written_in_betwe
     assert (outcome.messages, outcome.duplicates) == (2 * MOST_MESSAGES, MOST_MESSAGES)
 
 
-async def test_paced_writes_of_a_key_are_made_once_with_the_last_value() -> None:
+async def test_paced_writes_of_a_key_keep_the_last_value() -> None:
     pace, written = Pace[str, str](0.05), []
 
     async def write(text: str) -> str:
@@ -92,7 +92,7 @@ async def test_paced_writes_of_a_key_are_made_once_with_the_last_value() -> None
     assert written[2][1] - written[0][1] >= 0.05
 
 
-async def test_message_that_is_sent_again_is_written_with_its_last_text() -> None:
+async def test_resent_message_is_written_with_its_last_text() -> None:
     async with serving() as served:
         texts = ("The", "The key", "The key is here.")
         bodies = [{"messages": [{**MESSAGE, "content": text}]} for text in texts]
@@ -117,7 +117,7 @@ async def test_changed_repeat_is_refused_if_repeats_are_rejected(change: dict[st
         assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE, new, new]})).status_code == 202
 
 
-async def test_the_message_arrives_as_it_was_given() -> None:
+async def test_message_arrives_unchanged() -> None:
     full = {
         **MESSAGE,
         "tenant_id": "t1",
@@ -149,7 +149,7 @@ async def test_the_message_arrives_as_it_was_given() -> None:
         ({"content": "x" * 700_001}, "body.messages.0"),
     ],
 )
-async def test_a_message_that_no_worker_takes_is_refused(change: dict[str, Any], field: str) -> None:
+async def test_message_no_worker_accepts_is_refused(change: dict[str, Any], field: str) -> None:
     async with serving() as served:
         answer = await served.client.post(MESSAGES, json={"messages": [{**MESSAGE, **change}]})
         assert answer.status_code == 422
@@ -157,7 +157,7 @@ async def test_a_message_that_no_worker_takes_is_refused(change: dict[str, Any],
         assert served.broker.records == []
 
 
-async def test_a_message_says_whose_it_is_unless_the_key_does() -> None:
+async def test_message_names_its_user_unless_the_key_does() -> None:
     async with serving() as served:
         bare = {name: value for name, value in MESSAGE.items() if name != "user_id"}
         answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE, bare]})
@@ -169,7 +169,7 @@ async def test_a_message_says_whose_it_is_unless_the_key_does() -> None:
 
 
 @pytest.mark.parametrize("messages", [[], [MESSAGE] * 1001, MESSAGE, None])
-async def test_a_batch_has_1_to_1000_messages(messages: Any) -> None:
+async def test_batch_has_1_to_1000_messages(messages: Any) -> None:
     async with serving() as served:
         assert (await served.client.post(MESSAGES, json={"messages": messages})).status_code == 422
 
@@ -188,7 +188,7 @@ async def test_tenant_and_user_are_those_of_the_key() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"tenant_id": "t2"}, {"tenant_id": "t1", "user_id": "u2"}, {"tenant_id": None}])
-async def test_nobody_writes_into_another_ones_conversation(fields: dict[str, Any]) -> None:
+async def test_writing_into_another_users_conversation_is_refused(fields: dict[str, Any]) -> None:
     async with serving(Holder(**fields, scopes=SCOPES)) as served:
         await a_conversation(served)
         mine = {**MESSAGE, "user_id": fields.get("user_id", "u1")}
@@ -203,7 +203,7 @@ async def test_nobody_writes_into_another_ones_conversation(fields: dict[str, An
         assert served.broker.records == []
 
 
-async def test_records_of_unknown_conversations_claim_them_for_the_keys_user() -> None:
+async def test_records_of_unknown_conversations_claim_them_for_the_user() -> None:
     async with serving(Holder(tenant_id="t1", user_id="u1", scopes=SCOPES)) as served:
         await a_conversation(served)
         answers = [
@@ -219,7 +219,7 @@ async def test_records_of_unknown_conversations_claim_them_for_the_keys_user() -
         assert owner_in(served.broker.records[0].headers) is None
 
 
-async def test_context_of_own_new_conversation_is_empty_until_it_is_archived() -> None:
+async def test_context_of_own_new_conversation_is_empty_until_archived() -> None:
     context = "/v1/conversations/c1/context"
     async with serving(Holder(tenant_id="t1", user_id="u1", scopes=SCOPES)) as served:
         assert (await served.client.get(context)).status_code == 404
@@ -230,7 +230,7 @@ async def test_context_of_own_new_conversation_is_empty_until_it_is_archived() -
         assert (await served.client.get(context)).status_code == 404
 
 
-async def test_changes_become_the_events_of_the_lifecycle() -> None:
+async def test_changes_become_lifecycle_events() -> None:
     async with serving(Holder(tenant_id="t1", scopes=SCOPES)) as served:
         await a_conversation(served, "a/b")
         path = "/v1/conversations/a%2Fb"
@@ -250,7 +250,7 @@ async def test_changes_become_the_events_of_the_lifecycle() -> None:
         ]
 
 
-async def test_a_sentiment_can_become_unknown() -> None:
+async def test_sentiment_can_be_removed() -> None:
     async with serving() as served:
         path = "/v1/conversations/c1/messages/m1"
         assert (await served.client.patch(path, json={"sentiment": None})).status_code == 202
@@ -260,20 +260,20 @@ async def test_a_sentiment_can_become_unknown() -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"tenant_id": "t1"}, {"role": "user"}, {"content": 5}, {"id": "m2"}])
-async def test_an_edit_that_changes_nothing_or_too_much_is_refused(body: Any) -> None:
+async def test_edit_without_changes_or_with_too_many_is_refused(body: Any) -> None:
     async with serving() as served:
         answer = await served.client.patch("/v1/conversations/c1/messages/m1", json=body)
         assert answer.status_code == 422
         assert served.broker.records == []
 
 
-async def test_a_reader_cannot_write() -> None:
+async def test_reader_cannot_write() -> None:
     async with serving(Holder(tenant_id="t1")) as served:
         assert (await served.client.post(MESSAGES, json={"messages": [MESSAGE]})).status_code == 403
         assert (await served.client.delete("/v1/conversations/c1")).status_code == 403
 
 
-async def test_nothing_is_acknowledged_while_kafka_is_away() -> None:
+async def test_nothing_is_acknowledged_while_kafka_is_down() -> None:
     async with serving() as served:
         served.broker.away = True
         answer = await served.client.post(MESSAGES, json={"messages": [MESSAGE]})

@@ -38,27 +38,27 @@ def taken(record: ProducerRecord) -> MessageCreated | ConversationFlush:
     return decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
 
 
-def test_a_message_travels_as_it_was_written():
+def test_message_travels_as_written():
     data = line(from_the_future={"a": 1})
     assert one(b"  " + data + b" \r").value == data
 
 
-def test_a_message_can_be_taken_and_its_event_id_names_it():
+def test_message_is_accepted_and_named_by_its_event_id():
     record = one(line(sent_at="2025-05-05T10:00:00+02:00"))
     assert taken(record).id == "1"
     assert dict(record.headers)["ce_id"] == b"c:1"
     assert dict(record.headers)["ce_time"] == b"2025-05-05T08:00:00.000Z"
 
 
-def test_a_flush_can_be_written():
+def test_flush_can_be_written():
     assert isinstance(taken(one(b'{"type":"conversation.flush","conversation_id":"c"}')), ConversationFlush)
 
 
-def test_a_byte_order_mark_before_the_first_line_is_skipped():
+def test_byte_order_mark_before_the_first_line_is_skipped():
     assert one(b"\xef\xbb\xbf" + line()).value == line()
 
 
-def test_invalid_lines_are_named_by_number_and_blank_ones_count():
+def test_invalid_lines_are_named_by_number():
     with pytest.raises(LinesInvalid) as raised:
         check_lines([line(), b"", b"not json", b"[]", line(role="boss"), line(), b"{}"])
     assert raised.value.found == 4
@@ -69,32 +69,32 @@ def test_invalid_lines_are_named_by_number_and_blank_ones_count():
 
 
 @pytest.mark.parametrize("data", [line(role="boss"), line(sentiment=7), line()[:-1], line(id="")])
-def test_what_is_wrong_is_said_without_the_content(data):
+def test_problem_of_a_line_is_told_without_content(data):
     with pytest.raises(InvalidLine) as raised:
         parse_numbered(1, data, NOW)
     assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_another_encoding_is_named(encoding):
+def test_other_encoding_is_named(encoding):
     data = json.dumps(MESSAGE | {"content": "größe"}, ensure_ascii=False).encode(encoding)
     with pytest.raises(InvalidLine, match="not UTF-8 at byte"):
         parse_numbered(1, data, NOW)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-def test_any_line_is_taken_or_refused(data):
+def test_any_line_is_accepted_or_refused(data):
     with suppress(InvalidLine):
         parse_numbered(1, data, NOW)
 
 
 @given(st.dictionaries(st.sampled_from([*MESSAGE, "type", "sent_at"]), st.none() | st.text() | st.integers()))
-def test_any_object_is_taken_or_refused(changes):
+def test_any_object_is_accepted_or_refused(changes):
     with suppress(InvalidLine):
         assert taken(one(json.dumps(MESSAGE | changes).encode()))
 
 
-def test_the_samples_are_twelve_conversations_that_can_be_taken():
+def test_samples_are_twelve_valid_conversations():
     found = check_lines(samples.sample_lines())
     assert len(found.conversation_ids) == 12
 
@@ -122,12 +122,12 @@ async def lines_of_a_file(data: bytes) -> list[bytes]:
 
 
 @given(data=st.text("ab\n", max_size=60).map(str.encode), chunk_bytes=st.integers(1, 7))
-async def test_lines_do_not_depend_on_how_they_arrive(data, chunk_bytes):
+async def test_lines_do_not_depend_on_chunk_boundaries(data, chunk_bytes):
     expected = data.removesuffix(b"\n").split(b"\n") if data else []
     assert await lines_of_a_pipe(data, chunk_bytes) == await lines_of_a_file(data) == expected
 
 
-async def test_a_line_that_is_too_large_is_held_no_further_than_that(monkeypatch):
+async def test_overlong_line_is_held_no_further_than_its_limit(monkeypatch):
     monkeypatch.setattr(produce, "MOST_LINE_BYTES", 1000)
     data = b"a\n" + b"x" * 100_000 + b"\nb\n" + b"y" * 100_000
     found = await lines_of_a_file(data)
@@ -136,7 +136,7 @@ async def test_a_line_that_is_too_large_is_held_no_further_than_that(monkeypatch
         parse_numbered(2, found[1], NOW)
 
 
-async def test_a_pipe_is_read_up_to_a_line_that_is_too_large(monkeypatch):
+async def test_pipe_is_read_up_to_an_overlong_line(monkeypatch):
     monkeypatch.setattr(produce, "MOST_LINE_BYTES", 1000)
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
@@ -147,7 +147,7 @@ async def test_a_pipe_is_read_up_to_a_line_that_is_too_large(monkeypatch):
             await anext(lines)
 
 
-async def test_a_line_of_a_pipe_comes_before_the_next_is_written():
+async def test_piped_line_is_handed_on_before_the_next():
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
         assert not is_regular(file)

@@ -110,7 +110,7 @@ def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
     return [span for span in spans.get_finished_spans() if span.name == name]
 
 
-async def test_the_segmenters_span_continues_the_last_messages_and_links_the_others(
+async def test_segmenters_span_continues_one_message_and_links_others(
     spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     broker = Broker()
@@ -124,9 +124,7 @@ async def test_the_segmenters_span_continues_the_last_messages_and_links_the_oth
     assert [link.context.span_id for link in episode.links] == [first.span_id, second.span_id]
 
 
-async def test_each_message_is_a_span_of_its_own_with_its_place_and_without_its_content(
-    spans: InMemorySpanExporter, tracer: Tracer
-) -> None:
+async def test_each_message_has_a_span_with_place_without_content(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     await sent(Broker(), tracer, messages(2))
     found = named(spans, f"send {TOPIC}")
     places = [(span.attributes or {})["messaging.kafka.offset"] for span in found]
@@ -137,7 +135,7 @@ async def test_each_message_is_a_span_of_its_own_with_its_place_and_without_its_
     assert SECRET not in "".join(span.to_json() for span in found)
 
 
-async def test_what_is_not_acknowledged_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+async def test_unacknowledged_message_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     with pytest.raises(BrokerUnavailable):
         await sent(Broker(KafkaTimeoutError(SECRET)), tracer, messages(1))
     [span] = named(spans, f"send {TOPIC}")
@@ -146,13 +144,13 @@ async def test_what_is_not_acknowledged_is_an_error_of_its_span(spans: InMemoryS
     assert SECRET not in span.to_json()
 
 
-async def test_without_a_tracer_there_is_no_header() -> None:
+async def test_untraced_message_has_no_trace_header() -> None:
     broker = Broker()
     await sent(broker, None, messages(1))
     assert "traceparent" not in dict(broker.records[0].headers)
 
 
-async def test_a_span_is_below_the_callers_own(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+async def test_span_is_a_child_of_the_callers(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     with tracer.start_as_current_span("request") as request:
         await sent(Broker(), tracer, messages(1))
     [span] = named(spans, f"send {TOPIC}")
@@ -160,7 +158,7 @@ async def test_a_span_is_below_the_callers_own(spans: InMemorySpanExporter, trac
     assert span.parent.span_id == request.get_span_context().span_id
 
 
-async def test_a_failure_is_raised_once() -> None:
+async def test_failure_is_raised_once() -> None:
     producer = Connected(Broker(KafkaTimeoutError()))
     await producer.enqueue(messages(1)[0])
     with pytest.raises(BrokerUnavailable):
@@ -168,7 +166,7 @@ async def test_a_failure_is_raised_once() -> None:
     await producer.drain()
 
 
-async def test_nothing_more_is_sent_after_a_failure() -> None:
+async def test_nothing_is_sent_after_a_failure() -> None:
     broker = Broker(KafkaTimeoutError())
     producer = Connected(broker)
     await producer.enqueue(messages(1)[0])
@@ -178,7 +176,7 @@ async def test_nothing_more_is_sent_after_a_failure() -> None:
     assert len(broker.records) == 1
 
 
-def test_a_message_becomes_a_record_that_a_worker_takes() -> None:
+def test_message_becomes_a_valid_record() -> None:
     message = MessageCreated(id="1", conversation_id="ü", user_id="u", role="user", content="Hello", sent_at=NOW)
     record = to_record(message, NOW, "crm")
     assert decode_input("ü".encode(), record.value, record.headers, 0) == message
@@ -192,14 +190,14 @@ def test_a_message_becomes_a_record_that_a_worker_takes() -> None:
     }
 
 
-def test_a_flush_becomes_a_record_that_a_worker_takes() -> None:
+def test_flush_becomes_a_valid_record() -> None:
     flushed = ConversationFlush(conversation_id="c", agent_id="a")
     record = to_record(flushed, NOW)
     assert decode_input(b"c", record.value, record.headers, 0) == flushed
     assert dict(record.headers)["ce_type"] == b"conversation.flush"
 
 
-async def test_the_settings_say_where_and_how_to_connect() -> None:
+async def test_settings_say_where_and_how_to_connect() -> None:
     away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9", "messages_topic": "chat"})
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
         async with Producer.from_settings(away):
@@ -207,7 +205,7 @@ async def test_the_settings_say_where_and_how_to_connect() -> None:
 
 
 @pytest.mark.parametrize("make", [Producer, partial(SummarySubscriber, group_id="g")])
-async def test_a_client_s_own_timeout_holds_for_its_look_at_the_topics_too(make: Callable[..., Any]) -> None:
+async def test_clients_own_timeout_bounds_its_look_at_topics(make: Callable[..., Any]) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1024):
             pass
@@ -229,7 +227,7 @@ def test_edit_takes_every_field_of_the_event() -> None:
 
 
 @pytest.mark.parametrize("make", [Producer.from_settings, partial(SummarySubscriber.from_settings, group_id="g")])
-async def test_who_finds_the_settings_itself_says_what_to_do_where_nothing_answers(
+async def test_silent_broker_is_explained_to_users_of_found_settings(
     make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

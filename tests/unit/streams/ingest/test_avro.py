@@ -59,13 +59,13 @@ def avro(schema: Any, references: Sequence[Any] = ()) -> AvroSchema:
     return AvroSchema(json.dumps(schema), {str(number): json.dumps(one) for number, one in enumerate(references)})
 
 
-def test_avro_is_read_with_logical_types_as_what_they_are_made_of() -> None:
+def test_avro_logical_types_become_their_base_values() -> None:
     plain = {**MESSAGE, "fields": [dict(field) for field in MESSAGE["fields"]]}  # type: ignore[call-overload]
     plain["fields"][3]["type"], plain["fields"][4]["type"] = "long", "bytes"
     assert avro(MESSAGE).read(written(plain, VALUE)) == VALUE
 
 
-def test_a_schema_may_name_types_of_others() -> None:
+def test_schema_may_refer_to_other_schemas() -> None:
     part = {"type": "record", "name": "Part", "fields": [{"name": "text", "type": "string"}]}
     whole = {"type": "record", "name": "Whole", "fields": [{"name": "part", "type": "Part"}]}
     data = written(part, {"text": "hello"})
@@ -75,7 +75,7 @@ def test_a_schema_may_name_types_of_others() -> None:
 
 
 @given(data=st.binary(max_size=200))
-def test_any_bytes_are_a_value_or_an_invalid_record(data: bytes) -> None:
+def test_any_bytes_give_a_value_or_an_error(data: bytes) -> None:
     schema = avro(MESSAGE)
     try:
         value = schema.read(data)
@@ -85,7 +85,7 @@ def test_any_bytes_are_a_value_or_an_invalid_record(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", range(12))
-def test_a_value_that_is_cut_off_or_goes_on_is_invalid(cut: int) -> None:
+def test_truncated_or_overlong_value_is_invalid(cut: int) -> None:
     simple = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}, {"name": "b", "type": "long"}]}
     data = written(simple, {"a": "0123456789", "b": 300})
     for damaged in (data[:cut], data + b"\0" * (cut + 1)):
@@ -109,18 +109,18 @@ EMPTY = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}
         {"type": 3},
     ],
 )
-def test_a_schema_without_bounds_or_without_sense_is_refused(schema: Any) -> None:
+def test_unbounded_or_senseless_schema_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaRefused):
         avro(schema)
 
 
-def test_one_of_several_types_may_have_no_fields() -> None:
+def test_union_member_may_have_no_fields() -> None:
     ended = {"type": "record", "name": "Ended", "fields": []}
     schema = {"type": "record", "name": "Event", "fields": [{"name": "what", "type": [ended, "string"]}]}
     assert avro(schema).read(written(schema, {"what": {}})) == {"what": {}}
 
 
-def test_a_schema_that_is_nested_deeply_is_refused() -> None:
+def test_deeply_nested_schema_is_refused() -> None:
     schema: Any = "string"
     for _ in range(500):
         schema = {"type": "array", "items": schema}
@@ -128,7 +128,7 @@ def test_a_schema_that_is_nested_deeply_is_refused() -> None:
         avro(schema)
 
 
-def test_few_bytes_that_would_become_very_many_values_are_refused_at_once() -> None:
+def test_small_input_with_very_many_values_is_refused() -> None:
     flag = {"type": "record", "name": "E", "fields": [{"name": "on", "type": "boolean"}]}
     doubled: list[Any] = [flag]
     name = "E"
@@ -147,7 +147,7 @@ def test_few_bytes_that_would_become_very_many_values_are_refused_at_once() -> N
     assert time.thread_time() - began < 20
 
 
-def test_a_record_of_two_megabytes_is_read_in_time() -> None:
+def test_avro_record_of_two_megabytes_is_read_in_time() -> None:
     texts = {"type": "array", "items": "string"}
     data = written(texts, ["hello world"] * 80_000)
     began = time.thread_time()

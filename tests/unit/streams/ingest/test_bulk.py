@@ -45,7 +45,7 @@ class World:
         return found
 
 
-async def test_bursts_grow_while_segmenter_and_summarizer_keep_up() -> None:
+async def test_bursts_grow_while_workers_keep_up() -> None:
     rooms = await World().rooms(40)
     assert rooms[0] == 1
     assert rooms == sorted(rooms)
@@ -56,16 +56,14 @@ async def test_bursts_grow_while_segmenter_and_summarizer_keep_up() -> None:
     ("messages", "episodes", "room"),
     [(0, 0, 100), (1, 1, 100), (61, 0, 40), (0, 5, 60), (31, 5, 30), (101, 0, 0), (0, 11, 0), (5000, 0, 0)],
 )
-async def test_no_more_go_on_than_segmenter_and_summarizer_may_be_behind(
-    messages: int, episodes: int, room: int
-) -> None:
+async def test_bursts_stay_within_the_allowed_lag(messages: int, episodes: int, room: int) -> None:
     world = World()
     await world.rooms(40)
     world.lag = {MESSAGES: messages, EPISODES: episodes}
     assert await world.rooms(1) == [room]
 
 
-async def test_records_that_close_many_episodes_go_on_a_few_at_a_time() -> None:
+async def test_records_that_close_many_episodes_go_in_small_bursts() -> None:
     world = World()
     await world.rooms(40)
     for _ in range(20):  # each record closes an episode
@@ -76,14 +74,14 @@ async def test_records_that_close_many_episodes_go_on_a_few_at_a_time() -> None:
     assert max(await world.rooms(1)) < 20
 
 
-async def test_nothing_follows_until_what_went_on_is_lag() -> None:
+async def test_burst_follows_once_the_previous_shows_as_lag() -> None:
     world = World()
     assert [bool(await world.gate.room()) for _ in range(2)] == [True, False]
     world.now = LOOK_SECONDS
     assert sorted(map(bool, await asyncio.gather(world.gate.room(), world.gate.room()))) == [False, True]
 
 
-async def test_lag_that_nobody_will_read_holds_nothing_up_for_ever() -> None:
+async def test_unreadable_lag_does_not_block_forever() -> None:
     world = World()
     await world.rooms(1)
     world.lag[MESSAGES] = 500  # an aborted transaction
@@ -96,13 +94,13 @@ async def test_lag_that_nobody_will_read_holds_nothing_up_for_ever() -> None:
     raise AssertionError
 
 
-async def test_an_outage_of_the_summarizer_holds_everything_up() -> None:
+async def test_summarizer_outage_blocks_all_bursts() -> None:
     world = World()
     world.lag[EPISODES] = world.readable[EPISODES] = 500
     assert not any(await world.rooms(round(3 * COUNT_SECONDS / LOOK_SECONDS)))
 
 
-async def test_while_kafka_does_not_say_nothing_goes_on() -> None:
+async def test_nothing_is_sent_while_kafka_is_silent() -> None:
     world = World()
     world.is_away = True
     assert await world.rooms(1) == [0]

@@ -26,7 +26,7 @@ class Schemas(SchemaRegistry):
 SCHEMAS = Schemas(httpx.AsyncClient())
 
 
-def test_json_that_is_deep_or_damaged_is_invalid_and_half_a_character_is_mended() -> None:
+def test_deep_or_damaged_json_is_invalid() -> None:
     for data in (b"[" * 1_000_000, b'{"a":' * 100_000, b"{", b"", b"\xff\xfe"):
         with pytest.raises(InvalidRecord, match=r"invalid_json|too_large"):
             read_json(data)
@@ -34,12 +34,12 @@ def test_json_that_is_deep_or_damaged_is_invalid_and_half_a_character_is_mended(
 
 
 @pytest.mark.parametrize("form", ["avro", "protobuf"])
-async def test_the_schemas_id_is_in_front_of_what_its_reader_reads(form: Format) -> None:
+async def test_schema_id_precedes_the_value(form: Format) -> None:
     assert await SCHEMAS.decode(form, b"\0\0\0\x01\x02hi") == "hi"
 
 
 @pytest.mark.parametrize("form", ["avro", "json-schema", "protobuf"])
-async def test_a_value_without_the_schemas_id_is_invalid_and_none_is_null(form: Format) -> None:
+async def test_value_without_schema_id_is_invalid(form: Format) -> None:
     assert await SCHEMAS.decode(form, None) is None
     for data in (b"", b"\0\0", b'{"a": 1}'):
         with pytest.raises(InvalidRecord, match="invalid_framing"):
@@ -59,7 +59,7 @@ def test_record_of_too_many_values_is_refused_unread() -> None:
             read_json(b"[" + (value + b",") * 200_000 + b"1]")
 
 
-async def test_event_loop_goes_on_while_a_large_record_is_read() -> None:
+async def test_event_loop_continues_while_a_large_record_is_read() -> None:
     loop_went_on = threading.Event()
 
     def read(data: bytes) -> bool:
@@ -73,7 +73,7 @@ async def test_event_loop_goes_on_while_a_large_record_is_read() -> None:
     assert await Slow(httpx.AsyncClient()).decode("avro", b"\0\0\0\x01\x02" + bytes(100_000))
 
 
-def test_a_record_of_two_megabytes_is_read_in_time() -> None:
+def test_record_of_two_megabytes_is_read_in_time() -> None:
     began = time.thread_time()
     assert len(read_json(b"[" + b'"hello world",' * 150_000 + b"1]")) == 150_001
     assert time.thread_time() - began < 10

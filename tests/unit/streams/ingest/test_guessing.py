@@ -78,7 +78,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("shape", EXPECTED)
-def test_names_types_and_cardinality_tell_the_fields(shape: Any) -> None:
+def test_names_types_and_cardinality_identify_the_fields(shape: Any) -> None:
     found = guess([shape(n) for n in range(RECORDS)])
     assert (found.fields, found.missing) == (EXPECTED[shape], [])
     assert found.source.get("skip") == ("value.kind != 'message'" if shape is nested else None)
@@ -86,7 +86,7 @@ def test_names_types_and_cardinality_tell_the_fields(shape: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", EXPECTED)
-def test_what_is_guessed_maps_all_records(shape: Any) -> None:
+def test_guessed_mapping_maps_all_records(shape: Any) -> None:
     records = [shape(n) for n in range(RECORDS)]
     [source] = parse_sources(toml_of("chat", "json", guess(records)), "")
     for n, record in enumerate(records):
@@ -95,7 +95,7 @@ def test_what_is_guessed_maps_all_records(shape: Any) -> None:
         assert len(map_record(source, foreign, record["value"])) == (shape is not nested or n % 5 != 0)
 
 
-def test_what_cannot_be_found_is_named_and_the_file_can_be_read() -> None:
+def test_missing_field_is_named_and_the_file_loads() -> None:
     for records in ([], [about(5)], [about({"a": n, "b c": {"d'": "x"}}) for n in range(5)], [about(None)]):
         found = guess(records)
         assert "content" in found.missing
@@ -112,7 +112,7 @@ def test_what_cannot_be_found_is_named_and_the_file_can_be_read() -> None:
         ("opted_in", [True, False], None),
     ],
 )
-def test_a_flag_with_a_role_in_its_name_tells_the_role(field: str, values: list[bool], guessed: Any) -> None:
+def test_flag_named_for_a_role_tells_the_role(field: str, values: list[bool], guessed: Any) -> None:
     records = [flat(n) for n in range(RECORDS)]
     for n, record in enumerate(records):
         del record["value"]["sender"]
@@ -121,7 +121,7 @@ def test_a_flag_with_a_role_in_its_name_tells_the_role(field: str, values: list[
     assert found.fields["role"] == ({"path": f"value.{field}", "values": guessed} if guessed else NOTHING)
 
 
-def test_key_that_is_no_text_is_nobody() -> None:
+def test_binary_key_is_no_user() -> None:
     records = [context(Foreign(key=bytes([200, n % 3])), flat(n)["value"]) for n in range(RECORDS)]
     assert guess(records).fields["user_id"] == "value.user"
     for record in records:
@@ -137,7 +137,7 @@ def test_json_in_a_string_is_read() -> None:
     assert b"Where is my order number 3?" in map_record(source, Foreign(), records[3]["value"])[0].value
 
 
-def test_a_user_may_write_beside_others_and_a_key_that_never_differs_is_nobody() -> None:
+def test_constant_key_is_no_user() -> None:
     records = [flat(n) | {"key": "chat"} for n in range(RECORDS)]
     records[3]["value"]["user"] = "somebody else"
     assert guess(records).fields["user_id"] == "value.user"
@@ -148,7 +148,7 @@ def test_a_user_may_write_beside_others_and_a_key_that_never_differs_is_nobody()
 
 
 @pytest.mark.parametrize("texts", [["我的订单在哪里?", "马上就到。"], ["hi", "ok", "thanks"]])
-def test_texts_without_a_space_are_found(texts: list[str]) -> None:
+def test_texts_without_spaces_are_found(texts: list[str]) -> None:
     records = [flat(n) for n in range(RECORDS)]
     for n, record in enumerate(records):
         del record["value"]["channel_name"]
@@ -156,7 +156,7 @@ def test_texts_without_a_space_are_found(texts: list[str]) -> None:
     assert guess(records).fields["content"] == "value.text"
 
 
-def test_a_time_that_some_messages_lack_is_left_to_the_records() -> None:
+def test_time_missing_in_some_messages_comes_from_records() -> None:
     records = [flat(n) for n in range(RECORDS)]
     del records[4]["value"]["created_at"]
     assert "sent_at" not in guess(records).fields
@@ -181,5 +181,5 @@ def test_names_that_jmespath_would_misread_are_quoted() -> None:
         ([b"\0\0\0\0\x01\x02a", b'{"a": 1}'], "json"),
     ],
 )
-async def test_the_format_is_told_by_the_first_bytes(values: list[bytes | None], form: str) -> None:
+async def test_first_bytes_tell_the_format(values: list[bytes | None], form: str) -> None:
     assert await format_of(Settings(), values) == form

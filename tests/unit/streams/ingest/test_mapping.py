@@ -29,7 +29,7 @@ def problem(of: Any, value: Any, record: Foreign | None = None) -> str:
     return failed.value.detail
 
 
-def test_a_flat_record_is_a_message_under_its_conversation() -> None:
+def test_flat_record_is_a_message_under_its_conversation() -> None:
     found = message(source(), VALUE)
     assert (found.id, found.conversation_id, found.user_id, found.role) == ("m1", "c1", "u1", "user")
     assert found.content == "Where is my order?"
@@ -44,7 +44,7 @@ def test_every_field_of_a_message_can_be_mapped() -> None:
     assert (found.author, found.agent_id) == ("Dana", "7")
 
 
-def test_whole_numbers_are_ids_and_key_headers_and_place_can_be_mapped() -> None:
+def test_numbers_are_ids_and_record_parts_can_be_mapped() -> None:
     fields = FIELDS.replace('"value.id"', "\"join('-', [topic, to_string(partition), to_string(offset)])\"")
     fields = fields.replace('"value.user"', '"key"') + 'tenant_id = "headers.tenant"\nagent_id = "value.absent"\n'
     found = message(source(fields), {**VALUE, "thread": 12}, Foreign(key=b"dana", headers=(("tenant", b"acme"),)))
@@ -70,7 +70,7 @@ def test_second_answer_to_a_message_can_replace_the_first() -> None:
 @pytest.mark.parametrize(
     ("given_role", "role"), [("bot", "assistant"), ("human", "user"), ("AI", "assistant"), (True, "tool"), (1, "user")]
 )
-def test_roles_are_those_of_the_table_and_usual_names_need_none(given_role: Any, role: str) -> None:
+def test_roles_follow_the_table_and_usual_names(given_role: Any, role: str) -> None:
     values = '{ bot = "assistant", true = "tool", 1 = "user" }'
     fields = FIELDS.replace('role = "value.role"', f'role = {{ path = "value.role", values = {values} }}')
     assert message(source(fields), {**VALUE, "role": given_role}).role == role
@@ -97,7 +97,7 @@ def test_times_of_every_unit_are_read(unit: str, at: Any) -> None:
 @pytest.mark.parametrize(
     ("unit", "at"), [("s", 1_790_000_000_000), ("ms", 1_790_000_000), ("iso", 5), ("s", "x"), ("s", True)]
 )
-def test_a_time_of_another_unit_is_named(unit: str, at: Any) -> None:
+def test_time_of_another_unit_is_named(unit: str, at: Any) -> None:
     fields = FIELDS + f'sent_at = {{ path = "value.at", unit = "{unit}" }}'
     assert "map.sent_at = value.at: no time" in problem(source(fields), {**VALUE, "at": at})
 
@@ -115,7 +115,7 @@ def test_a_time_of_another_unit_is_named(unit: str, at: Any) -> None:
         ({"id": "x" * 300}, "id: String should have at most 256 characters"),
     ],
 )
-def test_a_record_that_does_not_fit_names_the_expression_and_not_the_value(changed: Any, named: str) -> None:
+def test_unmapped_record_names_the_expression_without_the_value(changed: Any, named: str) -> None:
     with pytest.raises(InvalidRecord) as failed:
         map_record(source(FIELDS + 'metadata = "value.meta"\n'), Foreign(), {**VALUE, **changed})
     assert failed.value.detail.startswith(named)
@@ -123,7 +123,7 @@ def test_a_record_that_does_not_fit_names_the_expression_and_not_the_value(chang
     assert "clerk" not in str(failed.value)
 
 
-def test_an_expression_that_fails_names_itself_only() -> None:
+def test_failing_expression_names_itself_only() -> None:
     fields = FIELDS.replace('"value.text"', '"join(value.text, value.parts)"')
     found = problem(source(fields), {**VALUE, "parts": "secret"})
     assert found.startswith("content = join(value.text, value.parts): ")
@@ -164,7 +164,7 @@ def test_key_is_read_as_its_format_says(form: str, key: bytes, user: str) -> Non
     ("form", "key"),
     [("text", b"\xc8"), ("text", b"\0\0\0\x05"), ("json", b"dana"), ("int64", b"\0\0\0\x05"), ("uuid", b"dana")],
 )
-def test_key_of_another_format_is_refused_once_it_is_named(form: str, key: bytes) -> None:
+def test_key_of_another_format_is_refused_and_named(form: str, key: bytes) -> None:
     above = f'key_format = "{form}"'
     for expression in ("key", "to_string(key)", "value.absent || key"):
         of = source(FIELDS.replace('"value.user"', f'"{expression}"'), above=above)
@@ -174,7 +174,7 @@ def test_key_of_another_format_is_refused_once_it_is_named(form: str, key: bytes
     assert message(source(above=above), VALUE, Foreign(key=key)).user_id == "u1"
 
 
-def test_header_that_is_no_text_is_refused_once_it_is_named() -> None:
+def test_binary_header_is_refused_and_named() -> None:
     record = Foreign(headers=(("tenant", b"\0\xc8"), ("team", b"blue")))
     assert "not text" in problem(source(FIELDS + 'tenant_id = "headers.tenant"\n'), VALUE, record)
     assert message(source(FIELDS + 'tenant_id = "headers.team"\n'), VALUE, record).tenant_id == "blue"
@@ -187,7 +187,7 @@ ITEMS = (
 )
 
 
-def test_each_item_of_a_list_is_mapped_on_its_own() -> None:
+def test_each_item_of_a_list_is_mapped_alone() -> None:
     of = source(ITEMS, above='foreach = "value.events"')
     good = {"user": "u1", "role": "user", "text": "Where is my order?"}
     made, invalid = map_items(of, Foreign(), {"thread": "c1", "events": [good, {**good, "role": "clerk"}, good]})
@@ -202,7 +202,7 @@ def test_each_item_of_a_list_is_mapped_on_its_own() -> None:
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "connect-a-topic.md"
 
 
-def test_pages_expression_makes_messages_of_spans() -> None:
+def test_documented_expression_makes_messages_of_spans() -> None:
     [expression] = re.findall(r"```text\n(value\.resourceSpans.*?)```", PAGE.read_text(), re.S)
     fields = """
         id = "join(':', [item.id, to_string(index)])"
@@ -241,7 +241,7 @@ def test_pages_expression_makes_messages_of_spans() -> None:
 EDITS = "[sources.edits]\nwhen = \"value.kind == 'edit'\"\n"
 
 
-def test_edit_of_an_unknown_message_creates_it_if_told() -> None:
+def test_edit_of_unknown_message_creates_it_if_told() -> None:
     edit = {**VALUE, "kind": "edit", "text": "Where is it?"}
     created, edited = events(source(below=EDITS + "creates = true"), edit)
     assert isinstance(created, MessageCreated)
@@ -262,7 +262,7 @@ def test_placeholder_never_replaces_a_text(placeholder: str, creates: str) -> No
 
 
 @pytest.mark.parametrize("value", [None, {"schema": {}, "payload": None}])
-def test_null_is_a_deletion_without_a_name_and_a_tombstone_is_skipped(value: Any) -> None:
+def test_null_is_a_named_deletion_and_tombstone_is_skipped(value: Any) -> None:
     with pytest.raises(InvalidRecord) as failed:
         map_record(source(), Foreign(b"null"), value)
     assert failed.value.error_type == "incomplete_deletion"
@@ -282,7 +282,7 @@ def test_made_up_row_deletes_nothing(thread: Any, tenant: str) -> None:
         assert problem(of, value).endswith("is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL")
 
 
-def test_parts_are_flattened_and_what_a_tool_answered_is_a_message_of_its_own() -> None:
+def test_parts_are_flattened_and_tool_output_is_separate() -> None:
     parts = [
         {"type": "text", "text": "Let me look."},
         {"type": "tool_use", "name": "orders", "input": {}},
@@ -295,7 +295,7 @@ def test_parts_are_flattened_and_what_a_tool_answered_is_a_message_of_its_own() 
     assert (answered.id, answered.content, answered.role) == ("m1.2", "shipped", "tool")
 
 
-def test_a_whole_message_may_be_the_content() -> None:
+def test_whole_message_may_be_the_content() -> None:
     fields = FIELDS.replace('"value.text"', '"value.message"')
     call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
     whole = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -308,13 +308,13 @@ def test_one_record_becomes_a_bounded_number_of_messages() -> None:
     assert "more than 100 messages" in problem(source(), {**VALUE, "text": parts})
 
 
-def test_a_record_can_be_skipped() -> None:
+def test_record_can_be_skipped() -> None:
     of = source(above="skip = \"value.kind != 'message'\"")
     assert events(of, {**VALUE, "kind": "typing"}) == []
     assert len(events(of, {**VALUE, "kind": "message"})) == 1
 
 
-def test_a_record_can_edit_or_delete_an_earlier_message() -> None:
+def test_record_can_edit_or_delete_an_earlier_message() -> None:
     below = "[sources.edits]\nwhen = \"value.kind == 'edit'\"\n[sources.deletions]\nwhen = \"value.kind == 'delete'\"\n"
     of = source(below=below)
     [edit] = events(of, {**VALUE, "kind": "edit", "text": "Where is it?"})
@@ -325,7 +325,7 @@ def test_a_record_can_edit_or_delete_an_earlier_message() -> None:
     assert (deletion.id, deletion.conversation_id) == ("m1", "c1")
 
 
-def test_fields_of_their_own_kind_are_handed_on_and_a_trace_goes_on() -> None:
+def test_extra_fields_and_traces_are_handed_on() -> None:
     fields = FIELDS + 'metadata = "value.meta"\ntools = "value.tools"\nsentiment = "value.mood"\n'
     record = Foreign(headers=(("traceparent", b"00-1-2-01"), ("other", b"x")))
     value = {**VALUE, "meta": {"page": 3}, "tools": ["a"], "mood": -1}
@@ -337,7 +337,7 @@ def test_fields_of_their_own_kind_are_handed_on_and_a_trace_goes_on() -> None:
     assert header(made.headers, "ce_source") == "afterword/ingest"
 
 
-def test_a_record_of_too_many_bytes_is_named() -> None:
+def test_record_of_too_many_bytes_is_named() -> None:
     with pytest.raises(InvalidRecord, match="too_large"):
         map_record(source(), Foreign(), {**VALUE, "text": "x" * 800_000})
 
@@ -373,9 +373,7 @@ RECORDS = st.fixed_dictionaries(
 
 
 @given(value=RECORDS | JSON, key=st.none() | st.binary(max_size=9), timestamp=st.integers(-1, 2**62))
-def test_any_record_is_messages_that_the_segmenter_takes_or_one_that_says_why(
-    value: Any, key: bytes | None, timestamp: int
-) -> None:
+def test_any_record_gives_valid_messages_or_a_reason(value: Any, key: bytes | None, timestamp: int) -> None:
     below = "[sources.edits]\nwhen = \"value.kind == 'edit'\"\n[sources.deletions]\nwhen = \"value.kind == 'delete'\"\n"
     fields = FIELDS + 'metadata = "value.meta"\nsent_at = { path = "value.at", unit = "s" }\n'
     of = source(fields, "skip = \"value.kind == 'skip'\"", below)

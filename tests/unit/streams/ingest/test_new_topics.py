@@ -31,7 +31,7 @@ class App:
         self.error = error
 
 
-async def test_a_new_topic_that_a_pattern_matches_ends_the_worker_so_that_it_starts_with_it() -> None:
+async def test_matching_new_topic_restarts_the_worker() -> None:
     app: Any = App()
     known = ["sales-eu-chat", "messages"]
     cluster = Cluster(known, None, [*known, "other"], [*known, "sales-us-chat"])

@@ -27,7 +27,7 @@ async def of(*values: Any) -> Proposal:
     return await proposal(Settings(), "chat", None, [record(n, value) for n, value in enumerate(values)])
 
 
-async def test_examples_are_of_different_conversations() -> None:
+async def test_examples_come_from_different_conversations() -> None:
     found = await of(*map(said, range(8)))
     fields = {one.field: one for one in found.fields}
     assert fields["conversation_id"].examples == ["t0", "t1", "t2"]
@@ -35,7 +35,7 @@ async def test_examples_are_of_different_conversations() -> None:
     assert fields["content"].examples == [TEXTS[0], TEXTS[2], TEXTS[0]]
 
 
-async def test_field_that_is_not_found_is_named_in_table_and_file() -> None:
+async def test_missing_field_is_named_in_table_and_file() -> None:
     found = await of(*(said(n, user="shop") for n in range(8)))
     fields = {one.field: one for one in found.fields}
     assert (fields["user_id"].expression, fields["user_id"].note) == ("not found", "not found: please write it")
@@ -74,6 +74,6 @@ BARE = bytes.fromhex("066d2d3106742d31")
         (b"not JSON", (), "not JSON"),
     ],
 )
-async def test_topic_that_cannot_be_read_gets_no_mapping(value: bytes, headers: Any, named: str) -> None:
+async def test_unreadable_topic_gets_no_mapping(value: bytes, headers: Any, named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         await proposal(Settings(), "chat", None, [record(n, value, headers) for n in range(3)])

@@ -69,7 +69,7 @@ def said(**fields: Any) -> bytes:
     return SAID + message(FILES, "acme.Chat.Said", **fields)
 
 
-def test_values_are_those_of_the_json_mapping_with_the_schemas_names_and_defaults() -> None:
+def test_values_follow_the_json_mapping_of_protobuf() -> None:
     at = "2026-09-21T14:13:20Z"
     value = schema().read(
         said(
@@ -96,12 +96,12 @@ def test_values_are_those_of_the_json_mapping_with_the_schemas_names_and_default
     }
 
 
-def test_a_field_with_presence_is_missing_until_it_is_set() -> None:
+def test_field_with_presence_is_missing_until_set() -> None:
     assert "tenant" not in schema().read(said())
     assert schema().read(said(tenant=""))["tenant"] == ""
 
 
-def test_indexes_say_which_message_of_the_file_it_is() -> None:
+def test_indexes_name_the_message_of_the_file() -> None:
     typing = message(FILES, "acme.Typing", user="dana")
     assert schema().read(b"\0" + typing) == schema().read(b"\x02\x00" + typing) == {"user": "dana"}
     assert schema().read(b"\x02\x02") == {"tags": {}}
@@ -113,7 +113,7 @@ def test_indexes_say_which_message_of_the_file_it_is() -> None:
             schema().read(framing)
 
 
-def test_a_schema_without_a_package_or_in_proto2_is_read() -> None:
+def test_schema_without_package_or_in_proto2_is_read() -> None:
     old = descriptor("""
         syntax: "proto2"
         message_type {
@@ -135,7 +135,7 @@ def test_a_schema_without_a_package_or_in_proto2_is_read() -> None:
         {"chat/common.proto": EVERYTHING},
     ],
 )
-def test_a_schema_whose_files_do_not_fit_together_is_refused_with_the_one_to_blame(
+def test_inconsistent_schema_files_are_refused_by_name(
     imports: dict[str, FileDescriptorProto],
 ) -> None:
     with pytest.raises(SchemaRefused, match=r"acme\.(Part|Role|Chat)|common.proto"):
@@ -143,7 +143,7 @@ def test_a_schema_whose_files_do_not_fit_together_is_refused_with_the_one_to_bla
 
 
 @pytest.mark.parametrize("text", ['syntax = "proto3"; message M {}', "////", "Zm9v", "\ufffd"])
-def test_a_registry_that_does_not_serialize_is_named(text: str) -> None:
+def test_registry_that_does_not_serialize_is_named(text: str) -> None:
     with pytest.raises(SchemaRefused, match=r"has its \.proto text only"):
         ProtobufSchema(text, {})
 
@@ -170,12 +170,12 @@ def is_read_or_refused(data: bytes) -> bool:
 
 
 @given(data=st.binary(max_size=200), prefix=st.sampled_from([b"", b"\0", SAID]))
-def test_any_bytes_are_a_value_or_an_invalid_record(data: bytes, prefix: bytes) -> None:
+def test_any_bytes_give_a_protobuf_value_or_an_error(data: bytes, prefix: bytes) -> None:
     assert is_read_or_refused(prefix + data)
 
 
 @given(cut=st.integers(0, len(VALID) - 1), flipped=st.integers(0, len(VALID) - 1), bit=st.integers(0, 7))
-def test_a_damaged_value_is_a_value_or_an_invalid_record(cut: int, flipped: int, bit: int) -> None:
+def test_damaged_value_gives_a_value_or_an_error(cut: int, flipped: int, bit: int) -> None:
     damaged = bytearray(VALID)
     damaged[flipped] ^= 1 << bit
     assert all(is_read_or_refused(data) for data in (VALID[:cut], bytes(damaged), bytes(damaged[:cut])))
@@ -215,7 +215,7 @@ def _varint(number: int) -> bytes:
     return found + bytes([number])
 
 
-def test_the_chat_schema_is_read() -> None:
+def test_documented_chat_schema_is_read() -> None:
     read = ProtobufSchema(serialized(CHAT), {}).read
     assert read(chat_message("m1", "s1", 7, "INBOUND", "hi", 1_790_000_000_250)) == {
         "message_id": "m1",

@@ -32,7 +32,7 @@ def settings_of(server: Registry, **given: Any) -> RegistrySettings:
     return RegistrySettings(url=server.url, **given)
 
 
-async def test_a_schema_is_asked_for_once(server: Registry) -> None:
+async def test_schema_is_requested_once(server: Registry) -> None:
     number = server.add(TEXT)
     async with open_registry(settings_of(server)) as registry:
         for _ in range(3):
@@ -46,7 +46,7 @@ async def test_a_schema_is_asked_for_once(server: Registry) -> None:
     [(b'"' + b"x" * MOST_RESPONSE_BYTES + b'"', {}), (b"{}", {"Content-Encoding": "gzip"})],
     ids=["too long", "compressed"],
 )
-async def test_answer_that_is_too_large_or_compressed_is_an_outage(answer: bytes, headers: dict[str, str]) -> None:
+async def test_oversized_or_compressed_answer_is_an_outage(answer: bytes, headers: dict[str, str]) -> None:
     async def answers(_: web.Request) -> web.Response:
         return web.Response(body=answer, content_type="application/json", headers=headers)
 
@@ -58,7 +58,7 @@ async def test_answer_that_is_too_large_or_compressed_is_an_outage(answer: bytes
             await registry.reader("avro", 1)
 
 
-async def test_what_a_schema_refers_to_is_asked_for_too(server: Registry) -> None:
+async def test_referenced_schemas_are_requested(server: Registry) -> None:
     both = {"type": "record", "name": "Both", "fields": [{"name": name, "type": "Text"} for name in ("a", "b")]}
     most = {
         "type": "record",
@@ -73,7 +73,7 @@ async def test_what_a_schema_refers_to_is_asked_for_too(server: Registry) -> Non
     assert read(b"\x02x\x02y\x02z") == {"both": {"a": {"text": "x"}, "b": {"text": "y"}}, "c": {"text": "z"}}
 
 
-async def test_schemas_that_refer_to_each_other_are_refused(server: Registry) -> None:
+async def test_circular_schemas_are_refused(server: Registry) -> None:
     number = server.add({"type": "record", "name": "A", "fields": [{"name": "b", "type": "B"}]}, "AVRO", "a", ["b"])
     server.add({"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]}, "AVRO", "b", ["a"])
     async with open_registry(settings_of(server)) as registry:
@@ -82,7 +82,7 @@ async def test_schemas_that_refer_to_each_other_are_refused(server: Registry) ->
     assert len(server.asked) == 3
 
 
-async def test_a_schema_that_is_unknown_or_of_another_kind_is_a_defect_of_the_record(server: Registry) -> None:
+async def test_unknown_schema_is_a_defect_of_the_record(server: Registry) -> None:
     number = server.add({"type": "object"}, kind="JSON")
     now = 0.0
     async with open_registry(settings_of(server)) as opened:
@@ -99,7 +99,7 @@ async def test_a_schema_that_is_unknown_or_of_another_kind_is_a_defect_of_the_re
         assert len(server.asked) == 3
 
 
-async def test_protobuf_is_asked_for_as_a_descriptor_with_the_files_that_it_imports(server: Registry) -> None:
+async def test_protobuf_descriptor_is_requested_with_its_imports(server: Registry) -> None:
     common = descriptor("""
         package: "acme" syntax: "proto3"
         message_type { name: "Text" field { name: "text" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL } }
@@ -126,7 +126,7 @@ async def test_protobuf_is_asked_for_as_a_descriptor_with_the_files_that_it_impo
             await registry.reader("protobuf", number + 1)
 
 
-async def test_files_that_import_each_other_are_refused(server: Registry) -> None:
+async def test_circular_imports_are_refused(server: Registry) -> None:
     first = descriptor("""
         syntax: "proto3" dependency: "second.proto"
         message_type {
@@ -168,7 +168,7 @@ async def test_damaged_descriptor_is_never_used(server: Registry) -> None:
             await registry.reader("protobuf", number)
 
 
-async def test_one_failing_schema_is_asked_for_seldom_and_given_up(server: Registry) -> None:
+async def test_failing_schema_is_requested_seldom_and_given_up(server: Registry) -> None:
     good, bad = server.add(TEXT), server.add(TEXT)
     server.fails.add(bad)
     now = 0.0
@@ -191,7 +191,7 @@ async def test_one_failing_schema_is_asked_for_seldom_and_given_up(server: Regis
         await registry.reader("avro", bad)
 
 
-async def test_registry_that_is_away_is_asked_after_growing_pauses(server: Registry) -> None:
+async def test_absent_registry_is_retried_after_growing_pauses(server: Registry) -> None:
     number, now = server.add(TEXT), 0.0
     server.is_away = True
     async with open_registry(settings_of(server)) as opened:
@@ -217,7 +217,7 @@ GUID = "137ff296-ed42-440a-a19e-b4cd436591c2"
         ([("apicurio.value.contentId", b"\0\0\0\0\0\0\0\x01")], "/schemas/ids/1"),
     ],
 )
-async def test_schemas_id_may_be_in_a_header(server: Registry, headers: Any, asked: str) -> None:
+async def test_schema_id_may_be_in_a_header(server: Registry, headers: Any, asked: str) -> None:
     number = server.add(TEXT, guid=GUID)
     data = framed(number, TEXT, {"text": "hello"})[5:]
     async with open_registry(settings_of(server)) as registry:
@@ -256,7 +256,7 @@ GLUE = "123456789abc4def8123456789abcdef"
         ({}, f"0305{GLUE}", r"\(AWS Glue\)"),
     ],
 )
-async def test_value_of_each_serializer_is_read_or_refused_by_name(
+async def test_each_serializers_value_is_read_or_refused(
     server: Registry, headers: dict[str, str], framing: str, refused: str
 ) -> None:
     server.add(CHAT_MESSAGE, guid=GUID)
@@ -292,14 +292,14 @@ async def test_global_id_is_looked_up_at_apicurios_own_api(server: Registry) -> 
             await registry.decode("avro", data, headers)
 
 
-async def test_the_registry_says_in_which_format_a_records_value_is(server: Registry) -> None:
+async def test_registry_names_the_format_of_a_value(server: Registry) -> None:
     numbers = [server.add(TEXT), server.add(CHAT, "PROTOBUF"), server.add({}, "JSON"), 99]
     async with open_registry(settings_of(server)) as registry:
         found = [await registry.format_of(number) for number in numbers]
     assert found == ["avro", "protobuf", "json-schema", "avro"]
 
 
-async def test_registry_that_cannot_be_reached_is_an_outage(server: Registry) -> None:
+async def test_unreachable_registry_is_an_outage(server: Registry) -> None:
     gone = settings_of(server)
     await server.__aexit__()
     async with open_registry(gone) as registry:
@@ -307,7 +307,7 @@ async def test_registry_that_cannot_be_reached_is_an_outage(server: Registry) ->
             await registry.reader("avro", 1)
 
 
-async def test_basic_authentication_is_sent_and_a_refusal_names_the_setting() -> None:
+async def test_basic_authentication_is_sent_and_its_refusal_explained() -> None:
     async with Registry(user="ingest:secret") as server:
         number = server.add(TEXT)
         async with open_registry(settings_of(server, username="ingest", password="secret")) as registry:
@@ -318,6 +318,6 @@ async def test_basic_authentication_is_sent_and_a_refusal_names_the_setting() ->
                 await registry.check()
 
 
-def test_a_user_without_a_password_is_refused() -> None:
+def test_user_without_a_password_is_refused() -> None:
     with pytest.raises(ValidationError, match="username needs password"):
         RegistrySettings(username="ingest")

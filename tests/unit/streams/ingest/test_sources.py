@@ -33,13 +33,13 @@ GOOD = f'[[sources]]\ntopics = ["chat"]\n{MAP}'
         ("[[sources", "afterword.toml: "),
     ],
 )
-def test_an_error_names_the_file_the_source_and_the_field(text: str, said: str) -> None:
+def test_error_names_the_file_the_source_and_field(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as failed:
         parse_sources(text, "afterword.toml")
     assert said in str(failed.value)
 
 
-def test_a_role_of_a_value_that_does_not_exist_is_named() -> None:
+def test_unknown_role_is_named() -> None:
     text = GOOD.replace('role = "value.role"', 'role = { path = "value.role", values = { bot = "robot" } }')
     with pytest.raises(ConfigurationError, match=r"map\.role\.values\.bot"):
         parse_sources(text, "afterword.toml")
@@ -49,14 +49,14 @@ def settings_of(file: Path) -> Settings:
     return load_settings(ingest={"file": file})
 
 
-def test_without_the_file_there_are_no_sources_and_whoever_needs_one_is_told(tmp_path: Path) -> None:
+def test_missing_sources_file_is_explained_to_its_users(tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "absent.toml")
     assert load_sources(settings) == ()
     with pytest.raises(ConfigurationError, match=r"has no \[\[sources\]\]; make one with: afterword init"):
         require_sources(settings)
 
 
-def test_the_file_of_the_settings_may_have_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_file_may_hold_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "afterword.toml"
     file.write_text(f'[kafka]\nbootstrap_servers = "kafka:9092"\n[ingest]\nfile = "{file}"\n{GOOD}')
     monkeypatch.setenv("AFTERWORD_CONFIG", str(file))
@@ -69,7 +69,7 @@ OURS = {"messages", "episode.closed"}
 TWO = parse_sources(f'[[sources]]\ntopics = ["chat", "sales-.*-chat"]\n{MAP}[[sources]]\ntopics = ["crm"]\n{MAP}', "")
 
 
-def test_names_and_patterns_are_matched_but_never_our_own_topics_or_dead_letters() -> None:
+def test_patterns_never_match_own_topics_or_dead_letters() -> None:
     existing = {"chat", "chat2", "sales-eu-chat", "sales-us-chat", "sales-eu-chat.dlq", "crm", *OURS}
     expected = {"chat": 0, "sales-eu-chat": 0, "sales-us-chat": 0, "crm": 1}
     assert match_topics(TWO, existing, OURS) == expected
@@ -77,7 +77,7 @@ def test_names_and_patterns_are_matched_but_never_our_own_topics_or_dead_letters
     assert match_topics(every, existing, OURS).keys() == existing - OURS - {"sales-eu-chat.dlq"}
 
 
-def test_a_topic_that_does_not_exist_is_ours_or_is_named_twice_is_refused() -> None:
+def test_missing_own_or_repeated_topic_is_refused() -> None:
     for sources, existing, said in [
         (TWO, {"chat"}, "source 2: topic crm does not exist"),
         (parse_sources(GOOD.replace('"chat"', '"messages"'), ""), OURS, "is one that Afterword writes"),
@@ -87,5 +87,5 @@ def test_a_topic_that_does_not_exist_is_ours_or_is_named_twice_is_refused() -> N
             match_topics(sources, existing, OURS)
 
 
-def test_dead_letter_queues_are_for_topics_that_are_named_or_match() -> None:
+def test_dead_letter_queues_serve_named_or_matching_topics() -> None:
     assert source_topics(TWO, {"sales-eu-chat", "other"}, OURS) == ["chat", "crm", "sales-eu-chat"]

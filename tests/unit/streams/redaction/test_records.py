@@ -32,7 +32,7 @@ def redaction() -> RecordRedaction:
     return found
 
 
-def test_nothing_is_redacted_on_the_way_in_unless_it_is_everywhere() -> None:
+def test_incoming_messages_are_redacted_only_everywhere() -> None:
     assert Redaction(where="off").of_records() is None
     assert Redaction(where="llm").of_records() is None
 
@@ -52,7 +52,7 @@ def test_all_texts_of_a_message_are_redacted(redaction: RecordRedaction) -> None
     assert (found.flows, found.tools) == (("[EMAIL]",), ("t",))
 
 
-def test_a_field_that_is_new_is_redacted(redaction: RecordRedaction) -> None:
+def test_new_fields_are_redacted(redaction: RecordRedaction) -> None:
     class WithMore(MessageCreated):
         transcript: str = ""
         notes: dict[str, list[str]]
@@ -64,16 +64,16 @@ def test_a_field_that_is_new_is_redacted(redaction: RecordRedaction) -> None:
 
 
 @pytest.mark.parametrize("event", get_args(InputEvent), ids=lambda event: event.__name__)
-def test_every_id_of_an_event_is_known_as_one(event: type[Model]) -> None:
+def test_every_id_of_an_event_is_known(event: type[Model]) -> None:
     assert {name for name in event.model_fields if name == "id" or name.endswith("_id")} <= IDS
 
 
-def test_ids_stay(redaction: RecordRedaction) -> None:
+def test_ids_are_not_redacted(redaction: RecordRedaction) -> None:
     message = a_message(NEEDLE, user_id=NEEDLE, tenant_id=NEEDLE, agent_id=NEEDLE, content="x")
     assert redaction.event(message) is message
 
 
-def test_an_edit_changes_what_it_changed_before(redaction: RecordRedaction) -> None:
+def test_redaction_keeps_an_edits_fields(redaction: RecordRedaction) -> None:
     edit = MessageEdited(id="m", conversation_id="c", content=f"now {NEEDLE}")
     assert redaction.event(edit).changes == {"content": "now [EMAIL]"}
     cleared = MessageEdited(id="m", conversation_id="c", sentiment=None)
@@ -107,7 +107,7 @@ def redacted(redaction: RecordRedaction) -> Callable[..., Sent]:
     return make
 
 
-def test_a_dead_letter_keeps_its_ids_and_can_be_replayed(redacted: Callable[..., Sent]) -> None:
+def test_redacted_dead_letter_keeps_ids_and_can_be_replayed(redacted: Callable[..., Sent]) -> None:
     event = {"id": NEEDLE, "conversation_id": NEEDLE, "content": NEEDLE, "rolle": {"x": NEEDLE}}
     found = read_dead_letter(
         redacted(orjson.dumps(event), ("from", NEEDLE.encode()), ("raw", b"\xff" + NEEDLE.encode()))
@@ -117,19 +117,19 @@ def test_a_dead_letter_keeps_its_ids_and_can_be_replayed(redacted: Callable[...,
     assert not found.truncated
 
 
-def test_a_structured_event_keeps_the_ids_in_its_data(redacted: Callable[..., Sent]) -> None:
+def test_structured_event_keeps_the_ids_in_its_data(redacted: Callable[..., Sent]) -> None:
     event = {"id": "1", "data": {"id": NEEDLE, "conversation_id": "c", "content": NEEDLE}}
     found = orjson.loads(redacted(orjson.dumps(event)).value or b"")
     assert found["data"] == {"id": NEEDLE, "conversation_id": "c", "content": "[EMAIL]"}
 
 
-def test_bytes_without_entities_stay_as_they_are(redacted: Callable[..., Sent]) -> None:
+def test_bytes_without_entities_stay_unchanged(redacted: Callable[..., Sent]) -> None:
     assert redacted(b'{ "a":  1 }').value == b'{ "a":  1 }'
     assert redacted(None).value is None
 
 
 @pytest.mark.parametrize("value", [NEEDLE.encode(), b'{"content": "' + NEEDLE.encode(), b"[" * 100 + b"]" * 100])
-def test_what_cannot_be_read_is_left_out_and_described(redacted: Callable[..., Sent], value: bytes) -> None:
+def test_unreadable_value_is_omitted_and_described(redacted: Callable[..., Sent], value: bytes) -> None:
     written = redacted(value)
     assert written.value is None
     said = dict(written.headers)
@@ -138,6 +138,6 @@ def test_what_cannot_be_read_is_left_out_and_described(redacted: Callable[..., S
     assert read_dead_letter(written).truncated
 
 
-def test_the_digest_of_a_value_that_is_too_large_is_of_all_of_it(redacted: Callable[..., Sent]) -> None:
+def test_digest_of_an_oversized_value_covers_all_of_it(redacted: Callable[..., Sent]) -> None:
     said = redacted(b"x" * 1_000_000).headers
     assert [text for name, text in said if name == DEAD_LETTER_PREFIX + "value_bytes"] == [b"1000000"]

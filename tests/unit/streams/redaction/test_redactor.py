@@ -129,11 +129,11 @@ def test_entities_become_their_names(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", NOT_FOUND)
-def test_what_only_looks_like_one_stays(text: str) -> None:
+def test_look_alikes_stay(text: str) -> None:
     assert ALL.redacted(text) == text
 
 
-def test_only_what_is_wanted_is_found() -> None:
+def test_only_configured_entities_are_found() -> None:
     only = Redaction(entities="email, ip").redactor()
     assert only.redacted("a@b.de 203.0.113.7 +49 30 1234567") == "[EMAIL] [IP] +49 30 1234567"
 
@@ -151,20 +151,20 @@ TEXTS = st.lists(PIECES | st.text(max_size=6), max_size=8).map("".join)
 
 
 @given(TEXTS)
-def test_nothing_is_found_in_what_redaction_left(text: str) -> None:
+def test_redacted_text_contains_no_entities(text: str) -> None:
     once = ALL.redacted(text)
     assert ALL.redacted(once) == once
 
 
 @given(TEXTS)
-def test_spans_are_apart_in_order_and_within_the_text(text: str) -> None:
+def test_spans_are_ordered_disjoint_and_within_the_text(text: str) -> None:
     at = 0
     for span in ALL.spans(text):
         assert at <= span.start < span.end <= len(text)
         at = span.end
 
 
-def test_a_text_that_is_made_to_hide_something_goes_as_a_whole() -> None:
+def test_text_built_to_hide_an_entity_is_redacted_whole() -> None:
     nested = Redactor([], {"A": "xa|^a", "B": "^b"}).redacted
     assert nested("ababababab") == "[REDACTED]"
     assert nested("abc") == "[A][B]c"
@@ -188,7 +188,7 @@ NEARLY = (
 
 
 @pytest.mark.parametrize("unit", NEARLY)
-def test_a_text_full_of_entities_does_not_hold_up_the_event_loop(unit: str) -> None:
+def test_text_full_of_entities_does_not_block_the_loop(unit: str) -> None:
     """100,000 characters take at most 0.1 s of CPU time where a loop of a million steps takes 0.034, 700,000 less than
     one second; a busy machine adds some, to the loop too."""
     text = unit * (100_000 // len(unit))
@@ -205,7 +205,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return time.thread_time() - began
 
 
-def test_every_character_is_folded_to_one_that_reads_the_same() -> None:
+def test_every_character_folds_to_a_readable_equal() -> None:
     every = "".join(map(chr, range(0x20000)))
     found = folded(every)
     assert found.starts is not None
@@ -221,7 +221,7 @@ def test_every_character_is_folded_to_one_that_reads_the_same() -> None:
         assert character in ("\ufffd", original, same) if digit is None else character == str(digit)
 
 
-def test_the_first_of_two_that_overlap_is_believed() -> None:
+def test_first_of_two_overlapping_entities_wins() -> None:
     first, others = (
         [Span(2, 4, "A"), Span(6, 8, "A")],
         [Span(3, 5, "B"), Span(0, 1, "B"), Span(4, 6, "B"), Span(7, 9, "B")],
@@ -229,7 +229,7 @@ def test_the_first_of_two_that_overlap_is_believed() -> None:
     assert merged(first, others) == [Span(0, 1, "B"), Span(2, 4, "A"), Span(4, 6, "B"), Span(6, 8, "A")]
 
 
-def test_a_line_that_a_pattern_takes_too_long_for_goes_from_there_on() -> None:
+def test_line_that_exceeds_a_patterns_time_is_redacted_onwards() -> None:
     line = "x" * 20_000
     own = Redactor([], {"X": "x.*y|x"})
     most = MOST_SCANNED // (len(line) + 1)
@@ -250,12 +250,12 @@ def test_a_line_that_a_pattern_takes_too_long_for_goes_from_there_on() -> None:
         ({"patterns": {"A": "a" * 1001}}, "1001 characters"),
     ],
 )
-def test_a_setting_that_cannot_work_is_refused(wrong: dict[str, object], said: str) -> None:
+def test_setting_that_cannot_work_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Redaction.model_validate(wrong)
 
 
-def test_all_entities_are_those_of_the_issue() -> None:
+def test_entity_list_is_complete() -> None:
     assert ENTITIES == ("email", "phone", "card", "iban", "ip", "url_secret", "api_key")
 
 

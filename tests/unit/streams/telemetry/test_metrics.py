@@ -24,11 +24,11 @@ def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 
 
-def test_the_page_is_what_the_registry_says() -> None:
+def test_metrics_page_matches_the_registry() -> None:
     assert PAGE.read_text() == reference(Metrics("any", "any")), "docs/reference/metrics.md is stale: make docs"
 
 
-def test_every_metric_of_the_registry_is_described_as_it_is(metrics: Metrics) -> None:
+def test_every_metric_is_described_correctly(metrics: Metrics) -> None:
     families = {
         (family.name + ("_total" if family.type == "counter" else "")): family
         for family in text_string_to_metric_families(metrics.text().decode())
@@ -59,7 +59,7 @@ def test_no_label_is_an_id(metrics: Metrics) -> None:
     assert labels - small == {"partition", "role", "topic", "version"}
 
 
-def test_version_and_role_are_told(metrics: Metrics) -> None:
+def test_version_and_role_are_exported(metrics: Metrics) -> None:
     assert values(metrics)["afterword_build_info", "segmenter", "1.2.3"] == 1
 
 
@@ -82,22 +82,22 @@ def test_pending_conversations_are_counted_whichever_role_has_them() -> None:
     assert values(metrics)["afterword_pending_conversations",] == 3
 
 
-def test_two_workers_of_one_process_count_apart(metrics: Metrics) -> None:
+def test_two_workers_of_one_process_count_separately(metrics: Metrics) -> None:
     metrics.messages.labels("taken").inc()
     assert ("afterword_messages_total", "taken") in values(metrics)
     assert ("afterword_messages_total", "taken") not in values(Metrics("segmenter", "1.2.3"))
 
 
-def test_no_series_tells_when_a_counter_was_made(metrics: Metrics) -> None:
+def test_no_series_tells_a_counters_creation_time(metrics: Metrics) -> None:
     metrics.messages.labels("taken").inc()
     assert b"_created" not in metrics.text()
 
 
-def test_stalls_are_counted_from_nought_so_that_the_first_is_an_increase(metrics: Metrics) -> None:
+def test_stalls_start_at_zero(metrics: Metrics) -> None:
     assert values(metrics)["afterword_watchdog_stalls_total", "segmenter"] == 0
 
 
-def test_readiness_is_that_of_the_moment_and_says_where_work_waits(metrics: Metrics) -> None:
+def test_readiness_is_current_and_names_where_work_waits(metrics: Metrics) -> None:
     reasons = ["partitions", "mongodb"]
     metrics.watch_readiness(lambda: reasons, assignment="partitions")
     before = values(metrics)

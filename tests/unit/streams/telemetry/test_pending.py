@@ -13,7 +13,7 @@ def standing(partition: int, next_deadline_ms: int | None = None) -> PartitionSt
     return PartitionStatus("messages", partition, True, 7, 1.5, 4096, 3, next_deadline_ms)
 
 
-def test_pending_conversations_are_those_of_all_partitions() -> None:
+def test_pending_conversations_cover_all_partitions() -> None:
     metrics = Metrics("segmenter", "1.2.3")
     metrics.watch_pending(IDLE_SECONDS, lambda: NOW_MS)
     metrics.engine.show([standing(0), standing(1, NOW_MS)])
@@ -32,6 +32,6 @@ def test_pending_conversations_are_those_of_all_partitions() -> None:
         ([NOW_MS + 400_000], 0.0),
     ],
 )
-def test_an_overdue_conversation_is_older_than_idle_seconds(deadlines: list[int], seconds: float) -> None:
+def test_overdue_conversation_is_older_than_idle_seconds(deadlines: list[int], seconds: float) -> None:
     found = [standing(number, deadline) for number, deadline in enumerate(deadlines)]
     assert oldest_pending_seconds(found, NOW_MS, IDLE_SECONDS) == seconds

@@ -58,17 +58,15 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
     "text",
     ["", "00", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", f"ff-{1:032x}-{1:016x}-01", "é" * 55],
 )
-def test_what_is_no_traceparent_is_none(text: str) -> None:
+def test_invalid_traceparent_is_ignored(text: str) -> None:
     assert trace_in([("traceparent", text.encode())]) == b""
 
 
-def test_a_later_version_of_the_header_may_have_more_in_it() -> None:
+def test_later_traceparent_version_may_be_longer() -> None:
     assert trace_in([("traceparent", f"01-{5:032x}-{6:016x}-01-more".encode())]) == trace_in([header(6, 5)])
 
 
-def test_an_episode_continues_the_trace_of_its_last_message_and_links_the_others(
-    spans: InMemorySpanExporter, tracer: Tracer
-) -> None:
+def test_episode_continues_its_last_messages_trace(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     [event] = closed([traced("m1", 1), traced("m2", 2, trace=0xDEF), traced("m3", 3), say("m4"), flush()], tracer)
     span = by_name(spans)["send episode.closed"]
     assert span.parent is not None
@@ -78,12 +76,12 @@ def test_an_episode_continues_the_trace_of_its_last_message_and_links_the_others
     assert (int.from_bytes(sent[:16]), int.from_bytes(sent[16:24])) == ids(span)
 
 
-def test_an_episode_of_many_messages_has_a_bounded_number_of_links(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+def test_episode_of_many_messages_has_bounded_links(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     closed([*(traced(f"m{number}", number) for number in range(1, 101)), flush()], tracer)
     assert len(by_name(spans)["send episode.closed"].links) == MAX_LINKS
 
 
-def test_an_episode_says_the_same_whether_or_not_it_is_traced(tracer: Tracer) -> None:
+def test_tracing_does_not_change_an_episode(tracer: Tracer) -> None:
     records, plain = [traced("m1", 1), traced("m2", 2), flush()], [say("m1", SECRET), say("m2", SECRET), flush()]
     variants = [closed(records, tracer), closed(records, None), closed(plain, tracer), closed(plain, None)]
     assert len({(event.key, event.value) for [event] in variants}) == 1
@@ -114,7 +112,7 @@ def read(event: Output) -> Any:
     return SimpleNamespace(**fields, partition=2, offset=7, timestamp=NOON)
 
 
-async def test_one_trace_leads_from_a_message_to_its_summary(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+async def test_one_trace_leads_from_message_to_summary(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     [event] = closed([traced("m1", 1), flush()], tracer)
     [sent] = await summarized(read(event), tracer, World())
     found = by_name(spans)
@@ -130,9 +128,7 @@ async def test_one_trace_leads_from_a_message_to_its_summary(spans: InMemorySpan
     assert SECRET not in "".join(span.to_json() for span in spans.get_finished_spans())
 
 
-async def test_what_is_done_with_an_episode_is_an_operation_on_memory(
-    spans: InMemorySpanExporter, tracer: Tracer
-) -> None:
+async def test_episode_work_is_a_memory_operation(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     world = await a_world()
     for offset, event in enumerate((edit("m4"), DELETE_ALL), 100):
         await archive(world, event, offset)
@@ -143,7 +139,7 @@ async def test_what_is_done_with_an_episode_is_an_operation_on_memory(
     assert operations[-3:] == [("delete_memory", f"c1:{ordinal}") for ordinal in (1, 2, 3)]
 
 
-async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+async def test_refused_record_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     record = read(Output("episode.closed", b"c1", SECRET.encode(), headers=[header(1)]))
     await summarized(record, tracer, World())
     span = by_name(spans)["process episode.closed"]
@@ -162,12 +158,12 @@ async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemoryS
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
     ],
 )
-async def test_it_is_off_unless_an_endpoint_is_set(environment: dict[str, str]) -> None:
+async def test_tracing_is_off_unless_an_endpoint_is_set(environment: dict[str, str]) -> None:
     async with tracer_from(environment, "segmenter", "1.2.3") as tracer:
         assert isinstance(tracer, NoOpTracer)
 
 
-async def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_absent_collector_does_not_delay_the_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     async with (
         asyncio.timeout(2 * LAST_EXPORT_SECONDS + 5),
@@ -177,7 +173,7 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: py
         tracer.start_span("one").end()
 
 
-async def test_without_a_tracer_no_trace_is_continued() -> None:
+async def test_no_trace_continues_without_a_tracer() -> None:
     [event] = closed([traced("m1", 1), flush()], None)
     incoming = replace(event, headers=[*event.headers, header(9)])
     assert await summarized(read(incoming), NoOpTracer(), World()) == [b""]

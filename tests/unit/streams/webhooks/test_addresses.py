@@ -16,28 +16,28 @@ PRIVATE = (
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_addresses_of_the_internet_are_public(address: str) -> None:
+def test_internet_addresses_are_public(address: str) -> None:
     assert is_public(address)
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_all_others_are_not(address: str) -> None:
+def test_other_addresses_are_not_public(address: str) -> None:
     assert not is_public(address)
 
 
-def test_a_socket_is_made_for_the_address_that_is_connected_to() -> None:
+def test_socket_is_made_for_the_connected_address() -> None:
     guarded_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 443))).close()
     with pytest.raises(AddressRefused):
         guarded_socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 443)))
 
 
-def test_only_hosts_that_are_allowed_by_name_are_not_checked() -> None:
+def test_allowed_hosts_are_not_checked() -> None:
     allowed = frozenset({"hooks.internal"})
     assert socket_maker("Hooks.Internal", allowed) is None
     assert socket_maker("other.internal", allowed) is guarded_socket
 
 
-async def test_a_host_that_would_not_be_connected_to_is_named() -> None:
+async def test_host_that_would_not_be_connected_is_named() -> None:
     assert await unreachable("127.0.0.1", frozenset({"127.0.0.1"})) is None
     assert await unreachable("8.8.8.8", frozenset()) is None
     assert "private address" in str(await unreachable("127.0.0.1", frozenset()))

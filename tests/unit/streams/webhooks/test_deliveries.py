@@ -150,9 +150,7 @@ plans = st.dictionaries(
 
 
 @given(plan=plans, kills=st.lists(st.integers(1, 12), max_size=3))
-def test_whatever_fails_and_whenever_it_is_killed_all_is_taken_in_order_of_each_conversation(
-    plan: Plan, kills: list[int]
-) -> None:
+def test_events_arrive_in_order_after_any_failure(plan: Plan, kills: list[int]) -> None:
     asyncio.run(all_is_taken(plan, kills))
 
 
@@ -192,14 +190,14 @@ async def deliver(record: Record, **fields: Any) -> tuple[Given, Taking, Letters
     return one, endpoint, letters
 
 
-async def test_what_is_not_taken_in_time_is_a_dead_letter_with_its_tries() -> None:
+async def test_overdue_event_is_dead_lettered_with_its_tries() -> None:
     one, endpoint, letters = await deliver(Record("c", 1, FOREVER), retry_seconds=0.05)
     assert letters.sent == [("c:1:1", "delivery_failed", endpoint.requests)]
     assert endpoint.requests > 1
     assert one.acknowledged == 1
 
 
-async def test_a_stuck_conversation_holds_up_no_other() -> None:
+async def test_stuck_conversation_blocks_no_other() -> None:
     records = [Record("stuck", 1, FOREVER), Record("stuck", 2), *(Record("other", number) for number in range(1, 9))]
     endpoint, (running, _) = Taking({record.id: record for record in records}), lanes()
     handler = deliveries(endpoint, Letters())
@@ -210,20 +208,20 @@ async def test_a_stuck_conversation_holds_up_no_other() -> None:
     await running.cancel()
 
 
-async def test_what_is_no_event_is_a_dead_letter_and_what_has_nothing_to_read_is_passed_over() -> None:
+async def test_invalid_event_is_dead_lettered_and_empty_one_skipped() -> None:
     one, endpoint, letters = await deliver(Record("c", 0))
     assert (letters.sent, endpoint.requests, one.acknowledged) == ([("c:0:1", "schema_violation", 1)], 0, 1)
     one, endpoint, letters = await deliver(Record("c", 1, headers=((CE_TYPE, b"summary.other"),)))
     assert (letters.sent, endpoint.requests, one.acknowledged) == ([], 0, 1)
 
 
-async def test_a_replay_is_taken_by_the_endpoint_that_it_is_for() -> None:
+async def test_replay_reaches_its_endpoint_only() -> None:
     for name, taken in (("one", ["c:1:1"]), ("another", [])):
         one, endpoint, _ = await deliver(Record("c", 1, headers=((FOR_ENDPOINT, name.encode()),)))
         assert (endpoint.taken, one.acknowledged) == (taken, 1)
 
 
-async def test_what_was_announced_before_the_endpoint_s_time_is_passed_over() -> None:
+async def test_events_before_the_endpoints_start_are_skipped() -> None:
     since_ms = int(NOON.timestamp() * 1000)
     records = [Record("c", number, timestamp=since_ms + number - 2) for number in (1, 2, 3)]
     endpoint, letters = Taking({record.id: record for record in records}), Letters()
@@ -235,7 +233,7 @@ async def test_what_was_announced_before_the_endpoint_s_time_is_passed_over() ->
     assert letters.sent == []
 
 
-async def test_nothing_is_acknowledged_after_410_and_a_stop_does_not_wait() -> None:
+async def test_nothing_is_acknowledged_after_410() -> None:
     record = Record("c", 1)
     endpoint, letters, one = Taking({record.id: record}, gone=True), Letters(), Given(record)
     delivering = asyncio.create_task(deliveries(endpoint, letters).deliver(one))
@@ -246,14 +244,14 @@ async def test_nothing_is_acknowledged_after_410_and_a_stop_does_not_wait() -> N
     await asyncio.wait([delivering])
 
 
-def test_an_unforeseen_error_is_a_dead_letter_after_some_tries() -> None:
+def test_unforeseen_error_is_dead_lettered_after_retries() -> None:
     record = Record("c", 1)
     endpoint, letters, one = Taking({}), Letters(), Given(record)  # it knows no record: KeyError
     run_in_virtual_time(deliveries(endpoint, letters, retries=1).deliver(one))
     assert (letters.sent, one.acknowledged) == ([("c:1:1", "unforeseen", 2)], 1)
 
 
-def test_waits_are_those_that_the_endpoint_asks_for() -> None:
+def test_waits_are_those_the_endpoint_asks_for() -> None:
     asked = DeliveryFailed(problem="it answers 429", kind="http_429", retry_after=7.0)
     assert wait_after(asked) == 7.0
     assert wait_after(DeliveryFailed(problem="it answers 500", kind="http_5xx")) is True
@@ -261,7 +259,7 @@ def test_waits_are_those_that_the_endpoint_asks_for() -> None:
     assert wait_after(ValueError()) is False
 
 
-async def test_a_summary_that_was_deleted_or_replaced_is_not_posted_however_late_it_is_tried() -> None:
+async def test_deleted_or_replaced_summary_is_not_posted() -> None:
     stored = {"a:1": a_stored_episode(revision=1), "b:1": a_stored_episode(revision=2), "c:1": a_tombstone(1, 2)}
     away = True
 

@@ -52,7 +52,7 @@ def answering(status: int, **headers: str) -> Any:
     return respond
 
 
-async def test_what_is_answered_with_2xx_is_taken_and_signed() -> None:
+async def test_2xx_means_delivered_and_requests_are_signed() -> None:
     for status in (200, 202, 204):
         async with receiving(answering(status)) as receiver, opened(receiver.url) as endpoint:
             async with endpoint.turn():
@@ -69,14 +69,14 @@ async def test_every_other_status_is_a_failure_of_its_kind(status: int, kind: st
         assert (found.kind, str(found)) == (kind, f"it answers {status}")
 
 
-async def test_a_redirect_is_not_followed() -> None:
+async def test_redirect_is_not_followed() -> None:
     async with receiving() as other, receiving(answering(307, location=other.url)) as receiver:
         async with opened(receiver.url) as endpoint:
             assert (await failure(endpoint)).kind == "http_3xx"
         assert other.received == []
 
 
-async def test_after_retry_after_no_request_begins_before_that_time() -> None:
+async def test_retry_after_delays_every_request() -> None:
     async with receiving(answering(429, **{"retry-after": "1"})) as receiver, opened(receiver.url) as endpoint:
         began = time.monotonic()
         assert (await failure(endpoint)).retry_after == 1
@@ -85,13 +85,13 @@ async def test_after_retry_after_no_request_begins_before_that_time() -> None:
 
 
 @pytest.mark.parametrize(("said", "seconds"), [("120", 120), ("999999", 3600), ("-1", 0), ("soon", 0), ("", 0)])
-def test_retry_after_is_bounded_and_nonsense_is_not_heeded(said: str, seconds: float) -> None:
+def test_retry_after_is_bounded_and_nonsense_ignored(said: str, seconds: float) -> None:
     found = failure_of(503, said, NOON)
     assert found is not None
     assert found.retry_after == seconds
 
 
-async def test_nothing_is_sent_any_more_after_410() -> None:
+async def test_nothing_is_sent_after_410() -> None:
     async with receiving(answering(410)) as receiver, opened(receiver.url) as endpoint:
         assert isinstance(await failure(endpoint), EndpointGone)
         receiver.respond = answering(200)
@@ -99,7 +99,7 @@ async def test_nothing_is_sent_any_more_after_410() -> None:
         assert len(receiver.received) == 1
 
 
-async def test_a_slow_endpoint_is_given_up_in_time() -> None:
+async def test_slow_endpoint_times_out() -> None:
     async def sleep(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
         await asyncio.sleep(300)
         return web.Response()
@@ -108,7 +108,7 @@ async def test_a_slow_endpoint_is_given_up_in_time() -> None:
         assert (await failure(endpoint)).kind == "timeout"
 
 
-async def test_a_reset_connection_is_a_failure() -> None:
+async def test_reset_connection_is_a_failure() -> None:
     async def reset(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
@@ -118,14 +118,14 @@ async def test_a_reset_connection_is_a_failure() -> None:
         assert (await failure(endpoint)).kind == "connection"
 
 
-async def test_nobody_there_is_a_failure() -> None:
+async def test_absent_endpoint_is_a_failure() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         async with opened(f"http://127.0.0.1:{bound.getsockname()[1]}/") as endpoint:
             assert (await failure(endpoint)).kind == "connection"
 
 
-async def test_a_body_without_end_is_not_read() -> None:
+async def test_endless_body_is_not_read() -> None:
     sent = 0
 
     async def flood(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
@@ -160,7 +160,7 @@ class Rebinding(AbstractResolver):
         pass
 
 
-async def test_a_name_that_leads_to_a_private_address_is_not_connected_to() -> None:
+async def test_name_with_a_private_address_is_not_connected() -> None:
     async with receiving() as receiver:
         url = receiver.url.replace("http://127.0.0.1", "https://public.example")
         async with opened(url, hosts="", resolver=Rebinding()) as endpoint:
@@ -173,7 +173,7 @@ async def test_a_name_that_leads_to_a_private_address_is_not_connected_to() -> N
         assert receiver.ids() == ["id"]
 
 
-async def test_an_unknown_name_is_a_failure() -> None:
+async def test_unknown_name_is_a_failure() -> None:
     async with opened("https://name.invalid/", hosts="") as endpoint:
         assert (await failure(endpoint)).kind == "name_not_resolved"
 
@@ -183,7 +183,7 @@ async def test_tls_without_a_trusted_certificate_is_a_failure() -> None:
         assert (await failure(endpoint)).kind == "tls"
 
 
-async def test_so_many_requests_at_a_time_and_no_more() -> None:
+async def test_concurrent_requests_are_limited() -> None:
     full = asyncio.Event()
 
     async def wait(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
@@ -202,7 +202,7 @@ async def test_so_many_requests_at_a_time_and_no_more() -> None:
         assert len(receiver.taken) == 50
 
 
-async def test_no_error_has_anything_of_the_address_or_the_answer() -> None:
+async def test_errors_contain_neither_address_nor_answer() -> None:
     says = answering(500, **{"x-secret": "hunter2"})
     async with receiving(says) as receiver, opened(f"{receiver.url}?token=hunter2") as endpoint:
         assert "hunter2" not in repr(await failure(endpoint))

@@ -17,7 +17,7 @@ OTHER = "whsec_" + "b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcm90"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_body_has_type_time_and_the_event() -> None:
+def test_body_has_type_time_and_event() -> None:
     made = a_summary(1)
     body = orjson.loads(webhook_body(made))
     assert body["type"] == "summary.created"
@@ -25,7 +25,7 @@ def test_a_body_has_type_time_and_the_event() -> None:
     assert body["data"] == orjson.loads(made.to_json())
 
 
-def test_a_deletion_has_its_own_type() -> None:
+def test_deletion_has_its_own_type() -> None:
     deleted = SummaryDeleted(
         event_id="c:1:2",
         episode_id="c:1",
@@ -51,7 +51,7 @@ def test_each_secret_signs_and_no_other() -> None:
         Webhook(SECRET).verify(body, headers | {"webhook-id": "another"})
 
 
-def test_an_old_signature_is_not_accepted() -> None:
+def test_old_signature_is_not_accepted() -> None:
     body = webhook_body(a_summary(1))
     headers = signed_headers("id", body, [SECRET], datetime.now(UTC) - timedelta(minutes=6))
     with pytest.raises(WebhookVerificationError, match="too old"):
@@ -59,7 +59,7 @@ def test_an_old_signature_is_not_accepted() -> None:
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_ids_are_visible_ascii_and_differ_when_the_events_do(one: str, other: str) -> None:
+def test_webhook_ids_are_ascii_and_unique_per_event(one: str, other: str) -> None:
     ids = [f"{text.replace('%', '%25').encode(errors='replace').decode()}:1" for text in (one, other)]
     made = [webhook_id(text) for text in ids]
     assert all("!" <= character <= "~" for text in made for character in text)

@@ -118,7 +118,7 @@ statuses = st.sampled_from([200, 201, 301, 400, 401, 404, 408, 422, 425, 429, 50
 @example(503, LATE, b"")
 @example(200, "", b'{"error": {"code": ' + b"[" * 1000 + b"]" * 1000 + b"}}")
 @example(200, "", b'{"error": {"code": "' + b"4" * 5000 + b'"}}')
-async def test_any_response_is_an_answer_or_a_provider_error(
+async def test_any_response_is_an_answer_or_provider_error(
     protocol: str, status: int, retry_after: str, body: bytes
 ) -> None:
     http = a_server_that_sends(status, retry_after, body)
@@ -132,7 +132,7 @@ async def test_any_response_is_an_answer_or_a_provider_error(
 @example(200, b'{"data": [{"embedding": "12"}]}')
 @example(200, b'{"data": [{"embedding": ["nan"]}]}')
 @example(200, b'{"data": [{"embedding": [true]}]}')
-async def test_any_response_is_a_vector_of_finite_numbers_or_an_error(status: int, body: bytes) -> None:
+async def test_any_response_is_a_finite_vector_or_error(status: int, body: bytes) -> None:
     http = a_server_that_sends(status, "9999", body)  # seconds: longer than a call waits
     settings = EmbedderSettings(provider="openai", model="m")
     embedder = HttpEmbedder(http, settings, "/embeddings", SERVERS["openai"][2], str)
@@ -145,7 +145,7 @@ async def test_any_response_is_a_vector_of_finite_numbers_or_an_error(status: in
 @given(nested)
 @example(True)
 @example(2**64 - 1)
-def test_a_number_of_tokens_is_a_number_that_a_database_takes(value: object) -> None:
+def test_token_count_fits_a_database(value: object) -> None:
     count = token_count(value)
     assert type(count) is int
     assert 0 <= count <= 10**9

@@ -26,7 +26,7 @@ def a_response(*chunks: bytes, status: int = 200, **headers: str) -> httpx.Respo
     return httpx.Response(status, headers=named, stream=Wire(*chunks))
 
 
-async def test_nothing_is_decompressed() -> None:
+async def test_compressed_responses_are_not_decompressed() -> None:
     bomb = gzip.compress(bytes(2**20))
     with pytest.raises(ProviderUnavailable, match=r"compressed \(gzip\)"):
         await bounded_body(a_response(bomb, content_encoding="gzip"))
@@ -34,12 +34,12 @@ async def test_nothing_is_decompressed() -> None:
     assert await bounded_body(a_response(b"{}", content_encoding="identity")) == b"{}"
 
 
-async def test_a_body_is_not_read_further_than_the_limit() -> None:
+async def test_body_is_read_up_to_the_limit() -> None:
     exactly = b"a" * MOST_RESPONSE_BYTES
     assert await bounded_body(a_response(exactly)) == exactly
     with pytest.raises(ProviderUnavailable, match="longer"):
         await bounded_body(a_response(exactly, b"a"))
 
 
-async def test_an_error_with_a_long_body_is_still_known_by_its_status() -> None:
+async def test_long_error_is_known_by_its_status() -> None:
     assert await bounded_body(a_response(b"a" * MOST_RESPONSE_BYTES, b"a", status=500)) == b""

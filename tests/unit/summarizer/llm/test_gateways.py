@@ -156,7 +156,7 @@ def is_open(state: ServerState, *, takes_interval: bool = True) -> bool:
     return True
 
 
-def test_wait_that_a_server_asks_for_is_kept_by_all() -> None:
+def test_wait_a_server_asks_for_binds_all_callers() -> None:
     clock = Clock()
     state = ServerState(clock)
     state.failed(failed_with(retry_after=20.0))

@@ -8,7 +8,7 @@ from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm import PROTOCOLS, read_openai_reply
 
 
-def test_every_provider_that_the_settings_allow_is_in_the_table_under_its_own_name() -> None:
+def test_every_allowed_provider_is_in_the_table() -> None:
     allowed = set(get_args(Llm.model_fields["provider"].annotation)) - {"extractive"}
     assert set(PROTOCOLS) == allowed
     assert {name: protocol.name for name, protocol in PROTOCOLS.items()} == {name: name for name in allowed}
@@ -25,7 +25,7 @@ def test_every_provider_that_the_settings_allow_is_in_the_table_under_its_own_na
         ({}, 0),
     ],
 )
-def test_tokens_that_the_server_had_in_its_cache_are_read(usage: dict[str, Any], cached: int) -> None:
+def test_cached_tokens_are_read(usage: dict[str, Any], cached: int) -> None:
     choice = {"message": {"content": "{}"}, "finish_reason": "stop"}
     reply = read_openai_reply({"choices": [choice], "usage": {"prompt_tokens": 100, **usage}}, {})
     assert (reply.usage.prompt_tokens, reply.usage.cached_tokens) == (100, cached)

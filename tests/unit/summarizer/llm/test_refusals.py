@@ -47,7 +47,7 @@ async def ask(server: Server, *prompts: str) -> list[str | BaseException]:
     return await asyncio.gather(*map(answer, prompts), return_exceptions=True)
 
 
-async def test_a_request_that_alone_is_refused_fails_at_once_and_says_why() -> None:
+async def test_request_refused_alone_fails_at_once_with_reason() -> None:
     server = Server()
     (error,) = await ask(server, "flagged")
     assert isinstance(error, PromptRefused)
@@ -55,7 +55,7 @@ async def test_a_request_that_alone_is_refused_fails_at_once_and_says_why() -> N
     assert server.prompts == ["flagged", "Answer with yes."]
 
 
-async def test_a_server_that_answers_another_request_meanwhile_is_asked_nothing_more() -> None:
+async def test_server_that_answers_others_is_asked_nothing_more() -> None:
     server = Server()
     refused, answered = await ask(server, "flagged", "fine")
     assert isinstance(refused, PromptRefused)
@@ -63,13 +63,13 @@ async def test_a_server_that_answers_another_request_meanwhile_is_asked_nothing_
     assert sorted(server.prompts) == ["fine", "flagged"]
 
 
-async def test_many_refused_requests_put_one_more_question() -> None:
+async def test_many_refused_requests_ask_one_more_question() -> None:
     server = Server()
     errors = await ask(server, *["flagged"] * 5)
     assert {type(error) for error in errors} == {PromptRefused}
     assert server.prompts.count("Answer with yes.") == 1
 
 
-async def test_a_server_that_refuses_everything_is_the_one_to_blame() -> None:
+async def test_server_that_refuses_everything_is_to_blame() -> None:
     (error,) = await ask(Server(refuses_all=True), "fine")
     assert isinstance(error, ProviderMisconfigured)

@@ -63,7 +63,7 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
         (422, ProviderMisconfigured),
     ],
 )
-def test_a_status_has_one_meaning(status: int, error: type[ProviderError]) -> None:
+def test_each_status_has_one_meaning(status: int, error: type[ProviderError]) -> None:
     assert type(failed(httpx.Response(status, text="whatever"))) is error
 
 
@@ -82,7 +82,7 @@ def test_a_status_has_one_meaning(status: int, error: type[ProviderError]) -> No
         {"type": "BadRequestError", "message": "This model's maximum context length is 4096 tokens. However, you …"},
     ],
 )
-def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(error: dict[str, object]) -> None:
+def test_prompt_beyond_the_context_has_its_own_reason(error: dict[str, object]) -> None:
     found = failed(httpx.Response(400, json={"error": error}))
     assert (type(found), found.error_type) == (ContextExceeded, "context_exceeded")
     assert "AFTERWORD_LLM__CONTEXT_TOKENS" in str(found)
@@ -110,7 +110,7 @@ def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(
         (413, {}),
     ],
 )
-def test_every_server_says_in_its_words_that_a_prompt_is_too_long(status: int, body: dict[str, object]) -> None:
+def test_every_servers_overlong_prompt_error_is_known(status: int, body: dict[str, object]) -> None:
     assert type(failed(httpx.Response(status, json=body))) is ContextExceeded
 
 
@@ -127,7 +127,7 @@ def test_every_server_says_in_its_words_that_a_prompt_is_too_long(status: int, b
         {"message": "The maximum tokens you requested exceeds the model limit of 4096."},
     ],
 )
-def test_another_refusal_is_not_about_the_length(error: dict[str, object]) -> None:
+def test_other_refusal_is_not_about_length(error: dict[str, object]) -> None:
     assert type(failed(httpx.Response(400, json={"error": error}))) is not ContextExceeded
 
 
@@ -144,20 +144,20 @@ async def calls_until_given_up(error: Exception, seconds: float) -> list[float]:
     return times
 
 
-async def test_only_what_may_pass_by_itself_is_tried_again() -> None:
+async def test_only_transient_failures_are_retried() -> None:
     assert len(await calls_until_given_up(ProviderUnavailable(problem="x"), 1)) == 3
     for error in (PromptRefused(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x"), ValueError()):
         assert len(await calls_until_given_up(error, 1)) == 1
 
 
-async def test_the_asked_wait_is_kept_and_never_longer_than_the_time_for_retries() -> None:
+async def test_requested_wait_is_kept_within_the_retry_time() -> None:
     times = await calls_until_given_up(ProviderRateLimited(retry_after=0.05), 1)
     assert len(times) == 3
     assert min(later - earlier for earlier, later in pairwise(times)) >= 0.05
     assert len(await calls_until_given_up(ProviderRateLimited(retry_after=59), 60)) == 1
 
 
-async def test_the_last_error_is_what_the_caller_sees() -> None:
+async def test_caller_sees_the_last_error() -> None:
     calls = 0
 
     async def call() -> None:
@@ -170,19 +170,19 @@ async def test_the_last_error_is_what_the_caller_sees() -> None:
 
 
 @pytest.mark.parametrize("url", ["not an address", "ftp://x", "http://", "127.0.0.1:80"])
-def test_an_address_that_is_none_stops_the_start(url: str) -> None:
+def test_invalid_address_stops_the_start(url: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_LLM__BASE_URL"):
         a_provider(Llm(provider="openai", model="m", base_url=url))
 
 
 @pytest.mark.parametrize("key", ["sk-ключ", "sk-a\nb"])
-def test_a_key_that_cannot_be_sent_stops_the_start_without_being_shown(key: str) -> None:
+def test_unsendable_key_stops_the_start_unseen(key: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_LLM__API_KEY") as raised:
         a_provider(Llm.model_validate({"provider": "openai", "model": "m", "api_key": key}))
     assert key not in str(raised.value)
 
 
-def test_ollama_is_asked_for_a_context_that_holds_prompt_and_answer_and_that_the_model_has() -> None:
+def test_ollama_is_asked_for_a_fitting_context() -> None:
     assert context_tokens(ChatRequest([{"role": "user", "content": "short"}], 1500), 32_768) == 8192
     assert context_tokens(ChatRequest([{"role": "user", "content": "word " * 10_000}], 1500), 32_768) == 16_384
     assert context_tokens(ChatRequest([{"role": "user", "content": "word " * 400_000}], 1500), 131_072) == 131_072

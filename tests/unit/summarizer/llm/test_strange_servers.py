@@ -129,7 +129,7 @@ RATE_LIMITS: list[Response] = [
     ("response", "error"),
     [*((one, PromptRefused) for one in REFUSALS), *((one, PromptFailed) for one in FAILURES)],
 )
-async def test_only_a_refusal_of_one_prompt_is_the_prompts_fault(response: Response, error: type[Exception]) -> None:
+async def test_only_a_refusal_of_one_prompt_blames_it(response: Response, error: type[Exception]) -> None:
     asked, _ = provider(lambda body: response if "kayak" in str(body) else good(body))
     with pytest.raises(error):
         await summary_of(asked, FLAGGED)
@@ -150,7 +150,7 @@ async def test_refused_key_stops_all_asking_at_once(response: Response) -> None:
 
 
 @pytest.mark.parametrize("response", [*REFUSALS, *FAILURES, *LOCKOUTS, *RATE_LIMITS])
-async def test_what_a_server_answers_to_everybody_is_the_servers_fault(response: Response) -> None:
+async def test_server_wide_answers_blame_the_server(response: Response) -> None:
     asked, _ = provider(lambda _: response)
     with pytest.raises(ProviderUnavailable):
         await summary_of(asked)
@@ -180,9 +180,7 @@ async def test_what_a_server_answers_to_everybody_is_the_servers_fault(response:
         ("response_format temperature", (400, {"error": {"message": "unsupported"}})),
     ],
 )
-async def test_a_field_that_a_server_refuses_in_any_words_is_left_out_from_then_on(
-    fields: str, response: Response
-) -> None:
+async def test_refused_field_is_omitted_from_then_on(fields: str, response: Response) -> None:
     asked, server = provider(lambda body: response if set(fields.split()) & set(body) else good(body))
     assert (await summary_of(asked)).long_summary == TEXT
     assert asked.left_out == set(fields.split())
@@ -200,7 +198,7 @@ async def test_a_field_that_a_server_refuses_in_any_words_is_left_out_from_then_
         {"message": "The maximum tokens you requested exceeds the model limit of 512."},
     ],
 )
-async def test_a_limit_that_only_short_answers_keep_is_left_out(error: dict[str, str]) -> None:
+async def test_limit_only_short_answers_keep_is_omitted(error: dict[str, str]) -> None:
     limits = {"max_tokens", "max_completion_tokens"}
     refusal = 400, {"error": error}
     asked, _ = provider(lambda body: refusal if any(body.get(limit, 0) > 512 for limit in limits) else good(body))
@@ -208,7 +206,7 @@ async def test_a_limit_that_only_short_answers_keep_is_left_out(error: dict[str,
     assert asked.left_out == limits
 
 
-async def test_an_answer_that_the_server_itself_finds_unusable_is_asked_for_again() -> None:
+async def test_answer_the_server_calls_unusable_is_asked_again() -> None:
     failed = {"code": "json_validate_failed", "failed_generation": "The messages are longer than a tractor."}
     responses: list[Response] = [(400, {"error": failed})]
     asked, _ = provider(lambda body: responses.pop() if responses else good(body))
@@ -216,7 +214,7 @@ async def test_an_answer_that_the_server_itself_finds_unusable_is_asked_for_agai
     assert not asked.left_out
 
 
-async def test_a_role_that_a_server_refuses_is_its_configuration_and_seen_by_the_check() -> None:
+async def test_refused_role_is_a_configuration_error() -> None:
     refusal = 400, {"object": "error", "message": "System role not supported"}
     asked, _ = provider(lambda body: refusal if body["messages"][0]["role"] == "system" else good(body))
     with pytest.raises(ProviderMisconfigured):
@@ -225,7 +223,7 @@ async def test_a_role_that_a_server_refuses_is_its_configuration_and_seen_by_the
         await asked.check()
 
 
-async def test_an_error_that_quotes_a_field_turns_it_off_only_if_harmless_questions_are_refused_too() -> None:
+async def test_error_quoting_a_field_disables_it_only_if_confirmed() -> None:
     """A content filter, which refused only the first attempt."""
     refusals = [(400, {"error": {"message": "response_format occurs in your text"}})]
     asked, _ = provider(lambda body: refusals.pop() if refusals else good(body))
@@ -234,7 +232,7 @@ async def test_an_error_that_quotes_a_field_turns_it_off_only_if_harmless_questi
 
 
 @pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "model_length", "user_stop", "abort", "SAFETY", "", 5, {}])
-async def test_an_answer_that_ended_for_any_unknown_reason_is_cut_off(reason: object) -> None:
+async def test_answer_that_ended_for_unknown_reasons_is_cut(reason: object) -> None:
     asked, _ = provider(lambda _: answers("Odile repaired the red tractor. She", reason), "plain_3_5")
     with pytest.raises(AnswerInvalid, match="cut off"):
         await summary_of(asked)
@@ -243,7 +241,7 @@ async def test_an_answer_that_ended_for_any_unknown_reason_is_cut_off(reason: ob
 @pytest.mark.parametrize(
     "reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", "FinishReason.STOP", None]
 )
-async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: object) -> None:
+async def test_answer_that_ended_for_a_known_reason_is_complete(reason: object) -> None:
     asked, _ = provider(lambda _: answers(TEXT, reason), "plain_3_5")
     assert (await summary_of(asked)).long_summary == TEXT
 
@@ -264,6 +262,6 @@ async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: objec
         ([{"type": "tool_use", "name": "f", "input": {"summary": TEXT}}], {}),
     ],
 )
-async def test_the_text_of_an_answer_is_found_in_any_form_of_content(content: object, message: dict[str, Any]) -> None:
+async def test_text_is_found_in_any_form_of_content(content: object, message: dict[str, Any]) -> None:
     asked, _ = provider(lambda _: answers(content, **message), "plain_3_5")
     assert (await summary_of(asked)).long_summary == TEXT

@@ -41,7 +41,7 @@ def metrics() -> Metrics:
     return Metrics("summarizer", "1.2.3")
 
 
-async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> None:
+async def test_each_question_is_counted_by_its_end(metrics: Metrics) -> None:
     used = Usage(prompt_tokens=7, cached_tokens=5, completion_tokens=3)
     good, cut_off = Reply("yes", used), Reply("", Usage(), cut_off=True)
     protocol = Protocol(good, *[cut_off] * ANSWERS, ProviderRateLimited(retry_after=1))
@@ -63,7 +63,7 @@ async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> Non
     assert b"secret" not in metrics.text()
 
 
-async def test_a_retry_is_counted_when_the_question_is_put_again_and_not_when_it_is_given_up(metrics: Metrics) -> None:
+async def test_retry_is_counted_when_it_is_made(metrics: Metrics) -> None:
     failures = [ProviderRateLimited(retry_after=0) for _ in range(3)]
 
     async def call() -> None:
@@ -79,7 +79,7 @@ def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in spans.get_finished_spans()}
 
 
-async def test_a_question_to_an_llm_is_a_span_with_its_tokens(
+async def test_question_to_an_llm_is_a_span_with_tokens(
     metrics: Metrics, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     reply = Reply(SECRET, Usage(prompt_tokens=7, cached_tokens=5, completion_tokens=3))
@@ -97,7 +97,7 @@ async def test_a_question_to_an_llm_is_a_span_with_its_tokens(
     assert SECRET not in span.to_json()
 
 
-async def test_a_question_that_fails_has_the_type_of_its_error_and_not_what_it_says(
+async def test_failed_question_has_its_errors_type_only(
     metrics: Metrics, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     nameless = LLM.model_copy(update={"model": None})

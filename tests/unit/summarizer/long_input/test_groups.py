@@ -37,19 +37,19 @@ def said(letters: str) -> list[EpisodeMessage]:
         ("ucacta", ["u", "cact", "a"]),
     ],
 )
-def test_a_call_and_its_results_are_one(letters: str, kept_together: list[str]) -> None:
+def test_call_and_its_results_are_one_group(letters: str, kept_together: list[str]) -> None:
     assert [letters[run.start : run.stop] for run in groups(said(letters))] == kept_together
 
 
 @given(st.text(alphabet="uastcf", max_size=40))
-def test_every_message_is_in_one_group_and_no_result_begins_one(letters: str) -> None:
+def test_every_message_is_in_one_group(letters: str) -> None:
     runs = groups(said(letters))
     assert [at for run in runs for at in run] == list(range(len(letters)))
     assert all(letters[run.start] != "t" for run in runs[1:])
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 60))
-def test_runs_hold_all_in_order_fit_where_they_can_and_are_few(sizes: list[int], room: int) -> None:
+def test_runs_are_ordered_few_and_fit_if_possible(sizes: list[int], room: int) -> None:
     runs = packed(sizes, room)
     assert [at for run in runs for at in run] == list(range(len(sizes)))
     totals = [sum(sizes[at] for at in run) for run in runs]

@@ -43,14 +43,14 @@ def ids(request: SummaryRequest) -> list[str]:
     return [message.id for message in request.episode.messages]
 
 
-async def test_what_fits_is_one_call_and_stays_as_it_is() -> None:
+async def test_fitting_episode_is_one_unchanged_call() -> None:
     reader, request = Reader(CONTEXT), request_of(("user", "Hello"), ("assistant", "Hi"))
     summary = await summarize(reader, request)
     assert [request.episode.messages for request in reader.requests] == [request.episode.messages]
     assert not summary.quality.truncated
 
 
-async def test_a_longer_episode_is_read_in_parts_to_its_end_in_order_and_once() -> None:
+async def test_longer_episode_is_read_once_in_ordered_parts() -> None:
     reader, request = Reader(CONTEXT), request_of(*long_talk(12))
     summary = await summarize(reader, request)
     assert tuple(reader.read) == request.episode.messages
@@ -64,7 +64,7 @@ async def test_a_longer_episode_is_read_in_parts_to_its_end_in_order_and_once() 
     ]
 
 
-async def test_a_part_lasts_from_its_earliest_message_to_its_latest_whatever_their_order() -> None:
+async def test_part_lasts_from_earliest_to_latest_message() -> None:
     reader, request = Reader(CONTEXT), request_of(*long_talk(12))
     backwards = request.episode.model_copy(update={"messages": request.episode.messages[::-1]})
     await summarize(reader, replace(request, episode=backwards))
@@ -72,7 +72,7 @@ async def test_a_part_lasts_from_its_earliest_message_to_its_latest_whatever_the
     assert all(part.episode.started_at <= part.episode.ended_at for part in reader.requests)
 
 
-async def test_only_the_last_call_makes_the_rolling_summary_and_carries_the_one_before() -> None:
+async def test_only_the_last_call_makes_the_rolling_summary() -> None:
     reader = Reader(CONTEXT)
     summary = await summarize(reader, request_of(*long_talk(12), previous_rolling="The user is called Ada."))
     assert [request.wants_rolling for request in reader.requests] == [False] * (len(reader.requests) - 1) + [True]
@@ -81,7 +81,7 @@ async def test_only_the_last_call_makes_the_rolling_summary_and_carries_the_one_
     assert "Summary of part 1" in summary.rolling_summary
 
 
-async def test_a_rolling_summary_that_is_not_wanted_is_not_asked_for() -> None:
+async def test_unwanted_rolling_summary_is_not_requested() -> None:
     reader = Reader(CONTEXT)
     await summarize(reader, request_of(*long_talk(12), wants_rolling=False))
     assert not any(request.wants_rolling for request in reader.requests)
@@ -97,7 +97,7 @@ class SmallerServer(Reader):
         return await super().summarize(request)
 
 
-async def test_episode_beyond_the_servers_context_is_read_in_smaller_parts() -> None:
+async def test_episode_beyond_the_context_is_read_in_parts() -> None:
     reader, request = SmallerServer(4 * CONTEXT), request_of(*long_talk(12))
     assert reader.room(request) >= 0
     await summarize(reader, request)
@@ -112,7 +112,7 @@ async def test_prompt_that_no_context_holds_is_given_up() -> None:
     assert reader.refused <= 5
 
 
-async def test_each_part_is_introduced_by_the_end_of_the_one_before() -> None:
+async def test_each_part_is_introduced_by_the_previous_end() -> None:
     reader = Reader(CONTEXT)
     episode = an_episode_of(*long_talk(12), overlap=(an_episode_message("o1"),))
     await summarize(reader, SummaryRequest(episode, "", 800))
@@ -122,7 +122,7 @@ async def test_each_part_is_introduced_by_the_end_of_the_one_before() -> None:
         assert [message.id for message in part.episode.overlap] == ids(before)[-2:]
 
 
-async def test_what_was_wrong_before_is_told_to_every_part() -> None:
+async def test_earlier_problem_is_told_to_every_part() -> None:
     reader = Reader(CONTEXT)
     await summarize(reader, request_of(*long_talk(12), problem="it named a number that nobody said"))
     assert {request.problem for request in reader.requests} == {"it named a number that nobody said"}
@@ -135,7 +135,7 @@ async def test_tokens_of_all_calls_are_counted() -> None:
 
 
 @pytest.mark.parametrize("failing", [1, 2, 99])
-async def test_a_failed_part_fails_the_summary_and_tells_what_was_spent(failing: int) -> None:
+async def test_failed_part_fails_the_summary_and_reports_its_tokens(failing: int) -> None:
     undisturbed = Reader(CONTEXT)
     await summarize(undisturbed, request_of(*long_talk(12)))
     last = len(undisturbed.requests)
@@ -148,14 +148,14 @@ async def test_a_failed_part_fails_the_summary_and_tells_what_was_spent(failing:
         assert spent.prompt_tokens == USAGE.prompt_tokens * last
 
 
-async def test_parts_that_fail_at_the_same_time_all_count() -> None:
+async def test_parts_that_fail_together_all_count() -> None:
     reader = Reader(CONTEXT, failing=(1, 2))
     with pytest.raises(ProviderError, match="it failed") as raised:
         await summarize(reader, request_of(*long_talk(12)))
     assert total(raised.value.calls).prompt_tokens >= 2 * USAGE.prompt_tokens
 
 
-async def test_when_a_part_fails_the_others_are_given_up() -> None:
+async def test_failing_part_cancels_the_others() -> None:
     reader = Reader(CONTEXT, failing=(2,))
     reader.hangs = True
     async with asyncio.timeout(120):
@@ -165,14 +165,14 @@ async def test_when_a_part_fails_the_others_are_given_up() -> None:
     assert reader.running == 0
 
 
-async def test_parts_that_turn_out_to_be_too_long_are_cut_smaller() -> None:
+async def test_parts_that_prove_too_long_are_cut_smaller() -> None:
     reader, request = Reader(CONTEXT, message_tokens=80), request_of(*long_talk(40, words=20))
     await summarize(reader, request)
     assert all(reader.room(asked) >= 0 for asked in reader.requests)
     assert tuple(reader.read) == request.episode.messages
 
 
-async def test_parts_are_read_side_by_side_but_one_long_episode_at_a_time() -> None:
+async def test_parts_run_concurrently_for_one_long_episode() -> None:
     reader = Reader(CONTEXT)
     long_input = reading(reader)
     await asyncio.gather(*(long_input.summarize_without_fallback(request_of(*long_talk(12))) for _ in range(3)))
@@ -180,7 +180,7 @@ async def test_parts_are_read_side_by_side_but_one_long_episode_at_a_time() -> N
     assert reader.most_running == parts > 1
 
 
-async def test_a_cancelled_summary_leaves_no_call_behind() -> None:
+async def test_cancelled_summary_leaves_no_call() -> None:
     reader = Reader(CONTEXT)
     task = asyncio.create_task(reading(reader).summarize_without_fallback(request_of(*long_talk(12))))
     await asyncio.wait_for(reader.called.wait(), 60)
@@ -190,7 +190,7 @@ async def test_a_cancelled_summary_leaves_no_call_behind() -> None:
     assert reader.running == 0
 
 
-async def test_summaries_of_many_parts_are_combined_in_parts_again() -> None:
+async def test_summaries_of_many_parts_are_combined_in_parts() -> None:
     reader, request = Reader(1300), request_of(*long_talk(16, words=60))
     summary = await summarize(reader, request)
     combining = [request for request in reader.requests if ids(request)[0].startswith("part-")]
@@ -200,7 +200,7 @@ async def test_summaries_of_many_parts_are_combined_in_parts_again() -> None:
     assert not summary.quality.truncated
 
 
-async def test_a_huge_message_loses_its_middle_and_the_summary_says_so() -> None:
+async def test_huge_message_loses_its_middle_and_says_so() -> None:
     text = "It begins here. " + "word " * 140_000 + "It ends there."
     reader = Reader(CONTEXT)
     began = time.process_time()
@@ -215,13 +215,13 @@ async def test_a_huge_message_loses_its_middle_and_the_summary_says_so() -> None
 
 
 @pytest.mark.parametrize("text", ["字" * 230_000, "a" * 700_000, "\n" * 350_000 + "x", "😀" * 170_000])
-async def test_any_huge_message_fits_in_the_end(text: str) -> None:
+async def test_any_huge_message_finally_fits(text: str) -> None:
     reader = Reader(CONTEXT)
     await summarize(reader, request_of(("user", text), ("assistant", "All read.")))
     assert {message.id for message in reader.read} == {"m0", "m1"}
 
 
-async def test_many_parts_are_avoided_by_shortening_the_longest_messages() -> None:
+async def test_longest_messages_are_shortened_to_avoid_many_parts() -> None:
     reader, request = Reader(CONTEXT), request_of(*long_talk(60, words=400), ("user", "Thanks!"))
     summary = await summarize(reader, request)
     assert sum(bool(request.episode.messages[0].id[0] == "m") for request in reader.requests) <= MOST_PARTS
@@ -230,7 +230,7 @@ async def test_many_parts_are_avoided_by_shortening_the_longest_messages() -> No
     assert summary.quality.truncated
 
 
-async def test_a_tools_call_and_its_results_are_read_together() -> None:
+async def test_tool_call_and_its_results_are_read_together() -> None:
     turns = [("user", "x " * 250), ("assistant", "I look it up."), ("tool", "y " * 100), ("tool", "z " * 100)] * 6
     messages = tuple(
         an_episode_message(f"m{n}", n, role=role, content=text, tools=("search",) if role == "assistant" else ())
@@ -245,7 +245,7 @@ async def test_a_tools_call_and_its_results_are_read_together() -> None:
         assert sum(together <= set(part) for part in parts) == 1
 
 
-async def test_long_tool_output_is_shortened_always_and_is_not_called_truncated() -> None:
+async def test_long_tool_output_is_always_shortened() -> None:
     output = "Row 1 of the table. " + "0 " * 5000 + "Row 9999."
     reader = Reader(50_000)
     episode = an_episode_of(
@@ -262,7 +262,7 @@ async def test_long_tool_output_is_shortened_always_and_is_not_called_truncated(
     assert not summary.quality.truncated
 
 
-async def test_a_long_overlap_and_a_long_previous_summary_leave_room_for_the_episode() -> None:
+async def test_long_overlap_and_previous_summary_leave_space() -> None:
     overlap = tuple(an_episode_message(f"o{n}", content="overlap " * 3000) for n in range(2))
     episode = an_episode_of(("user", "Only this counts."), overlap=overlap)
     reader = Reader(CONTEXT)
@@ -274,7 +274,7 @@ async def test_a_long_overlap_and_a_long_previous_summary_leave_room_for_the_epi
     assert not summary.quality.truncated
 
 
-async def test_a_context_that_is_too_small_for_the_instructions_is_an_error_and_no_endless_work() -> None:
+async def test_context_too_small_for_the_instructions_is_an_error() -> None:
     reader = Reader(200)
     with pytest.raises(ProviderError):
         await summarize(reader, request_of(*long_talk(30)))
@@ -289,7 +289,7 @@ TEXTS = st.one_of(
 
 
 @given(st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=30), st.integers(1200, 4000), TEXTS)
-async def test_whatever_is_said_every_message_is_read_once_and_no_prompt_is_too_long(
+async def test_every_message_is_read_once_within_the_prompt_limit(
     turns: list[tuple[str, str]], context: int, previous: str
 ) -> None:
     reader = Reader(context)
@@ -300,7 +300,7 @@ async def test_whatever_is_said_every_message_is_read_once_and_no_prompt_is_too_
     assert reader.requests[-1].wants_rolling
 
 
-async def test_the_same_episode_is_cut_the_same_way() -> None:
+async def test_same_episode_is_cut_the_same_way() -> None:
     first, second = Reader(CONTEXT), Reader(CONTEXT)
     request = request_of(*long_talk(12))
     for reader in (first, second):

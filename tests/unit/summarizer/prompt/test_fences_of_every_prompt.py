@@ -87,7 +87,7 @@ def an_episode(said: list[str], overlap: list[str]) -> EpisodeClosed:
 @every_prompt
 @FEW
 @given(st.lists(contents, min_size=1, max_size=3), st.lists(contents, min_size=1, max_size=2), contents)
-def test_nothing_that_was_said_changes_a_prompt_outside_its_fences(
+def test_messages_change_a_prompt_only_inside_its_fences(
     prompt: Prompt, said: list[str], overlap: list[str], text: str
 ) -> None:
     told = prompt(an_episode(said, overlap), text)
@@ -98,13 +98,13 @@ def test_nothing_that_was_said_changes_a_prompt_outside_its_fences(
 @every_prompt
 @FEW
 @given(st.lists(contents, min_size=1, max_size=3), contents)
-def test_a_prompt_has_no_control_token(prompt: Prompt, said: list[str], text: str) -> None:
+def test_prompt_has_no_control_token(prompt: Prompt, said: list[str], text: str) -> None:
     contents = [message["content"] for message in prompt(an_episode(said, said), text)]
     assert not any(token in content for token in TOKENS for content in contents)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_was_wrong_with_an_answer_is_told_on_one_line_without_control_tokens(text: str) -> None:
+def test_earlier_problem_is_one_line_without_control_tokens(text: str) -> None:
     episode, problem = an_episode(["Hello."], ["Hi."]), f"it names {text}"
     for told in (
         json_prompt(SummaryRequest(episode, "", 800), problem),

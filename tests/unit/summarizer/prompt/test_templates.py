@@ -36,18 +36,18 @@ def user_prompt(template: str, *turns: Turn, previous: str = "", **fields: objec
 
 
 @pytest.mark.parametrize("preset", TEMPLATES.values(), ids=TEMPLATES.keys())
-def test_a_preset_is_a_template_that_a_user_could_have_written(preset: Template) -> None:
+def test_preset_is_a_template_a_user_could_write(preset: Template) -> None:
     check_template(preset.text)
 
 
-def test_focus_points_ask_for_decisions_information_actions_and_context_in_this_order() -> None:
+def test_focus_points_ask_for_four_things_in_order() -> None:
     asked = TEMPLATES["focus_points"].text
     assert re.search(
         "key decisions.*important information.*actions that were taken or are planned.*context .* future", asked, re.S
     )
 
 
-def test_the_plain_preset_asks_for_3_to_5_sentences_in_the_third_person_without_quotes_or_greetings() -> None:
+def test_plain_preset_asks_for_three_to_five_sentences() -> None:
     prompt = long_prompt(TEMPLATES[PLAIN], an_episode_of(*GERMAN), "", None)
     asked = "\n".join(message["content"] for message in prompt)
     assert all(
@@ -63,27 +63,27 @@ def test_every_placeholder_is_filled() -> None:
     assert all(said in told for said in ("Ada moved.", "What was before.", "letzter Woche"))
 
 
-def test_braces_that_are_text_stay() -> None:
+def test_literal_braces_stay() -> None:
     assert user_prompt('{{"a"}} {conversation_text}').startswith('{"a"} -----')
 
 
-def test_a_language_that_cannot_be_told_is_that_of_the_conversation() -> None:
+def test_unknown_language_is_the_conversations() -> None:
     assert user_prompt("{language} {conversation_text}", ("user", "4711")).startswith(
         "the language of the conversation"
     )
 
 
-def test_what_a_template_does_not_place_is_left_out() -> None:
+def test_data_without_a_placeholder_is_omitted() -> None:
     assert "What was before." not in user_prompt("{conversation_text}")
 
 
-def test_the_previous_summary_is_shown_whatever_the_template_unless_no_rolling_summary_is_asked_for() -> None:
+def test_previous_summary_is_always_shown_for_a_rolling_one() -> None:
     assert "Ada moved." in user_prompt("{conversation_text}", previous="Ada moved.")
     without = user_prompt("{conversation_text}", previous="Ada moved.", wants_rolling=False)
     assert "Ada moved." not in without
 
 
-def test_the_form_of_the_answer_is_ours_whatever_the_template() -> None:
+def test_template_does_not_change_the_answers_form() -> None:
     system, user = json_prompt(
         SummaryRequest(an_episode_of(*ENGLISH), "", 800),
         template=Template("episodic", "Rhyme. {conversation_text}", custom=True),
@@ -93,12 +93,12 @@ def test_the_form_of_the_answer_is_ours_whatever_the_template() -> None:
     assert user["content"].endswith("Answer with the JSON object only.")
 
 
-def test_a_text_that_is_not_wanted_is_not_asked_for() -> None:
+def test_unwanted_text_is_not_requested() -> None:
     prompt = json_prompt(SummaryRequest(an_episode_of(*ENGLISH), "", 800, wants_rolling=False))
     assert '"rolling_summary"' not in prompt[0]["content"]
 
 
-def test_the_version_names_the_preset_and_changes_with_what_is_asked() -> None:
+def test_version_names_the_preset_and_changes_with_content() -> None:
     versions = {preset.version("frame") for preset in TEMPLATES.values()}
     custom = Template("episodic", "{conversation_text}", custom=True)
     versions |= {custom.version("frame"), custom.version("another frame")}
@@ -108,7 +108,7 @@ def test_the_version_names_the_preset_and_changes_with_what_is_asked() -> None:
     assert custom.version("frame") == Template("episodic", "{conversation_text}", custom=True).version("frame")
 
 
-def test_the_settings_choose_the_preset_or_what_was_written_instead(tmp_path: Path) -> None:
+def test_settings_choose_a_preset_or_an_own_template(tmp_path: Path) -> None:
     assert template_of(SummarizerSettings()) == TEMPLATES["episodic"]
     assert template_of(SummarizerSettings(preset="focus_points")) == TEMPLATES["focus_points"]
     file = tmp_path / "prompt.txt"

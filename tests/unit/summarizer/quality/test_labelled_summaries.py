@@ -3,7 +3,7 @@
 from benchmarks.quality import gate
 
 
-def test_the_gate_reaches_its_precision_and_recall_on_the_half_that_was_held_out() -> None:
+def test_gate_reaches_its_precision_and_recall_held_out() -> None:
     result = gate("test")
     assert result.precision >= 0.95
     assert result.recall >= 0.95

@@ -21,7 +21,7 @@ def files() -> list[Path]:
     return [file for file in opened if file.is_symlink() and "etilqs" in os.readlink(file)]  # noqa: PTH115 – mypy
 
 
-def test_of_rows_with_the_same_key_the_last_one_stays() -> None:
+def test_last_of_equal_rows_stays() -> None:
     with open_evidence() as evidence:
         evidence.add("compacted", "episode", "c:1", 0, False, 1)
         evidence.add("compacted", "conversation", "c:1", 0, False, None)
@@ -33,7 +33,7 @@ def test_of_rows_with_the_same_key_the_last_one_stays() -> None:
 
 
 @pytest.mark.parametrize("number", [1, INSERTED_TOGETHER, INSERTED_TOGETHER + 1])
-def test_a_query_sees_every_added_row_once(number: int) -> None:
+def test_query_sees_every_added_row_once(number: int) -> None:
     with open_evidence() as evidence:
         for offset in range(number):
             evidence.add("flush", 0, offset, "c", None)
@@ -41,7 +41,7 @@ def test_a_query_sees_every_added_row_once(number: int) -> None:
         assert evidence.value("SELECT COUNT(*) FROM flush") == number
 
 
-def test_the_file_is_private_and_has_no_name() -> None:
+def test_evidence_file_is_private_and_unlinked() -> None:
     with open_evidence() as evidence:
         fill(evidence)
         [file] = files()
@@ -51,7 +51,7 @@ def test_the_file_is_private_and_has_no_name() -> None:
     assert not files()
 
 
-def test_a_file_that_cannot_grow_is_named() -> None:
+def test_evidence_file_that_cannot_grow_is_named() -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))

@@ -7,7 +7,7 @@ from afterword.streams.kafka.log_reader import Extent
 MESSAGES, OTHER, GROWN = TopicPartition("messages", 0), TopicPartition("messages", 1), TopicPartition("messages", 2)
 
 
-def test_what_came_meanwhile_begins_where_the_first_reading_ended() -> None:
+def test_second_reading_begins_where_the_first_ended() -> None:
     start = Extent({MESSAGES: 3, OTHER: 0}, {MESSAGES: 10, OTHER: 5})
     later = Extent({MESSAGES: 4, OTHER: 0, GROWN: 0}, {MESSAGES: 12, OTHER: 5, GROWN: 2})
     assert (start.size, start.truncated) == (12, {"messages"})

@@ -97,7 +97,7 @@ def kinds(snapshot: Snapshot) -> set[str]:
     return set(judged(snapshot).findings)
 
 
-def test_all_in_order_is_clean(snapshot):
+def test_consistent_deployment_is_clean(snapshot):
     report = judged(snapshot)
     assert report.clean
     assert report.messages == {
@@ -120,7 +120,7 @@ def test_all_in_order_is_clean(snapshot):
     assert (report.episodes["total"], report.summaries["announced"], report.summaries["repeats"]) == (2, 2, 0)
 
 
-def test_nothing_at_all_is_clean():
+def test_empty_deployment_is_clean():
     assert judged(Snapshot()).clean
 
 
@@ -379,7 +379,7 @@ def keep_an_assigned_episode(snapshot: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("user", ["guest", "ann"])
-def test_users_that_are_handed_back_or_on_are_no_finding(snapshot: Snapshot, user: str) -> None:
+def test_users_handed_back_or_on_are_no_finding(snapshot: Snapshot, user: str) -> None:
     assign(snapshot, *(("guest", "ann", "guest") if user == "guest" else ("guest", "bob", "ann")))
     snapshot.users = [(f"{CONVERSATION}:1", CONVERSATION, None, user)]
     assert judged(snapshot).findings == {}
@@ -440,7 +440,7 @@ BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
 
 
 @pytest.mark.parametrize(("breakage", "kind"), BREAKAGES, ids=[b.__name__ for b, _ in BREAKAGES])
-def test_what_breaks_the_promise_turns_the_report_red(snapshot, breakage, kind):
+def test_broken_promise_turns_the_report_red(snapshot, breakage, kind):
     breakage(snapshot)
     report = judged(snapshot)
     assert not report.clean
@@ -469,7 +469,7 @@ def test_one_breakage_is_one_kind_of_finding(snapshot, breakage):
 # What does not
 
 
-def test_compacted_topics_that_say_what_was_announced_last_are_no_finding(snapshot):
+def test_current_compacted_topics_give_no_finding(snapshot):
     keep_current(snapshot)
     assert judged(snapshot).clean
     delete_all_that_is_current(snapshot)
@@ -480,21 +480,21 @@ def test_compacted_topics_that_say_what_was_announced_last_are_no_finding(snapsh
     assert not kinds(snapshot) & {"not_current", "resurrected"}
 
 
-def test_a_record_that_stayed_behind_when_its_compacted_topic_grew_is_no_finding(snapshot):
+def test_stale_record_of_a_grown_compacted_topic_is_fine(snapshot):
     delete_all_that_is_current(snapshot)
     snapshot.current = [one._replace(partition=1) for one in snapshot.current]
     snapshot.current.append(Current("episode", "c:2", False, 1))
     assert not kinds(snapshot) & {"not_current", "resurrected"}
 
 
-def test_changes_that_everybody_has_followed_are_no_finding(snapshot):
+def test_changes_followed_everywhere_give_no_finding(snapshot):
     amend(snapshot, change(1, 30, "new"), change(3, 31))
     report = judged(snapshot)
     assert report.clean, report.findings
     assert report.messages["changes"] == 2
 
 
-def test_an_edit_of_a_message_that_was_deleted_before_the_revision_was_made_is_no_finding(snapshot):
+def test_edit_of_a_message_deleted_earlier_is_fine(snapshot):
     amend(snapshot, change(1, 30, "new"), change(1, 31))
     known = snapshot.stored[f"{CONVERSATION}:1"]
     snapshot.stored[f"{CONVERSATION}:1"] = known._replace(changes=())
@@ -502,7 +502,7 @@ def test_an_edit_of_a_message_that_was_deleted_before_the_revision_was_made_is_n
     assert report.clean, report.findings
 
 
-def test_an_edit_of_a_deleted_message_that_came_again_is_no_finding(snapshot):
+def test_edit_of_a_deleted_and_repeated_message_is_fine(snapshot):
     amend(snapshot, change(1, 30))
     again = snapshot.produced[0]._replace(position=Position(0, 31))
     snapshot.produced.append(again)
@@ -524,14 +524,14 @@ def test_edit_without_effect_is_no_finding(snapshot):
     assert kinds(snapshot) == {"stale"}
 
 
-def test_changes_that_are_not_handled_yet_are_no_finding(snapshot):
+def test_unhandled_changes_give_no_finding(snapshot):
     amend(snapshot, change(1, 30, "new"))
     snapshot.stored[f"{CONVERSATION}:1"] = snapshot.stored[f"{CONVERSATION}:1"]._replace(changes=())
     snapshot.summarized_to = {0: 3}
     assert judged(snapshot).clean
 
 
-def test_a_message_that_was_deleted_while_pending_is_not_lost(snapshot):
+def test_message_deleted_while_pending_is_not_lost(snapshot):
     snapshot.changes.append(change(5, 6))
     snapshot.consumed, snapshot.pending = {0: 7}, {pending(5)}
     report = judged(snapshot)
@@ -539,7 +539,7 @@ def test_a_message_that_was_deleted_while_pending_is_not_lost(snapshot):
     assert (report.messages["deleted"], report.messages["pending"]) == (1, 1)
 
 
-def test_a_message_that_was_deleted_while_pending_and_sent_again_past_the_window_is_not_lost(snapshot):
+def test_message_deleted_while_pending_and_resent_is_not_lost(snapshot):
     snapshot.dedupe_window = 3
     snapshot.changes.append(change(5, 6))
     snapshot.produced += [produced(7, offset=7), produced(8, offset=8), produced(5, offset=9)]
@@ -552,7 +552,7 @@ def test_a_message_that_was_deleted_while_pending_and_sent_again_past_the_window
     assert "duplicated" in kinds(snapshot)
 
 
-def test_work_under_way_is_counted_and_is_no_finding(snapshot):
+def test_work_in_progress_is_counted_without_a_finding(snapshot):
     snapshot.closed.append(closed(3, [5], offset=4))
     snapshot.pending.clear()
     report = judged(snapshot)
@@ -560,20 +560,20 @@ def test_work_under_way_is_counted_and_is_no_finding(snapshot):
     assert report.summaries["not_yet_summarized"] == 1
 
 
-def test_a_message_that_moves_on_during_the_look_is_no_duplicate(snapshot):
+def test_message_that_moves_during_the_audit_is_no_duplicate(snapshot):
     keep_pending_what_is_closed(snapshot)
     snapshot.quiet = False
     assert judged(snapshot).clean
 
 
-def test_what_is_not_consumed_of_a_second_partition_is_no_finding(snapshot):
+def test_unconsumed_second_partition_gives_no_finding(snapshot):
     produce_to_another_partition(snapshot)
     snapshot.pending.clear()
     del snapshot.consumed[1]
     assert judged(snapshot).clean
 
 
-def test_an_announcement_that_came_during_the_look_is_no_finding(snapshot):
+def test_announcement_during_the_audit_gives_no_finding(snapshot):
     announce_what_was_never_closed(snapshot)
     snapshot.quiet = False
     assert judged(snapshot).clean
@@ -586,7 +586,7 @@ def test_repeats_of_one_event_are_counted(snapshot):
     assert report.summaries["repeats"] == 1
 
 
-def test_a_fallback_that_was_replaced_is_one_episode_and_clean(snapshot):
+def test_replaced_fallback_is_one_episode_and_clean(snapshot):
     again = {"event_id": "c:1:2", "revision": 2, "event": digest("again")}
     snapshot.announced.append(snapshot.announced[0]._replace(**again))
     report = judged(snapshot)
@@ -595,7 +595,7 @@ def test_a_fallback_that_was_replaced_is_one_episode_and_clean(snapshot):
     assert (counts["announced"], counts["repeats"], counts["superseded"]) == (2, 0, 1)
 
 
-def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_number(snapshot):
+def test_episode_closed_again_later_gets_the_next_number(snapshot):
     snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
     snapshot.summarized_to = {0: 5}
     snapshot.stored["c:1"] = Stored("f")
@@ -607,7 +607,7 @@ def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_n
     assert judged(snapshot).clean
 
 
-def test_a_repeated_message_is_a_duplicate_and_dropped(snapshot):
+def test_repeated_message_is_a_dropped_duplicate(snapshot):
     snapshot.produced.append(produced(1, offset=6))
     snapshot.consumed[0] = 7
     snapshot.pending.add(pending(5))
@@ -630,20 +630,20 @@ def test_changed_repeat_counts_as_an_edit(snapshot):
     assert judged(snapshot).clean
 
 
-def test_the_content_that_was_archived_first_stays(snapshot):
+def test_first_archived_content_stays(snapshot):
     snapshot.messages[message(1)] = Archived("c:1", True, digest("text 1"), Position(0, 0))
     snapshot.produced.append(produced(1, offset=6, content="sent again, otherwise"))
     assert judged(snapshot).clean
 
 
-def test_a_content_whose_record_has_expired_is_not_judged(snapshot):
+def test_content_of_an_expired_record_is_not_judged(snapshot):
     snapshot.messages[message(1)] = Archived("c:1", True, digest("said long ago"), Position(0, -7))
     assert kinds(snapshot) == {"archived_differently"}
     snapshot.messages_truncated = True
     assert judged(snapshot).clean
 
 
-def test_a_deletion_of_a_message_whose_record_has_expired_explains_what_is_missing(snapshot):
+def test_deletion_of_an_expired_message_explains_its_absence(snapshot):
     snapshot.messages_truncated = True
     amend(snapshot, change(1, 30))
     announce_other_messages(snapshot)
@@ -653,7 +653,7 @@ def test_a_deletion_of_a_message_whose_record_has_expired_explains_what_is_missi
     assert kinds(snapshot) == {"label_wrong", "announced_wrongly"}
 
 
-def test_a_message_with_the_ids_of_another_tenants_is_another_message(snapshot):
+def test_equal_ids_of_another_tenant_are_another_message(snapshot):
     theirs = digest_of_message(CONVERSATION, "6", "mallory")
     snapshot.produced.append(produced(6, offset=6, content="not from us")._replace(message=theirs))
     snapshot.archived_to = {0: 7}
@@ -662,7 +662,7 @@ def test_a_message_with_the_ids_of_another_tenants_is_another_message(snapshot):
     assert judged(snapshot).clean
 
 
-def test_an_id_used_again_past_the_window_is_a_message_of_its_own(snapshot):
+def test_id_reused_beyond_the_window_is_a_new_message(snapshot):
     snapshot.dedupe_window = 3
     snapshot.produced.append(produced(1, offset=6))
     snapshot.consumed[0] = 7
@@ -689,26 +689,26 @@ class TestForgotten:
         snapshot.closed.append(closed(3, [5, 6, 1], offset=4)._replace(first_offset=4, last_offset=6))
         snapshot.pending.clear()
 
-    def test_a_repeat_after_the_silence_is_a_message_of_its_own(self, snapshot):
+    def test_repeat_after_the_silence_is_a_new_message(self, snapshot):
         self.repeated(snapshot, 30)
         self.closed_again(snapshot)
         report = judged(snapshot)
         assert report.clean
         assert (report.messages["in_an_episode"], report.messages["duplicates"]) == (7, 0)
 
-    def test_so_is_one_that_is_pending(self, snapshot):
+    def test_pending_repeat_after_the_silence_is_a_new_message(self, snapshot):
         self.repeated(snapshot, 31)
         snapshot.pending |= {pending(5), pending(6)}
         assert judged(snapshot).clean
 
-    def test_or_it_is_a_duplicate(self, snapshot):
+    def test_repeat_after_the_silence_may_be_a_duplicate(self, snapshot):
         self.repeated(snapshot, 40)
         snapshot.pending.add(pending(5))
         report = judged(snapshot)
         assert report.clean
         assert report.messages["duplicates"] == 1
 
-    def test_a_duplicate_meanwhile_does_not_end_the_silence(self, snapshot):
+    def test_duplicate_meanwhile_does_not_end_the_silence(self, snapshot):
         self.repeated(snapshot, 31)
         early = produced(2, offset=6)._replace(record_ms=21 * self.DAY)
         snapshot.produced[-1:] = [early, snapshot.produced[-1]._replace(position=Position(0, 7))]
@@ -719,7 +719,7 @@ class TestForgotten:
         assert report.clean
         assert (report.messages["in_an_episode"], report.messages["duplicates"]) == (7, 1)
 
-    def test_before_that_it_may_be_in_no_second_episode(self, snapshot):
+    def test_repeat_before_the_silence_is_in_no_second_episode(self, snapshot):
         self.repeated(snapshot, 29)
         self.closed_again(snapshot)
         assert kinds(snapshot) == {"duplicated"}
@@ -730,7 +730,7 @@ class TestForgotten:
         self.closed_again(snapshot)
         assert judged(snapshot).clean
 
-    def test_agents_may_not_be_active_any_more(self, snapshot):
+    def test_agents_may_have_ended(self, snapshot):
         agents = Snapshot(max_agents=2, consumed={0: 2}, archived_to={0: 2}, forget_after_ms=30 * self.DAY)
         first, second = produced(1, offset=0), produced(2, offset=1)
         agents.produced = [first._replace(agent_id="x", record_ms=1), second._replace(record_ms=31 * self.DAY)]
@@ -741,7 +741,7 @@ class TestForgotten:
         assert judged(agents).findings
 
 
-def test_the_later_episode_of_an_id_used_again_may_label_its_document(snapshot):
+def test_later_episode_of_reused_id_labels_its_document(snapshot):
     snapshot.dedupe_window = 3
     snapshot.produced.append(produced(1, offset=6))
     snapshot.consumed[0] = 7
@@ -762,14 +762,14 @@ def test_skipped_messages_and_dead_letters_belong_to_no_episode(snapshot):
     assert (report.messages["skipped"], report.messages["dead_lettered"]) == (1, 2)
 
 
-def test_a_bad_record_that_is_not_consumed_is_not_lost(snapshot):
+def test_unconsumed_bad_record_is_not_lost(snapshot):
     snapshot.refused.add(Position(0, 8))
     report = judged(snapshot)
     assert report.clean
     assert report.messages["not_consumed"] == 2
 
 
-def test_a_dead_lettered_episode_needs_no_summary(snapshot):
+def test_dead_lettered_episode_needs_no_summary(snapshot):
     forget_to_announce(snapshot)
     snapshot.dead_episodes.add(Position(0, 2))
     report = judged(snapshot)
@@ -777,14 +777,14 @@ def test_a_dead_lettered_episode_needs_no_summary(snapshot):
     assert report.summaries["dead_lettered"] == 1
 
 
-def test_what_waits_in_a_quarantined_conversation_is_not_lost(snapshot):
+def test_messages_of_a_quarantined_conversation_are_not_lost(snapshot):
     damage_a_row(snapshot)
     snapshot.pending.clear()
     assert kinds(snapshot) == {"state_unreadable"}
     assert judged(snapshot).messages["pending"] == 1
 
 
-def test_a_record_of_a_quarantined_conversation_may_be_read_again_into_an_episode(snapshot):
+def test_quarantined_record_may_be_read_again_into_an_episode(snapshot):
     """After the state was rebuilt; other dead letters belong to no episode."""
     summarise_a_dead_letter(snapshot)
     snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=1)
@@ -800,7 +800,7 @@ def test_each_scope_has_its_own_ordinals(snapshot):
     assert "ordinal_gap" not in kinds(snapshot)
 
 
-def test_the_latest_revision_of_an_episode_counts(snapshot):
+def test_latest_revision_of_an_episode_counts(snapshot):
     snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
     snapshot.announced.append(announcement(snapshot.closed[-1]))
     snapshot.stored["c:1"] = Stored("f")
@@ -811,7 +811,7 @@ def test_the_latest_revision_of_an_episode_counts(snapshot):
     ("topic", "breakage"),
     [("messages", invent_a_message), ("episodes", begin_at_two), ("summaries", forget_to_announce)],
 )
-def test_what_retention_has_removed_is_not_judged(snapshot, topic, breakage):
+def test_data_removed_by_retention_is_not_judged(snapshot, topic, breakage):
     breakage(snapshot)
     setattr(snapshot, f"{topic}_truncated", True)
     snapshot.stored = {e.episode_id: Stored("f") for e in snapshot.closed}
@@ -820,7 +820,7 @@ def test_what_retention_has_removed_is_not_judged(snapshot, topic, breakage):
     assert kinds(snapshot) <= {"label_wrong"}
 
 
-def test_where_closed_episodes_are_gone_the_archive_still_knows_them(snapshot):
+def test_archive_knows_episodes_that_expired_from_the_topic(snapshot):
     snapshot.closed.pop(0)
     snapshot.announced.pop(0)
     assert "lost" in kinds(snapshot)
@@ -828,7 +828,7 @@ def test_where_closed_episodes_are_gone_the_archive_still_knows_them(snapshot):
     assert judged(snapshot).clean
 
 
-def test_a_repeat_of_a_record_that_is_gone_says_nothing_about_order(snapshot):
+def test_repeat_of_an_expired_record_says_nothing_about_order(snapshot):
     snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=1)
     snapshot.closed[1] = snapshot.closed[1]._replace(first_offset=2, last_offset=3)
     snapshot.produced = [produced(n, offset=n - 1) for n in (2, 3, 4)] + [produced(1, offset=4)]
@@ -838,7 +838,7 @@ def test_a_repeat_of_a_record_that_is_gone_says_nothing_about_order(snapshot):
     assert kinds(snapshot) == set()
 
 
-def test_an_episode_that_begins_before_what_is_left_is_not_judged_by_its_repeats(snapshot):
+def test_repeats_do_not_judge_a_partly_expired_episode(snapshot):
     snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=4)
     snapshot.closed[1] = snapshot.closed[1]._replace(first_offset=5, last_offset=6)
     snapshot.produced = [produced(2, offset=2), produced(1, offset=3), produced(3, offset=5), produced(4, offset=6)]
@@ -863,7 +863,7 @@ def keep_messages(snapshot: Snapshot, before_ms: int) -> None:
         snapshot.messages.pop(message(n), None)
 
 
-def test_messages_that_are_older_than_they_are_kept_may_be_gone(snapshot):
+def test_messages_past_their_retention_may_be_gone(snapshot):
     keep_messages(snapshot, 4)
     assert kinds(snapshot) == {"not_archived", "label_wrong"}
     snapshot.messages_before_ms = 4
@@ -874,7 +874,7 @@ def test_messages_that_are_older_than_they_are_kept_may_be_gone(snapshot):
     assert judged(snapshot).findings["not_archived"].count == 1
 
 
-def test_where_closed_episodes_are_gone_too_nobody_knows_of_an_expired_message(snapshot):
+def test_expired_message_without_closed_episodes_is_unknown(snapshot):
     keep_messages(snapshot, 4)
     snapshot.closed.pop(0)
     snapshot.announced.pop(0)
@@ -886,7 +886,7 @@ def test_where_closed_episodes_are_gone_too_nobody_knows_of_an_expired_message(s
     assert report.messages["no_trace_left"] == 2
 
 
-def test_an_expired_episode_is_neither_stored_nor_indexed_and_need_not_be_announced(snapshot):
+def test_expired_episode_needs_neither_store_index_nor_announcement(snapshot):
     snapshot.stored.pop("c:1")
     assert kinds(snapshot) == {"not_stored"}
     snapshot.gone, snapshot.expired = {"c:1"}, {"c:1"}
@@ -899,7 +899,7 @@ def test_an_expired_episode_is_neither_stored_nor_indexed_and_need_not_be_announ
     assert kinds(snapshot) == {"not_announced"}
 
 
-def test_an_episode_that_expires_while_it_is_looked_for_is_no_finding(snapshot):
+def test_episode_that_expires_during_the_audit_is_fine(snapshot):
     keep_messages(snapshot, 0)
     snapshot.indexed.discard("c:1")
     assert kinds(snapshot) == {"not_indexed"}
@@ -927,7 +927,7 @@ def close_of(snapshot: Snapshot, agent: str | None, *numbers: int) -> None:
     snapshot.closed.append(episode._replace(episode_id=f"{scope}:{ordinal}", **offsets))
 
 
-def test_a_message_that_names_no_agent_belongs_in_an_episode_of_each_active_one():
+def test_message_without_agent_belongs_to_each_active_agents_episode():
     snapshot = of_agents("x", "y", None)
     close_of(snapshot, "x", 1, 3)
     assert kinds(snapshot) == {"lost"}
@@ -937,7 +937,7 @@ def test_a_message_that_names_no_agent_belongs_in_an_episode_of_each_active_one(
     assert report.messages["in_an_episode"] == report.messages["total"] == 3
 
 
-def test_a_message_is_pending_as_long_as_one_of_its_agents_has_it_pending():
+def test_message_is_pending_while_one_agent_has_it_pending():
     snapshot = of_agents("x", "y", None)
     close_of(snapshot, "x", 1, 3)
     snapshot.pending = {pending(1, "c/y"), pending(2, "c/y")}
@@ -946,7 +946,7 @@ def test_a_message_is_pending_as_long_as_one_of_its_agents_has_it_pending():
     assert (report.messages["in_an_episode"], report.messages["pending"]) == (1, 2)
 
 
-def test_a_message_twice_in_one_agents_episodes_is_a_duplicate():
+def test_message_twice_in_an_agents_episodes_is_a_duplicate():
     snapshot = of_agents("x", "x", "x")
     close_of(snapshot, "x", 1, 2)
     close_of(snapshot, "x", 2, 3)
@@ -954,27 +954,27 @@ def test_a_message_twice_in_one_agents_episodes_is_a_duplicate():
 
 
 @pytest.mark.parametrize("agent", [None, "x"])
-def test_what_waited_is_in_one_episode_without_an_agent_or_in_one_of_the_first_agent(agent):
+def test_unaddressed_message_is_in_one_episode(agent):
     snapshot = of_agents(None, None, "x")
     for scope, numbers in {None: [(None, (1, 2)), ("x", (3,))], "x": [("x", (1, 2, 3))]}[agent]:
         close_of(snapshot, scope, *numbers)
     assert judged(snapshot).clean
 
 
-def test_what_waited_and_is_in_both_is_found():
+def test_unaddressed_message_in_both_episodes_is_found():
     snapshot = of_agents(None, "x")
     close_of(snapshot, None, 1)
     close_of(snapshot, "x", 1, 2)
     assert kinds(snapshot) == {"wrong_agent"}
 
 
-def test_what_waits_for_an_agent_is_pending():
+def test_message_waiting_for_an_agent_is_pending():
     snapshot = of_agents(None, None)
     snapshot.pending = {pending(0), pending(1)}
     assert judged(snapshot).messages["pending"] == 2
 
 
-def test_what_went_to_an_agent_during_the_look_is_not_lost():
+def test_message_given_to_an_agent_meanwhile_is_not_lost():
     snapshot = of_agents(None)
     snapshot.handed_over, snapshot.quiet = {pending(0)}, False
     assert judged(snapshot).clean
@@ -982,7 +982,7 @@ def test_what_went_to_an_agent_during_the_look_is_not_lost():
     assert kinds(snapshot) == {"lost"}
 
 
-def test_an_agent_that_was_flushed_gets_nothing_more():
+def test_flushed_agent_gets_nothing_more():
     snapshot = of_agents("x", "y", None)
     snapshot.flushed_agents = [AgentFlush(Position(0, 1), CONVERSATION, "x")]
     snapshot.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in snapshot.produced[1:]]
@@ -991,7 +991,7 @@ def test_an_agent_that_was_flushed_gets_nothing_more():
     assert judged(snapshot).clean
 
 
-def test_a_flush_that_is_a_dead_letter_ends_no_agents_work():
+def test_dead_lettered_flush_ends_no_agents_work():
     snapshot = of_agents("x", None)
     snapshot.flushed_agents = [AgentFlush(Position(0, 1), CONVERSATION, "x")]
     snapshot.dead = {Position(0, 1)}
@@ -1000,7 +1000,7 @@ def test_a_flush_that_is_a_dead_letter_ends_no_agents_work():
     assert judged(snapshot).clean
 
 
-def test_the_agent_that_was_silent_longest_leaves_when_there_are_too_many():
+def test_longest_silent_agent_leaves_when_there_are_too_many():
     snapshot = of_agents("x", "y", "z", None)
     close_of(snapshot, "x", 1)
     close_of(snapshot, "y", 2, 4)
@@ -1008,14 +1008,14 @@ def test_the_agent_that_was_silent_longest_leaves_when_there_are_too_many():
     assert judged(snapshot).clean
 
 
-def test_who_was_active_before_the_oldest_record_is_not_judged():
+def test_agent_active_before_the_oldest_record_is_not_judged():
     snapshot = of_agents(None)
     snapshot.messages_truncated = True
     close_of(snapshot, "x", 1)
     assert judged(snapshot).clean
 
 
-def test_a_message_of_several_episodes_carries_the_id_of_one_of_them(snapshot):
+def test_message_of_several_episodes_has_one_of_their_ids(snapshot):
     snapshot.max_agents = 2
     snapshot.produced = [produced(1, 0)._replace(agent_id="x"), produced(2, 1)._replace(agent_id="y"), produced(3, 2)]
     snapshot.closed, snapshot.pending, snapshot.announced = [], set(), []
@@ -1065,7 +1065,7 @@ def test_examples_are_bounded_and_the_count_is_not():
     assert len(report.findings["lost"].examples) == EXAMPLES_NAMED
 
 
-def test_the_report_reads_as_json_and_as_lines(snapshot):
+def test_report_prints_as_json_and_as_lines(snapshot):
     lose(snapshot)
     snapshot.notes.append("index not checked")
     report = judged(snapshot)
@@ -1077,7 +1077,7 @@ def test_the_report_reads_as_json_and_as_lines(snapshot):
     assert list(judged(clean_facts()).lines())[-1].startswith("clean")
 
 
-def test_a_long_conversation_is_judged_message_by_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_conversation_is_judged_message_by_message(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     with open_evidence() as tables:
         for table, *row in Snapshot(produced=[produced(0, 0), produced(1, 1), produced(0, 2), produced(2, 3)]).rows():

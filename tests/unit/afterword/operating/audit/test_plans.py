@@ -7,7 +7,7 @@ from afterword.operating.evidence import open_evidence
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
-def test_no_table_is_read_from_end_to_end_for_each_row_of_another(finding: str) -> None:
+def test_no_query_scans_a_table_per_row_of_another(finding: str) -> None:
     with open_evidence() as evidence:
         judge(evidence)
         plan = list(evidence.rows(f"EXPLAIN QUERY PLAN {FINDINGS[finding].query}"))

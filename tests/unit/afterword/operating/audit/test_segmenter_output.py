@@ -74,7 +74,7 @@ def written(lines: Sequence[Line], circumstances: Circumstances, trigger: int) -
 @given(
     st.lists(st.one_of(SAID, SAID, SAID, FLUSHED), min_size=10, max_size=25), MOST, st.integers(1, 5), WINDOW, st.data()
 )
-def test_it_is_clean_until_an_episode_is_missing_or_there_twice(lines, max_agents, trigger, window, data):
+def test_missing_or_repeated_episodes_are_found(lines, max_agents, trigger, window, data):
     circumstances = Circumstances(dedupe_window=window, max_agents=max_agents)
     chat, records, closed = written(lines, circumstances, trigger)
     report = audited(chat, records, closed, circumstances)
@@ -88,7 +88,7 @@ def test_it_is_clean_until_an_episode_is_missing_or_there_twice(lines, max_agent
 
 
 @given(st.lists(st.one_of(SAID, SAID, FLUSHED, DELETED), min_size=10, max_size=25), MOST, st.integers(1, 5))
-def test_it_is_clean_though_messages_are_deleted(lines, max_agents, trigger):
+def test_segmenter_output_is_clean_despite_deleted_messages(lines, max_agents, trigger):
     circumstances = Circumstances(max_agents=max_agents)
     report = audited(*written(lines, circumstances, trigger), circumstances)
     assert report.clean, list(report.lines())

@@ -43,21 +43,21 @@ def pending(offset: int, scope: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 8 + b"\1\0not JSON", b"\0" * 8 + b"\1\0[]"])
-def test_a_damaged_row_is_named_and_the_other_conversations_are_read(chat: Chat, damage: bytes) -> None:
+def test_damaged_row_is_named_and_others_are_read(chat: Chat, damage: bytes) -> None:
     chat.conversations[b"c"] = damage
     rows, damaged = read(chat)
     assert [found[:2] for found in damaged] == [("c", 3)]
     assert {row for row in rows if not row[-1]} == {pending(2, "d")}
 
 
-def test_a_damaged_message_is_named_too(chat: Chat) -> None:
+def test_damaged_message_is_named(chat: Chat) -> None:
     chat.messages = {key: value + b"" if value[:16] else value for key, value in chat.messages.items()}
     [first, *_] = [key for key, value in chat.messages.items() if len(value) > 20]
     chat.messages[first] = chat.messages[first][:20]
     assert read(chat)[1] == [("c", 3, "a message's row is cut off")]
 
 
-def test_a_row_that_was_written_anew_is_damaged_no_more(chat: Chat) -> None:
+def test_rewritten_row_is_no_longer_damaged(chat: Chat) -> None:
     row = chat.conversations[b"c"]
     chat.conversations[b"c"] = b"short"
     assert read(chat, Row(b"c", row))[1] == []
@@ -65,13 +65,13 @@ def test_a_row_that_was_written_anew_is_damaged_no_more(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("table", ["conversations", "messages"])
-def test_a_key_that_names_no_conversation_is_damage_of_none(chat: Chat, table: str) -> None:
+def test_key_without_a_conversation_damages_none(chat: Chat, table: str) -> None:
     rows: dict[str, Any] = {"conversations": chat.conversations, "messages": chat.messages}
     rows[table][FOREIGN] = next(iter(chat.conversations.values()))
     assert [found[0] for found in read(chat)[1]] == [None]
 
 
-def test_a_row_of_a_later_release_is_no_damage(chat: Chat) -> None:
+def test_row_of_a_later_release_is_no_damage(chat: Chat) -> None:
     chat.conversations[b"c"] = b"\0" * 8 + b"\37[]"
     with pytest.raises(StateUnreadable, match="only a later release can read"):
         read(chat)

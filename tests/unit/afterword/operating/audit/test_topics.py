@@ -15,7 +15,7 @@ def record(value: bytes, headers: Headers) -> ConsumerRecord[bytes, bytes]:
     return ConsumerRecord("episode.closed", 0, 7, 0, 0, b"c1", value, None, 2, len(value), tuple(headers))
 
 
-def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unreadable() -> None:
+def test_redo_request_is_neither_episode_nor_change() -> None:
     redo = EpisodeRedo(conversation_id="c1", episode_id="c1:1", revision=1, requested_at=NOON)
     headers = cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)
     kafka = load_settings().kafka
@@ -28,7 +28,7 @@ def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unre
         assert evidence.value("SELECT COUNT(*) FROM invalid WHERE kind = 'episode'") == 1
 
 
-def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
+def test_message_only_the_archiver_rejected_belongs_to_its_episode() -> None:
     kafka = load_settings().kafka
     original = ConsumerRecord("messages", 2, 0, 1, 0, b"c", b"{}", None, 1, 2, ())
     with open_evidence() as evidence:

@@ -12,7 +12,7 @@ from distributions.engine.tests.simulation.virtual_time import run_in_virtual_ti
 KAFKA = Kafka()
 
 
-def test_a_report_with_something_missing_is_not_clean_and_says_what() -> None:
+def test_report_with_something_missing_is_not_clean() -> None:
     report = Report(missing={"segmenter": 3, "summarizer": 1_581})
     assert not report.clean
     assert report.as_dict()["missing"]["summarizer"] == 1_581
@@ -21,7 +21,7 @@ def test_a_report_with_something_missing_is_not_clean_and_says_what() -> None:
     assert "clean" not in last
 
 
-def test_a_finding_outweighs_what_is_missing() -> None:
+def test_finding_outweighs_missing_parts() -> None:
     report = Report(findings={"lost": Finding(1, ["c1:m1"])}, missing={"summarizer": 1})
     assert list(report.lines())[-1] == "NOT CLEAN"
 
@@ -45,7 +45,7 @@ class ScriptedLog:
         return numbers.pop(0) if len(numbers) > 1 else numbers[0]
 
 
-def test_the_summarizer_is_waited_for_last_and_again_for_what_timers_have_closed_meanwhile() -> None:
+def test_audit_waits_for_the_summarizer_last() -> None:
     log: Any = ScriptedLog(segmenter=[2, 0], archiver=[1, 1, 0], summarizer=[9, 0, 3, 0])
     told: list[tuple[str, int, int | None]] = []
     waiting = until_finished(log, KAFKA, 60, lambda *what: told.append(what))
@@ -60,7 +60,7 @@ def test_the_summarizer_is_waited_for_last_and_again_for_what_timers_have_closed
     assert {("waiting for the summarizer", 0, 9), ("waiting for the summarizer", 0, 3)} <= set(told)
 
 
-def test_when_the_time_is_up_it_says_what_every_worker_has_left() -> None:
+def test_timeout_names_what_every_worker_has_left() -> None:
     log: Any = ScriptedLog(segmenter=[0], archiver=[4], summarizer=[3])
     missing = run_in_virtual_time(until_finished(log, KAFKA, 0, lambda *_: None))
     assert missing == {"archiver": 4, "summarizer": 3}

@@ -55,13 +55,13 @@ def test_channels_have_the_configured_names_and_partitions() -> None:
         ("sendMessagesDeadLetters", "send", "messages.dlq"),
     ],
 )
-def test_operations_are_what_afterword_does(operation: str, action: str, topic: str) -> None:
+def test_operations_match_what_afterword_does(operation: str, action: str, topic: str) -> None:
     found = DOCUMENT["operations"][operation]
     assert found["action"] == action
     assert target(found["channel"]["$ref"])["address"] == topic
 
 
-def test_messages_have_the_key_headers_and_an_example() -> None:
+def test_messages_have_key_headers_and_an_example() -> None:
     for name in ("message.created", "summary.created"):
         message = DOCUMENT["components"]["messages"][name]
         assert message["bindings"]["kafka"]["key"]["minLength"] == 1
@@ -69,5 +69,5 @@ def test_messages_have_the_key_headers_and_an_example() -> None:
         assert message["examples"]
 
 
-def test_no_definition_is_left_behind() -> None:
+def test_no_definition_is_unused() -> None:
     assert b"$defs" not in orjson.dumps(DOCUMENT)

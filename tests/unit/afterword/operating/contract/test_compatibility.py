@@ -23,7 +23,7 @@ OLD: dict[str, Any] = {
 }
 
 
-def test_what_is_narrower_breaks_old_producers_and_what_is_wider_old_subscribers() -> None:
+def test_narrowing_breaks_old_producers_and_widening_old_subscribers() -> None:
     narrower = copy.deepcopy(OLD)
     narrower["properties"]["id"]["maxLength"] = 8
     assert breaking_changes(OLD, narrower, "input") == [".id: maxLength is narrower"]
@@ -32,14 +32,14 @@ def test_what_is_narrower_breaks_old_producers_and_what_is_wider_old_subscribers
 
 
 @pytest.mark.parametrize("direction", ["input", "output"])
-def test_a_field_that_is_removed_breaks_both(direction: Any) -> None:
+def test_removed_field_breaks_producers_and_subscribers(direction: Any) -> None:
     removed = copy.deepcopy(OLD)
     removed["$defs"]["Part"] = {"type": "object", "properties": {}}
     assert ".parts.n: removed" in breaking_changes(OLD, removed, direction)
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_nothing_breaks_those_who_have_the_last_release(event: str) -> None:
+def test_users_of_the_last_release_break_on_nothing(event: str) -> None:
     last = max(RELEASED.iterdir(), key=lambda path: [int(part) for part in path.name.split(".")])
     file = last / f"{event}.schema.json"
     if not file.exists():  # it is new since then

@@ -43,13 +43,13 @@ def taken(event_type: str, event: dict[str, Any]) -> bool:
     return True
 
 
-def test_the_files_are_what_the_models_say() -> None:
+def test_schema_files_match_the_models() -> None:
     stale = [name for name, found in documents(Kafka()).items() if (GENERATED / name).read_bytes() != found]
     assert stale == [], "stale: make docs"
 
 
 @pytest.mark.parametrize("event_type", VALIDATORS)
-def test_each_schema_is_one_of_the_dialect_that_it_names(event_type: str) -> None:
+def test_each_schema_is_valid_in_its_dialect(event_type: str) -> None:
     Draft202012Validator.check_schema(VALIDATORS[event_type].schema)
     assert VALIDATORS[event_type].schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
@@ -66,7 +66,7 @@ def merged(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
     return whole | {key: merged(whole[key], value) if isinstance(value, dict) else value for key, value in part.items()}
 
 
-def test_the_examples_tell_the_truth() -> None:
+def test_examples_are_consistent() -> None:
     episode = EpisodeClosed.model_validate_json(orjson.dumps(EXAMPLES["episode.closed"]))
     assert fingerprint(episode.messages) == episode.fingerprint
     assert episode.message_count == len(episode.messages)
@@ -79,12 +79,12 @@ def test_the_examples_tell_the_truth() -> None:
     ("event_type", "written"),
     [("message.created", a_message()), ("episode.closed", a_closed_episode()), ("summary.created", a_summary())],
 )
-def test_what_we_write_is_valid(event_type: str, written: MessageCreated | EpisodeClosed | SummaryCreated) -> None:
+def test_events_we_write_are_valid(event_type: str, written: MessageCreated | EpisodeClosed | SummaryCreated) -> None:
     VALIDATORS[event_type].validate(orjson.loads(written.to_json()))
 
 
 @given(st.sampled_from([*INPUT_TYPES]), st.data())
-def test_what_the_schema_allows_is_taken_and_what_it_refuses_is_not(event_type: str, data: st.DataObject) -> None:
+def test_schema_and_model_accept_the_same_events(event_type: str, data: st.DataObject) -> None:
     schema = VALIDATORS[event_type].schema
     event = copy.deepcopy(EXAMPLES[event_type])
     field = data.draw(st.sampled_from(sorted({*schema["properties"], "unknown"} - {"type"})))
@@ -96,17 +96,17 @@ def test_what_the_schema_allows_is_taken_and_what_it_refuses_is_not(event_type: 
 
 
 @pytest.mark.parametrize("field", ["conversation_id", "messages", "fingerprint", "started_at"])
-def test_an_event_without_a_required_field_is_not_valid(field: str) -> None:
+def test_event_without_a_required_field_is_invalid(field: str) -> None:
     event = {name: value for name, value in EXAMPLES["episode.closed"].items() if name != field}
     assert not VALIDATORS["episode.closed"].is_valid(event)
 
 
 @pytest.mark.parametrize("event", sorted(EVENTS.keys() - INPUT_TYPES.keys()))
-def test_what_we_write_has_every_field_always(event: str) -> None:
+def test_events_we_write_always_have_every_field(event: str) -> None:
     schema = VALIDATORS[event].schema
     assert sorted(schema["required"]) == sorted(schema["properties"])
 
 
-def test_fields_carry_what_the_models_say_of_them() -> None:
+def test_fields_carry_the_models_descriptions() -> None:
     assert "Event time" in VALIDATORS["message.created"].schema["properties"]["sent_at"]["description"]
     assert isinstance(VALIDATORS["summary.created"].schema["properties"]["title"], dict)

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[5] / "docs" / "how-to" / "current-state.md"
 KAFKA = Kafka()
 
 
-async def test_each_topic_s_values_are_registered_as_json_schema() -> None:
+async def test_each_topics_values_are_registered_as_json_schema() -> None:
     taken: dict[str, Any] = {}
 
     async def take(request: web.Request) -> web.Response:
@@ -35,7 +35,7 @@ async def test_each_topic_s_values_are_registered_as_json_schema() -> None:
 
 
 @pytest.mark.parametrize(("status", "body"), [(409, '{"message": "incompatible"}'), (200, "no JSON"), (200, "{}")])
-async def test_a_registry_that_refuses_is_named_with_the_subject(status: int, body: str) -> None:
+async def test_refusing_registry_is_named_with_the_subject(status: int, body: str) -> None:
     async def refuse(_: web.Request) -> web.Response:
         return web.Response(status=status, text=body)
 
@@ -44,12 +44,12 @@ async def test_a_registry_that_refuses_is_named_with_the_subject(status: int, bo
             await register(url, KAFKA)
 
 
-async def test_a_registry_that_is_away_is_named() -> None:
+async def test_absent_registry_is_named() -> None:
     with pytest.raises(RegistryRefused, match="ConnectError"):
         await register("http://127.0.0.1:1", KAFKA)
 
 
-def test_the_sink_of_the_page_takes_fields_that_the_schema_has() -> None:
+def test_documented_sink_accepts_the_schemas_fields() -> None:
     found = re.search(r"```json\n(.*?)```", PAGE.read_text(), re.S)
     assert found is not None
     config = json.loads(found[1])["config"]

@@ -93,11 +93,11 @@ def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None
         (None, False),
     ],
 )
-def test_a_record_is_theirs_by_user_and_tenant(value: bytes | None, is_theirs: bool) -> None:
+def test_dead_letter_belongs_to_its_user_and_tenant(value: bytes | None, is_theirs: bool) -> None:
     assert holds(value, ANN) == is_theirs
 
 
-def test_a_record_without_a_tenant_is_theirs_only_if_they_have_none() -> None:
+def test_dead_letter_without_tenant_belongs_to_tenantless_users_only() -> None:
     value = orjson.dumps({"user_id": "ann"})
     assert holds(value, Person("ann", None))
     assert not holds(value, ANN)
@@ -108,7 +108,7 @@ def dead(conversation: str, value: bytes, error_type: str = "x") -> DeadLetter:
     return DeadLetter("messages.dlq", 0, 0, now, "segmenter", error_type, "", None, conversation.encode(), value, [])
 
 
-def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -> None:
+def test_own_conversations_letters_count_and_only_own_of_others() -> None:
     theirs = TheirDeadLetters(ANN, frozenset({"alone"}))
     assert theirs(dead("alone", b"no json"))
     assert not theirs(dead("alone", message(tenant_id="other"), "tenant_mismatch"))
@@ -116,7 +116,7 @@ def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -
     assert not theirs(dead("shared", message(user_id="bob")))
 
 
-def test_what_was_cut_off_before_their_id_is_theirs() -> None:
+def test_letter_truncated_before_its_id_belongs_to_its_user() -> None:
     value = orjson.dumps({"id": "m1", "conversation_id": "c", "content": "x" * MAX_BYTES, "user_id": "änn"})
     record: Any = SimpleNamespace(topic="messages", partition=0, offset=7, key=b"c", value=value, headers=[])
     key, kept, headers = dead_letter(record, stage="segmenter", error_type="x", message="", now_ms=1)
@@ -133,7 +133,7 @@ def test_what_was_cut_off_before_their_id_is_theirs() -> None:
     assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"other"}))(untold)
 
 
-def test_every_summary_that_was_not_delivered_of_a_conversation_that_they_shared() -> None:
+def test_undelivered_summaries_of_shared_conversations_belong_to_each() -> None:
     theirs = TheirDeadLetters(ANN, frozenset({"alone"}), frozenset({"shared"}))
     summary = a_summary(user_id="bob", tenant_id="acme").to_json()
     undelivered = {name: replace(dead(name, summary), stage=WEBHOOKS) for name in ("alone", "shared", "other")}
@@ -154,7 +154,7 @@ def test_letter_with_deeply_nested_users_names_nobody() -> None:
 
 
 @pytest.mark.parametrize("given", [("", None), (None, None), ("ann", 7), ("ann", {"$ne": 1})])
-def test_nobody_and_everybody_cannot_be_erased(given: Any) -> None:
+def test_neither_nobody_nor_everybody_can_be_erased(given: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         person_of(*given)
 
@@ -210,7 +210,7 @@ def an_edit(**fields: Any) -> bytes:
         "of another tenant", "of another conversation", "cut off", "cut off, by its field", "no edit", "no JSON",
     ],
 )  # fmt: skip
-def test_an_edit_names_no_user_and_is_theirs_unless_somebody_else_has_the_message(
+def test_edit_without_user_is_theirs_unless_another_has_it(
     value: bytes, headers: list[tuple[str, bytes]], conversation: str, is_theirs: bool
 ) -> None:
     async def story() -> tuple[set[str], int, int]:
@@ -255,9 +255,7 @@ def of_source(value: bytes | None, key: bytes = b"k", tenant: bytes = b"acme") -
         (replace(of_source(b'{"from": ["ann"]}', tenant=b"other"), origin=Origin("no source's", 0, 0)), True),
     ],
 )  # fmt: skip
-def test_what_ingest_rejected_is_theirs_by_its_mapping_or_if_it_contains_their_id(
-    letter: DeadLetter, is_theirs: bool
-) -> None:
+def test_rejected_source_record_is_theirs_by_mapping_or_id(letter: DeadLetter, is_theirs: bool) -> None:
     mapped = source(FIELDS + 'tenant_id = "headers.tenant"')
     assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped])(letter) is is_theirs
 
@@ -278,15 +276,13 @@ EVENTS = b'{"events": [{"user": "bob", "team": "acme"}, {"user": "%s", "team": "
         ("", of_source(b'{"team": "acme"}', key=b"\xff\0ann"), True),
     ],
 )
-def test_rejected_record_is_theirs_by_one_of_its_items_or_its_key(
-    above: str, letter: DeadLetter, is_theirs: bool
-) -> None:
+def test_rejected_record_is_theirs_by_item_or_key(above: str, letter: DeadLetter, is_theirs: bool) -> None:
     within = "item" if "foreach" in above else "value"
     mapped = source(FIELDS.replace("value.user", f"{within}.user") + f'tenant_id = "{within}.team"', above)
     assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped])(letter) is is_theirs
 
 
-def test_an_erasure_discards_what_ingest_rejected_of_the_person() -> None:
+def test_erasure_discards_the_persons_rejected_source_records() -> None:
     async def story() -> tuple[set[str], int]:
         letters = [of_source(b'{"user": "ann"'), replace(of_source(b'{"user": "bob"'), offset=1)]
         eraser = ErasesLetters(World(), letters)
@@ -296,7 +292,7 @@ def test_an_erasure_discards_what_ingest_rejected_of_the_person() -> None:
     assert run_in_virtual_time(story()) == ({"chat.dlq/0/0"}, 1)
 
 
-def test_letters_under_an_earlier_id_are_the_persons_in_that_conversation() -> None:
+def test_letters_under_an_earlier_id_are_the_persons() -> None:
     earlier = frozenset({("c1", user_digest("guest"))})
     theirs = TheirDeadLetters(ANN, frozenset(), frozenset({"c1"}), earlier=earlier)
     for conversation_id, user_id, is_theirs in (("c1", "guest", True), ("c2", "guest", False), ("c1", "bob", False)):

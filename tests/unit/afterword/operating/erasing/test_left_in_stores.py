@@ -37,7 +37,7 @@ async def left(world: World, end: int) -> dict[str, int]:
     return {one.place: one.number for one in remains if one.number}
 
 
-async def test_messages_from_before_the_receipt_count_in_each_conversation() -> None:
+async def test_messages_older_than_the_receipt_count_per_conversation() -> None:
     world = World()
     for conversation, user in (("anns", "ann"), ("shared", "bob"), ("shared", "ann"), ("anns", "ann")):
         await world.say(conversation, user)
@@ -45,7 +45,7 @@ async def test_messages_from_before_the_receipt_count_in_each_conversation() -> 
     assert await left(world, end=0) == {}
 
 
-async def test_episodes_count_that_the_person_took_part_in_and_that_are_older_than_the_receipt() -> None:
+async def test_episodes_older_than_the_receipt_count_for_its_person() -> None:
     world = World()
     of_two = replace(a_stored_episode(user_id="bob", tenant_id=TENANT), participants=("ann", "bob"))
     await world.episodes.put(of_two, None)
@@ -64,7 +64,7 @@ async def test_episodes_count_that_the_person_took_part_in_and_that_are_older_th
         ("bobs", "invalid_json", False),
     ],
 )
-def test_dead_letters_count_that_the_erasure_has_discarded(conversation: str, error_type: str, is_theirs: bool) -> None:
+def test_dead_letters_discarded_by_the_erasure_count(conversation: str, error_type: str, is_theirs: bool) -> None:
     original: Any = SimpleNamespace(
         topic="messages", partition=0, offset=7, key=conversation.encode(), value=b"{", headers=[]
     )

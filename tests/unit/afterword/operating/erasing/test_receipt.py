@@ -43,7 +43,7 @@ def hours(**configs: float | str) -> dict[str, str]:
         (hours(cleanup_policy="delete", retention_ms=str(2**62), segment_ms=1), None),
     ],
 )
-def test_a_topics_date_follows_from_its_settings(configs: dict[str, str], after: float | None) -> None:
+def test_topics_date_follows_from_its_settings(configs: dict[str, str], after: float | None) -> None:
     assert gone_by(configs, NOW) == (NEVER if after is None else NOW + after * HOUR + BROKER_SLACK)
 
 
@@ -67,7 +67,7 @@ def a_receipt(**fields: object) -> Receipt:
     return Receipt.model_validate({**given, **fields})
 
 
-def test_its_line_names_the_last_date_of_our_topics() -> None:
+def test_receipts_line_names_the_last_date_of_our_topics() -> None:
     assert a_receipt().line() == (
         "receipt r1: 1,200 messages, 1 conversation, 0 dead letters; gone from all stores at 2026-01-05T12:00:00.000Z, "
         "from our topics by 2026-01-05T14:00:00.000Z; your topic messages keeps its records for ever"
@@ -83,7 +83,7 @@ def test_its_line_names_the_last_date_of_our_topics() -> None:
     )
 
 
-def test_it_is_read_as_it_was_written_and_by_its_owner_alone(tmp_path: Path) -> None:
+def test_receipt_is_read_unchanged_by_its_owner_only(tmp_path: Path) -> None:
     file = tmp_path / "new" / "receipt.json"
     a_receipt().write(file)
     assert Receipt.read(file) == a_receipt()
@@ -92,13 +92,13 @@ def test_it_is_read_as_it_was_written_and_by_its_owner_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("user", "tenant"), [("Ann", "acme"), ("ann", None), ("ann", "other"), ("", "acme")])
-def test_it_is_of_nobody_else(user: str, tenant: str | None) -> None:
+def test_receipt_matches_nobody_else(user: str, tenant: str | None) -> None:
     assert a_receipt().is_of(Person("ann", "acme"))
     assert not a_receipt().is_of(Person(user, tenant))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"version": 1, "user": "secret"}'])
-def test_another_file_is_no_receipt_and_is_not_quoted(tmp_path: Path, content: bytes) -> None:
+def test_other_file_is_refused_as_receipt_without_quoting_it(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
     with pytest.raises(ReceiptUnreadable, match="is not a receipt") as raised:
@@ -106,7 +106,7 @@ def test_another_file_is_no_receipt_and_is_not_quoted(tmp_path: Path, content: b
     assert "secret" not in str(raised.value)
 
 
-def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+def test_unreadable_or_unwritable_receipt_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="none"):
         Receipt.read(tmp_path / "none")
     (tmp_path / "file").write_text("")
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         a_receipt().write(tmp_path / "file" / "receipt.json")
 
 
-def test_it_replaces_no_file(tmp_path: Path) -> None:
+def test_receipt_overwrites_no_file(tmp_path: Path) -> None:
     file = tmp_path / "receipt.json"
     a_receipt().write(file)
     with pytest.raises(FileExistsError, match=r"receipt\.json"):

@@ -22,9 +22,7 @@ KAFKA = SETTINGS.kafka
 
 
 @pytest.mark.parametrize(("other", "deleted"), [("bob", MessageDeleted), (None, ConversationDeleted)])
-async def test_who_has_episodes_in_a_conversation_keeps_them_though_their_messages_have_expired(
-    other: str | None, deleted: type
-) -> None:
+async def test_participant_keeps_episodes_whose_messages_have_expired(other: str | None, deleted: type) -> None:
     world = World()
     await world.say("c1", "ann")
     if other:
@@ -34,7 +32,7 @@ async def test_who_has_episodes_in_a_conversation_keeps_them_though_their_messag
     assert len(receipt.shared_conversations) == bool(other)
 
 
-async def test_episodes_with_others_of_which_the_archive_has_no_message_are_named() -> None:
+async def test_shared_episodes_without_archived_messages_are_named() -> None:
     world = World()
     shared = replace(a_stored_episode(user_id="bob", tenant_id=TENANT), participants=("ann", "bob"))
     await world.episodes.put(shared, None)
@@ -43,13 +41,13 @@ async def test_episodes_with_others_of_which_the_archive_has_no_message_are_name
     assert world.sent == []
 
 
-async def test_episodes_of_somebody_else_are_not_waited_for() -> None:
+async def test_erasure_does_not_wait_for_others_episodes() -> None:
     world = World(unread=[Unread(KAFKA.episodes_topic, 7, b"bobs")])
     await world.say("anns", "ann")
     assert (await world.erase()).deleted_conversations == ("anns",)
 
 
-def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for() -> None:
+def test_erasure_waits_for_the_persons_pending_summaries() -> None:
     async def story() -> None:
         world = World(unread=[Unread(KAFKA.episodes_topic, 7, b"anns")])
         await world.say("anns", "ann")
@@ -62,7 +60,7 @@ def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for() -> None:
     run_in_virtual_time(story())
 
 
-def test_what_is_waited_for_is_reported_whenever_it_has_changed() -> None:
+def test_progress_is_reported_whenever_it_changes() -> None:
     told: list[tuple[str, int]] = []
 
     async def report(what: str, left: int) -> None:
@@ -111,7 +109,7 @@ async def disturbed(faults: Faults) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("fault", [crash, outage])
-def test_a_kill_or_an_outage_at_any_call_ends_the_same(fault: Fault, after: bool) -> None:
+def test_erasure_ends_the_same_after_any_kill_or_outage(fault: Fault, after: bool) -> None:
     expected = run_in_virtual_time(disturbed(NO_FAULTS))
     assert expected["counts"] == {"messages": 3, "conversations": 2, "episodes": 0, "dead_letters": 0}
     for at in count(1):
@@ -122,7 +120,7 @@ def test_a_kill_or_an_outage_at_any_call_ends_the_same(fault: Fault, after: bool
     assert at > 10
 
 
-async def test_again_to_no_effect() -> None:
+async def test_repeated_erasure_has_no_effect() -> None:
     world = await a_world()
     first = await world.erase()
     sent = len(world.sent)

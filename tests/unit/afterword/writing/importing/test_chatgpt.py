@@ -33,7 +33,7 @@ def read(*conversations: Any, options: ImportOptions = ANN) -> list[ImportOutcom
     return read_all("chatgpt", {"conversations.json": list(conversations)}, options)
 
 
-def test_a_conversation_is_read_from_its_root_to_its_current_message():
+def test_conversation_is_read_from_root_to_current_message():
     conversation = chain(
         None,
         said("user", "Which lake is deepest?", id="m1", create_time=1_700_000_001.25),
@@ -46,7 +46,7 @@ def test_a_conversation_is_read_from_its_root_to_its_current_message():
     assert one.conversation_id == two.conversation_id == "c"
 
 
-def test_answers_that_were_made_anew_are_left_out():
+def test_regenerated_answers_are_omitted():
     conversation = chain(None, said("user", "Name a lake."), said("assistant", "Como."))
     conversation["mapping"]["other"] = {"id": "other", "parent": "n1", "message": said("assistant", "Garda.")}
     assert [m.content for m in messages_of(read(conversation))] == ["Name a lake.", "Como."]
@@ -55,13 +55,13 @@ def test_answers_that_were_made_anew_are_left_out():
     assert [m.content for m in messages_of(read(conversation))] == ["Name a lake.", "Garda."]
 
 
-def test_options_give_tenant_and_prefix_and_the_public_id_is_preferred():
+def test_options_set_tenant_and_prefix_and_public_ids_win():
     conversation = chain(said("user", "a"), conversation_id="public")
     [message] = messages_of(read(conversation, options=ImportOptions("ann", "acme", "old-")))
     assert (message.conversation_id, message.tenant_id) == ("old-public", "acme")
 
 
-def test_a_message_without_an_id_or_a_time_has_those_of_its_node_and_of_the_one_before():
+def test_message_without_id_or_time_takes_its_neighbours():
     one, two, three = messages_of(
         read(chain(said("user", "a"), said("assistant", "b", create_time=1_700_000_009), said("user", "c")))
     )
@@ -70,7 +70,7 @@ def test_a_message_without_an_id_or_a_time_has_those_of_its_node_and_of_the_one_
     assert two.sent_at == three.sent_at == datetime(2023, 11, 14, 22, 13, 29, tzinfo=UTC)
 
 
-def test_pictures_and_recordings_leave_a_placeholder_and_transcripts_their_text():
+def test_media_leave_placeholders_and_transcripts_their_text():
     parts = [
         {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"},
         {"content_type": "audio_transcription", "text": "And this one?"},
@@ -82,7 +82,7 @@ def test_pictures_and_recordings_leave_a_placeholder_and_transcripts_their_text(
     assert message.content == "[image]\nAnd this one?\n[attachment]\nWhat is it?"
 
 
-def test_files_that_were_sent_leave_their_names_and_pictures_do_not_do_so_twice():
+def test_uploaded_files_leave_their_names_once():
     files = [{"name": "plan.pdf", "mime_type": "application/pdf"}, {"name": "map.png", "mime_type": "image/png"}]
     parts = [{"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"}, "What is it?"]
     picture = {"content_type": "multimodal_text", "parts": parts}
@@ -94,7 +94,7 @@ def test_files_that_were_sent_leave_their_names_and_pictures_do_not_do_so_twice(
     assert found == ["[image]\nWhat is it?\n[file: plan.pdf]", "[file: plan.pdf]"]
 
 
-def test_a_tool_that_is_called_is_named_and_its_output_is_kept():
+def test_called_tool_is_named_and_its_output_kept():
     code = {"content_type": "code", "language": "python", "text": "print(6 * 7)"}
     output = {"content_type": "execution_output", "text": "42"}
     call, result = messages_of(
@@ -104,7 +104,7 @@ def test_a_tool_that_is_called_is_named_and_its_output_is_kept():
     assert (result.role, result.content, result.tools) == ("tool", "42", ())
 
 
-def test_a_tool_s_answer_within_an_answer_was_said_by_the_tool():
+def test_tool_result_within_an_answer_belongs_to_the_tool():
     parts = [{"type": "tool_use", "name": "weather"}, {"type": "tool_result", "content": "Snow."}, "It snows."]
     found = messages_of(read(chain(said("assistant", *parts, id="m1"))))
     assert [(m.id, m.role, m.content, m.tools) for m in found] == [
@@ -114,7 +114,7 @@ def test_a_tool_s_answer_within_an_answer_was_said_by_the_tool():
     ]
 
 
-def test_system_messages_are_archived_and_not_summarized():
+def test_system_messages_are_archived_but_not_summarized():
     assert [
         m.skip_summarization for m in messages_of(read(chain(said("system", "Be brief."), said("user", "Hi"))))
     ] == [
@@ -132,7 +132,7 @@ def test_system_messages_are_archived_and_not_summarized():
         said("assistant", content={"content_type": "thoughts", "thoughts": []}),
     ],
 )
-def test_a_message_without_any_text_is_left_out(empty):
+def test_message_without_text_is_omitted(empty):
     outcomes = read(chain(empty, said("user", "kept")))
     assert reasons(outcomes) == ["empty"]
     assert [m.content for m in messages_of(outcomes)] == ["kept"]
@@ -156,7 +156,7 @@ def test_a_message_without_any_text_is_left_out(empty):
         (said("tool", content={"content_type": "sonic_webpage", "title": "Lakes", "text": "Como"}), "tool", "Como"),
     ],
 )
-def test_what_nobody_said_is_archived_and_not_summarized(unsaid, role, content):
+def test_unspoken_content_is_archived_but_not_summarized(unsaid, role, content):
     one, two = messages_of(read(chain(unsaid, said("user", "Hi"))))
     assert (one.role, one.content, one.skip_summarization) == (role, content, True)
     assert not two.skip_summarization
@@ -183,7 +183,7 @@ def test_what_nobody_said_is_archived_and_not_summarized(unsaid, role, content):
         ("He can cite turn 0 by heart.", "He can cite turn 0 by heart."),
     ],
 )
-def test_citations_and_links_are_as_people_see_them(written, shown):
+def test_citations_and_links_appear_as_people_see_them(written, shown):
     assert [m.content for m in messages_of(read(chain(said("assistant", written))))] == [shown]
 
 
@@ -201,7 +201,7 @@ def test_citations_and_links_are_as_people_see_them(written, shown):
         (chain(said("user", "secret"), id="x" * 257), "message 1: schema_violation: conversation_id"),
     ],
 )
-def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reason):
+def test_bad_chatgpt_record_is_named_and_others_are_read(bad, reason):
     outcomes = read(chain(said("user", "before")), bad, chain(said("user", "after")))
     assert [m.content for m in messages_of(outcomes)] == ["before", "after"]
     [rejected] = [o for o in outcomes if isinstance(o, Rejected)]
@@ -209,7 +209,7 @@ def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reas
     assert "secret" not in str(rejected)
 
 
-def test_a_branch_that_is_a_circle_is_rejected():
+def test_circular_branch_of_chatgpt_is_rejected():
     conversation = chain(said("user", "a"), said("user", "b"))
     conversation["mapping"]["n0"]["parent"] = "n1"
     assert reasons(read(conversation)) == ["conversations.json:1: its branch is circular (2 messages)"]
@@ -256,7 +256,7 @@ def test_recording_leaves_no_placeholder_beside_its_transcript():
     assert [m.content for m in found] == ["Turn left.", "[audio]"]
 
 
-def test_messages_before_a_missing_parent_are_named_and_the_others_read():
+def test_messages_before_a_missing_parent_are_named():
     conversation = chain(said("user", "My blood type is AB negative."), said("user", "gone"), said("user", "Noted?"))
     del conversation["mapping"]["n1"]
     assert [m.content for m in messages_of(read(conversation))] == ["Noted?"]
@@ -264,7 +264,7 @@ def test_messages_before_a_missing_parent_are_named_and_the_others_read():
 
 
 @pytest.mark.parametrize("parent", ["gone", None, ["n0"], "stray"])
-def test_messages_that_no_parents_connect_to_the_branch_are_rejected_and_the_regenerated_ones_left_out(parent):
+def test_messages_unconnected_to_the_branch_are_rejected(parent):
     conversation = chain(None, said("user", "Name a lake."), said("assistant", "Como."))
     regenerated = {"parent": "n1", "message": said("assistant", "Garda.")}
     stray = {"parent": parent, "message": said("user", "My blood type is AB negative.")}
@@ -276,7 +276,7 @@ def test_messages_that_no_parents_connect_to_the_branch_are_rejected_and_the_reg
     assert [o.messages for o in outcomes if isinstance(o, Rejected)] == [2]
 
 
-def test_rejected_messages_are_named_by_their_place_in_the_branch():
+def test_rejected_messages_are_named_by_their_place():
     answer = said("assistant", {"type": "tool_result", "content": "Snow."}, "It snows.")
     outcomes = read(chain(None, said("user", json.loads("[" * 99 + "]" * 99)), answer, said("boss", "secret")))
     assert [reason.split(": ")[1] for reason in reasons(outcomes)] == ["message 1", "message 3"]
@@ -288,7 +288,7 @@ def test_conversations_of_another_person_are_rejected():
     assert "another person" in reasons(outcomes)[0]
 
 
-def test_a_large_export_has_several_files():
+def test_large_export_has_several_files():
     files = {
         "conversations-000.json": [chain(said("user", "a"), id="1")],
         "conversations-001.json": [chain(said("user", "b"), id="2")],
@@ -307,19 +307,19 @@ def test_a_large_export_has_several_files():
         max_size=4,
     )
 )
-def test_any_message_is_taken_left_out_or_rejected(messages):
+def test_any_message_is_imported_omitted_or_rejected(messages):
     outcomes = read(chain(*messages))
     assert len(outcomes) >= len(messages)
     assert all(isinstance(outcome, Found | LeftOut | Rejected) for outcome in outcomes)
 
 
 @given(st.dictionaries(st.sampled_from(["id", "mapping", "current_node", "create_time"]), json_values) | json_values)
-def test_any_conversation_is_taken_left_out_or_rejected(conversation):
+def test_any_conversation_is_imported_omitted_or_rejected(conversation):
     assert all(isinstance(o, Found | LeftOut | Rejected) for o in read(conversation))
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
-def test_the_branch_of_any_tree_is_the_way_from_its_root(parents, data):
+def test_branch_of_any_tree_leads_from_its_root(parents, data):
     nodes = {
         f"n{n}": {"parent": f"n{parent % n}" if n else None, "message": said("user", f"text {n}")}
         for n, parent in enumerate(parents)

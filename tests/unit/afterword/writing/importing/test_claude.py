@@ -31,7 +31,7 @@ def read(*conversations: Any, options: ImportOptions = ANN) -> list[ImportOutcom
     return read_all("claude", {"conversations.json": list(conversations)}, options)
 
 
-def test_a_conversation_is_read_with_its_tools_and_files():
+def test_conversation_is_read_with_its_tools_and_files():
     answer = [
         {"type": "thinking", "thinking": "Hm."},
         text("Let me look."),
@@ -67,7 +67,7 @@ def test_a_conversation_is_read_with_its_tools_and_files():
         ([{"type": "tool_use", "name": "search", "input": {}}], [""]),
     ],
 )
-def test_the_text_stands_for_a_content_that_cannot_be_read(content, shown):
+def test_text_replaces_unreadable_content(content, shown):
     found = messages_of(read(conversation(said("human", *content, text="Hello"))))
     assert [m.content for m in found] == shown
 
@@ -164,7 +164,7 @@ def archive(**files: Any) -> bytes:
     return packed.getvalue()
 
 
-def test_archives_of_an_export_are_read_as_given():
+def test_export_archives_are_read_as_given():
     chats = archive(conversations_json=[conversation(said("human", text("Hi")))])
     parts = {"manifest-1.json": {"parts": 5}, "conversations-000.zip": chats, "memories-000.zip": archive(a_json={})}
     for files in (parts, {"export.zip": archive(manifest_json={}, conversations_000_zip=chats, memories__a_json={})}):
@@ -201,7 +201,7 @@ def test_archive_of_an_unknown_kind_is_named(at, value, reason):
     assert reasons(read_all("claude", {"a.zip": bytes(packed)}, ANN)) == [reason]
 
 
-def test_two_accounts_are_never_one_user():
+def test_two_accounts_never_become_one_user():
     both = [conversation(said("human", text("a"))), conversation(said("human", text("b")), account={"uuid": "a2"})]
     outcomes = read(*both)
     assert [m.content for m in messages_of(outcomes)] == ["a"]
@@ -218,7 +218,7 @@ def test_two_accounts_are_never_one_user():
         (conversation(said("human")), "empty"),
     ],
 )
-def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reason):
+def test_bad_claude_record_is_named_and_others_are_read(bad, reason):
     outcomes = read(bad, conversation(said("human", text("after"))))
     assert [m.content for m in messages_of(outcomes)] == ["after"]
     assert reasons(outcomes)[0].removeprefix("conversations.json:1: ").startswith(reason)
@@ -236,7 +236,7 @@ def test_rejected_messages_are_named_by_their_place():
         json_values | st.just("human"),
     )
 )
-def test_any_message_is_taken_left_out_or_rejected(message):
+def test_any_claude_message_is_imported_omitted_or_rejected(message):
     outcomes = read(conversation(message))
     assert outcomes
     assert all(isinstance(outcome, Found | LeftOut | Rejected) for outcome in outcomes)

@@ -196,7 +196,7 @@ def test_message_of_sharegpt_is_converted_as_said(
     assert (message.role, message.content, message.tools) == (role, content, tools)
 
 
-def test_unknown_records_of_sharegpt_are_named_and_the_rest_converted(tmp_path: Path) -> None:
+def test_unknown_sharegpt_records_are_named_and_others_converted(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([{"text": "Hi"}, {"conversations": ["Hi"]}, *SHAREGPT]))
     assert len(converted("sharegpt.py", str(tmp_path / "a.json"), "ann")) == 2
     left_out = run("sharegpt.py", str(tmp_path / "a.json"), "ann").stderr.decode().splitlines()

@@ -31,7 +31,7 @@ def read(*records: Any, options: ImportOptions = ADMIN) -> list:
         ({"user_id": None, "title": "A", "model": "m", "metadata": {"score": 1}}, None),
     ],
 )
-def test_the_user_that_a_record_names_is_read(named, user):
+def test_user_named_by_a_record_is_read(named, user):
     assert user_of(named) == user
 
 
@@ -60,7 +60,7 @@ def test_the_user_that_a_record_names_is_read(named, user):
         {"metadata": '{"user_id": "bo"}'},
     ],
 )
-def test_a_record_whose_user_cannot_be_read_is_rejected_and_not_given_to_the_user_of_the_command_line(named):
+def test_record_with_an_unreadable_user_is_rejected(named):
     with pytest.raises(Refused, match="user"):
         user_of(named)
     for outcomes in (
@@ -74,23 +74,23 @@ def test_a_record_whose_user_cannot_be_read_is_rejected_and_not_given_to_the_use
 
 
 @given(st.dictionaries(st.sampled_from(["user_id", "user", "userId"]), st.none() | st.integers() | st.text(max_size=3)))
-def test_the_user_of_the_command_line_stands_only_for_nobody(named):
+def test_default_user_applies_only_to_records_without_one(named):
     ids = {str(value) for value in named.values() if value not in (None, "")}
     found = {message.user_id for message in messages_of(read({"id": "c", "messages": SAID, **named}))}
     assert found <= (ids or {"admin"})
 
 
-def test_the_parameters_of_tools_name_nobody():
+def test_tool_parameters_name_no_user():
     tools = [{"name": "mail", "parameters": {"properties": {"user_id": {"type": "string"}}}}]
     assert user_of({"tools": tools, "functions": tools}) is None
 
 
-def test_the_authors_of_an_answers_sources_are_not_its_user():
+def test_authors_of_cited_sources_are_not_the_user():
     answer = {**TALK[1], "citations": [{"title": "Lakes", "author": "Jane Doe"}]}
     assert [m.user_id for m in messages_of(read({"id": "c", "messages": [TALK[0], answer]}))] == ["admin"] * 2
 
 
-def test_a_participants_name_is_not_an_id_and_the_record_is_rejected():
+def test_participants_name_is_no_id_and_is_rejected():
     named = {**SAID[0], "name": "bo"}
     assert messages_of(read({"id": "c", "messages": [named]})) == []
     agents = [SAID[0], {"role": "assistant", "content": "I see.", "name": "planner"}]
@@ -98,7 +98,7 @@ def test_a_participants_name_is_not_an_id_and_the_record_is_rejected():
     assert [m.user_id for m in messages_of(read({"id": "c", "user_id": 7, "messages": [named]}))] == ["7"]
 
 
-def test_a_message_of_another_user_than_its_record_is_rejected():
+def test_message_of_another_user_than_its_record_is_rejected():
     others, mine = {**TALK[0], "user_id": 8}, {**TALK[0], "user": 7}
     answer = {**TALK[1], "user_id": "bot"}
     outcomes = read({"id": "c", "user_id": 7, "messages": [others, mine, answer]})
@@ -106,14 +106,14 @@ def test_a_message_of_another_user_than_its_record_is_rejected():
     assert reasons(outcomes) == ["a.json:1: message 1: it names another user than its record"]
 
 
-def test_a_user_in_a_nested_field_is_not_overlooked_and_what_tools_were_asked_names_nobody():
+def test_user_in_a_nested_field_is_found():
     of_bo = {**SAID[0], "extra": {"user_id": "bo"}}
     assert messages_of(read({"id": "c", "messages": [of_bo]})) == []
     asked = {"role": "assistant", "content": "", "tool_calls": [{"name": "find", "args": {"user_id": "ann"}}]}
     assert [m.user_id for m in messages_of(read({"id": "c", "messages": [SAID[0], asked]}))] == ["admin"] * 2
 
 
-def test_messages_may_name_their_users_and_one_without_has_that_of_the_others():
+def test_messages_may_name_users_and_others_inherit_theirs():
     mine = [{**TALK[0], "user_id": 7}, TALK[1]]
     assert [m.user_id for m in messages_of(read({"id": "c", "messages": mine}))] == ["7", "7"]
     both = [*mine, {**TALK[0], "user_id": 8}]
@@ -122,7 +122,7 @@ def test_messages_may_name_their_users_and_one_without_has_that_of_the_others():
 
 
 @pytest.mark.parametrize("name", ["thread_id", "id", "session_id", "conversationId", "uuid"])
-def test_conversations_with_numbers_are_told_apart(name):
+def test_numbered_conversations_are_told_apart(name):
     found = messages_of(
         read(
             {name: 41, "user_id": "pat", "messages": TALK},
@@ -142,7 +142,7 @@ def test_conversations_with_numbers_are_told_apart(name):
         {"config": {"configurable": {"thread_id": 41}}},
     ],
 )
-def test_a_record_whose_conversation_cannot_be_read_is_rejected(named):
+def test_record_with_an_unreadable_conversation_is_rejected(named):
     with pytest.raises(Refused, match="conversation"):
         conversation_of(named)
     assert messages_of(read({**named, "messages": SAID})) == []
@@ -156,10 +156,10 @@ def test_a_record_whose_conversation_cannot_be_read_is_rejected(named):
         {"messages": [{**SAID[0], "user_id": "a"}, {**SAID[0], "user_id": "b"}]},
     ],
 )
-def test_a_record_that_names_several_conversations_or_none_for_several_users_is_rejected(record):
+def test_record_of_several_conversations_is_rejected(record):
     assert messages_of(read(record)) == []
 
 
-def test_the_same_words_of_two_users_are_two_conversations():
+def test_equal_words_of_two_users_are_two_conversations():
     found = messages_of(read({"user_id": "pat", "messages": TALK}, {"user_id": "quinn", "messages": TALK}))
     assert len({m.conversation_id for m in found}) == 2

@@ -21,18 +21,18 @@ def line(**changes: object) -> bytes:
     return orjson.dumps(MESSAGE | changes)
 
 
-def test_a_message_is_as_it_is_written():
+def test_message_is_read_as_written():
     [message] = messages_of(read(line(sent_at="2024-05-01T12:00:00+02:00", metadata={"a": 1}, agent_id="x")))
     assert (message.user_id, message.agent_id, message.metadata) == ("u", "x", {"a": 1})
     assert message.sent_at == datetime(2024, 5, 1, 10, tzinfo=UTC)
 
 
-def test_a_message_that_was_exported_is_the_same_message():
+def test_exported_message_is_the_same_message():
     [message] = messages_of(read(line(sent_at="2024-05-01T12:00:00+02:00", metadata={"a": 1}, tools=["x"])))
     assert messages_of(read(orjson.dumps(message.model_dump(mode="json")))) == [message]
 
 
-def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
+def test_options_supply_missing_fields_tenant_and_prefix():
     nameless = orjson.dumps({name: value for name, value in MESSAGE.items() if name != "user_id"})
     found = messages_of(read(line(), nameless, options=ImportOptions("ann", "acme", "old-")))
     assert [(m.user_id, m.tenant_id, m.conversation_id) for m in found] == [
@@ -54,7 +54,7 @@ def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
         (line(content="secret" * 200_000), "too_large"),
     ],
 )
-def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reason):
+def test_bad_line_is_named_without_content_and_others_read(bad, reason):
     outcomes = read(line(), bad, b"", line(id="2"))
     assert [m.id for m in messages_of(outcomes)] == ["1", "2"]
     [rejected] = reasons(outcomes)
@@ -62,7 +62,7 @@ def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reas
     assert "secret" not in rejected
 
 
-def test_a_message_of_another_tenant_is_rejected():
+def test_message_of_another_tenant_is_rejected():
     assert reasons(read(line(tenant_id="other"), options=ImportOptions("ann", "acme"))) == [
         "a.jsonl:1: its tenant is not the one given with --tenant"
     ]

@@ -34,32 +34,32 @@ def contents(outcomes: list[ImportOutcome]) -> list[str]:
         lines({"conversation_id": "c", "messages": HELLO}),
     ],
 )
-def test_a_conversation_may_be_in_an_array_alone_or_on_a_line(content):
+def test_conversation_may_be_an_array_or_a_line(content):
     one, two = messages_of(read(content))
     assert (one.role, one.content, one.user_id, one.conversation_id) == ("user", "Hello", "ann", "c")
     assert (two.role, two.content, two.user_id, two.conversation_id) == ("assistant", "Good morning", "ann", "c")
 
 
-def test_bare_messages_that_would_fill_the_memory_are_rejected_and_the_others_read(monkeypatch):
+def test_bare_messages_beyond_memory_are_rejected(monkeypatch):
     monkeypatch.setattr("afterword.writing.importing.formats.MOST_CHARACTERS", 2_000)
     outcomes = read([*HELLO * 2, {"id": "c", "messages": HELLO}])
     assert contents(outcomes) == ["Hello", "Good morning"]
     assert reasons(outcomes) == ["history.json:1: too_large: more than 128 MiB (4 messages)"]
 
 
-def test_a_bare_message_that_is_nested_too_deeply_is_rejected():
+def test_deeply_nested_bare_message_is_rejected():
     for levels in (600, 1_000, 2_000):
         deep = b'{"role": "user", "content": ' + b"[" * levels + b"]" * levels + b"}"
         assert reasons(read(deep)) == ["history.json:1: it is nested too deeply"]
 
 
-def test_a_damaged_line_among_bare_messages_is_named_by_its_number():
+def test_damaged_line_among_bare_messages_is_named():
     outcomes = read(lines(*HELLO) + b"cut off\n" + lines(*HELLO), "h.jsonl")
     assert contents(outcomes) == ["Hello", "Good morning"] * 2
     assert reasons(outcomes) == ["h.jsonl:3: not JSON at column 1"]
 
 
-def test_an_array_of_messages_is_one_conversation():
+def test_array_of_messages_is_one_conversation():
     one, two = messages_of(read(HELLO))
     assert one.conversation_id == two.conversation_id
     assert [one.content, two.content] == ["Hello", "Good morning"]
@@ -76,12 +76,12 @@ def test_an_array_of_messages_is_one_conversation():
         {"content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
     ],
 )
-def test_a_call_of_a_tool_without_a_text_is_kept_with_its_name(call):
+def test_textless_tool_call_is_kept_with_its_name(call):
     [message] = messages_of(read([{"messages": [{"role": "assistant", **call}]}]))
     assert (message.content, message.tools) == ("", ("f",))
 
 
-def test_parts_are_joined_and_what_is_no_text_leaves_a_placeholder():
+def test_parts_are_joined_and_media_leave_placeholders():
     parts = [
         {"type": "text", "text": "Look:"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
@@ -98,14 +98,14 @@ def test_parts_are_joined_and_what_is_no_text_leaves_a_placeholder():
     ]
 
 
-def test_system_and_developer_messages_are_archived_and_not_summarized_and_empty_ones_left_out():
+def test_system_messages_are_not_summarized_and_empty_ones_omitted():
     said = [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, {"role": "user", "content": " "}]
     outcomes = read([{"messages": [*said, *HELLO]}])
     assert [m.skip_summarization for m in messages_of(outcomes)] == [True, True, False, False]
     assert reasons(outcomes) == ["empty"]
 
 
-def test_the_user_and_the_time_of_a_record_are_preferred_and_messages_have_their_own():
+def test_records_user_and_time_win_over_messages():
     said = [
         {"role": "user", "content": "a"},
         {"role": "user", "content": "b", "timestamp": "2024-05-01T12:00:00+02:00"},
@@ -121,7 +121,7 @@ def test_the_user_and_the_time_of_a_record_are_preferred_and_messages_have_their
     ]
 
 
-def test_without_any_time_there_is_none():
+def test_message_without_any_time_has_none():
     assert {m.sent_at for m in messages_of(read(HELLO))} == {None}
 
 
@@ -136,7 +136,7 @@ def test_without_any_time_there_is_none():
         ({"messages": [{"role": "user", "content": "secret" * 200_000}]}, "message 1: too_large"),
     ],
 )
-def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reason):
+def test_bad_message_is_named_without_its_content(bad, reason):
     good = {"messages": HELLO}
     for content in ([good, bad, {**good, "id": "2"}], lines(good, bad, {**good, "id": "2"})):
         outcomes = read(content)
@@ -146,20 +146,20 @@ def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reas
         assert "secret" not in str(rejected)
 
 
-def test_a_line_that_is_not_json_does_not_stop_the_others_and_blank_ones_are_passed_over():
+def test_invalid_json_line_does_not_stop_the_others():
     outcomes = read(lines({"messages": HELLO}) + b"{secret\n\n" + lines({"messages": HELLO, "id": "2"}), "a.jsonl")
     assert len(messages_of(outcomes)) == 4
     assert reasons(outcomes) == ["a.jsonl:2: not JSON at column 2"]
 
 
-def test_without_a_user_a_record_is_rejected():
+def test_record_without_a_user_is_rejected():
     assert reasons(read([{"messages": HELLO}], options=ImportOptions())) == [
         "history.json:1: it has no user; give --user (2 messages)"
     ]
 
 
 @given(st.lists(WORDS, min_size=1, max_size=12), st.integers(0, 12))
-def test_a_conversation_that_has_grown_keeps_the_ids_of_its_messages(said, length):
+def test_grown_conversation_keeps_its_message_ids(said, length):
     conversation = [{"role": "user", "content": word} for word in said]
     later, earlier = (
         [m.id for m in messages_of(read([{"id": "c", "messages": part}]))]
@@ -170,7 +170,7 @@ def test_a_conversation_that_has_grown_keeps_the_ids_of_its_messages(said, lengt
 
 
 @given(st.lists(st.lists(WORDS, min_size=1, max_size=3), min_size=2, max_size=2, unique_by=tuple))
-def test_conversations_without_ids_are_told_apart_by_what_was_said(both):
+def test_conversations_without_ids_differ_by_their_content(both):
     found = messages_of(read([{"messages": [{"role": "user", "content": w} for w in said]} for said in both]))
     assert len({message.conversation_id for message in found}) == 2
 
@@ -190,7 +190,7 @@ json_values = st.recursive(
 
 
 @given(json_values, st.booleans())
-def test_anything_is_taken_left_out_or_rejected(value, as_lines):
+def test_anything_is_imported_omitted_or_rejected(value, as_lines):
     record = {"messages": [value, {"role": "user", "content": value}]}
     outcomes = read(lines(value, record) if as_lines else [value, record])
     assert outcomes
@@ -210,12 +210,12 @@ def test_anything_is_taken_left_out_or_rejected(value, as_lines):
     ],
 )
 @pytest.mark.parametrize("name", ["createdAt", "timestamp", "date_sent", "ts"])
-def test_a_time_is_read_as_a_number_in_digits_or_as_iso_8601(time, moment, name):
+def test_time_is_read_as_number_or_iso_8601(time, moment, name):
     [message] = messages_of(read([{"messages": [{"role": "user", "content": "The orchid needs water.", name: time}]}]))
     assert message.sent_at == datetime.fromisoformat(moment)
 
 
-def test_a_time_under_an_unusual_name_is_read_if_there_is_no_other():
+def test_unusual_time_field_is_read_if_no_other_exists():
     def sent(**fields: Any) -> Any:
         [message] = messages_of(read([{"id": "c", "messages": [{"role": "user", "content": "x", **fields}]}]))
         return message.sent_at
@@ -241,7 +241,7 @@ def test_a_time_under_an_unusual_name_is_read_if_there_is_no_other():
         "now",
     ],
 )
-def test_a_message_whose_time_would_be_a_guess_is_rejected(time):
+def test_message_whose_time_would_be_a_guess_is_rejected(time):
     outcomes = read([{"messages": [{"role": "user", "content": "secret", "created_at": time}]}])
     assert messages_of(outcomes) == []
     assert reasons(outcomes)[0].startswith("history.json:1: message 1: its time is neither seconds or milliseconds")
@@ -268,13 +268,13 @@ def test_text_is_found_wherever_it_is(message, text):
 
 
 @pytest.mark.parametrize("text", ["My secret words", "Hello!", "<p>Hello</p>", "Привет"])
-def test_text_where_nobody_expects_it_is_rejected_and_not_taken_for_empty(text):
+def test_text_in_an_unknown_place_is_rejected(text):
     outcomes = read([{"id": "c", "messages": [{"role": "user", "utterance": text}]}])
     assert reasons(outcomes) == ["history.json:1: message 1: its text is in utterance, where it is not read"]
 
 
 @pytest.mark.parametrize("field", ["tool_call_id", "toolUseId"])
-def test_what_a_tool_answered_was_said_by_the_tool_whoever_carries_it(field: str):
+def test_tool_output_belongs_to_the_tool_whoever_carries_it(field: str):
     said = [
         {"role": "user", "content": "How is the weather?"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "weather", "input": {}}]},
@@ -299,12 +299,12 @@ def test_what_a_tool_answered_was_said_by_the_tool_whoever_carries_it(field: str
     assert [m.role for m in messages_of(read([{"id": "c", "messages": [answer]}]))] == ["tool"]
 
 
-def test_what_a_model_only_thought_is_archived_and_not_summarized():
+def test_models_thoughts_are_archived_but_not_summarized():
     [message] = messages_of(read([{"messages": [{"role": "assistant", "content": "", "reasoning_content": "Hm."}]}]))
     assert (message.content, message.skip_summarization) == ("Hm.", True)
 
 
-def test_a_byte_order_mark_half_a_character_and_nan_cost_no_record():
+def test_byte_order_mark_surrogate_and_nan_cost_no_record():
     record = b'{"id":"c%d","score":NaN,"messages":[{"role":"user","content":"party \\ud83c"}]}'
     bom = b"\xef\xbb\xbf"
     for content in (b"[" + record % 1 + b"," + record % 2 + b"]", record % 1 + b"\n" + bom + record % 2):

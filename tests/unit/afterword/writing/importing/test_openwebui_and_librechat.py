@@ -24,7 +24,7 @@ def read(form: str, *records: Any, user: str | None = "ann") -> list[ImportOutco
     return read_all(form, {"export.json": list(records)}, ImportOptions(user))
 
 
-def test_export_of_open_webui_is_read_along_its_shown_branch() -> None:
+def test_open_webui_export_follows_its_shown_branch() -> None:
     outcomes = read_all("openwebui", {"a.json": (EXPORTS / "openwebui.json").read_bytes()}, ImportOptions())
     assert told(outcomes) == [
         ("q1", "user", "My boat is in Svolvær. When is low tide?\n[image]"),

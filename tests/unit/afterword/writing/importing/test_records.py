@@ -56,18 +56,18 @@ def read_file(file: io.RawIOBase) -> Iterator[object]:
 
 
 @given(st.lists(json_values, max_size=5), st.sampled_from([None, 1]))
-def test_the_elements_of_an_array_are_its_records(values, indent):
+def test_array_elements_are_records(values, indent):
     assert read(json.dumps(values, indent=indent).encode()) == values
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), json_values, min_size=1, max_size=3), min_size=1, max_size=5))
-def test_values_that_follow_each_other_are_records_too(values):
+def test_consecutive_values_are_records(values):
     assert read("\n".join(json.dumps(value, indent=1) for value in values).encode()) == values
 
 
 @example([10], 2, b"")
 @given(st.lists(json_values, max_size=5), st.integers(0, 200), st.sampled_from([b"", b"x", b"\xff"]))
-def test_what_is_cut_off_or_damaged_gives_the_records_before_it_and_one_that_is_malformed(values, cut, damage):
+def test_damage_keeps_the_records_before_it(values, cut, damage):
     data = b"[" + b" , ".join(json.dumps(value).encode() for value in values) + b"]"
     found = read(data[:cut] + damage)
     whole = [value for value in found if not isinstance(value, Malformed)]
@@ -81,13 +81,13 @@ def test_any_bytes_are_read_or_malformed(data, is_lines):
 
 
 @given(st.lists(json_values, max_size=4), st.integers(1, 9))
-def test_records_do_not_depend_on_how_the_bytes_arrive(values, size):
+def test_records_do_not_depend_on_chunk_boundaries(values, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "CHUNK_BYTES", size)
         assert read(json.dumps([-1.5e-300, *values], indent=1).encode()) == [-1.5e-300, *values]
 
 
-def test_what_is_malformed_is_said_without_the_content():
+def test_malformed_input_is_described_without_its_content():
     assert "secret" not in str(read(b'[{"a": secret}]')) + str(read(b'{"a": secret', is_lines=True))
 
 
@@ -102,7 +102,7 @@ def test_what_is_malformed_is_said_without_the_content():
         b"{\xff}",
     ],
 )
-def test_an_array_is_read_up_to_what_is_not_json(bad):
+def test_array_is_read_up_to_invalid_json(bad):
     assert read(b"[1, " + bad + b", 2]") == [1, UNREADABLE]
 
 
@@ -117,19 +117,19 @@ def test_line_of_501_levels_costs_one_record():
 
 
 @pytest.mark.parametrize("bad", [b'{"a": "\xff"}', b"[" + b"9" * 5000 + b"]"])
-def test_a_text_that_is_not_utf_8_and_an_integer_of_thousands_of_digits_cost_one_record(bad):
+def test_invalid_utf8_or_a_huge_integer_costs_one_record(bad):
     one, two, three = read(b"[1, " + bad + b', "\xed\xa0\xbd"]')
     assert (one, type(two), three) == (1, Malformed, "\ufffd")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_a_file_in_utf_16_is_read_if_a_byte_order_mark_says_so(encoding):
+def test_utf16_file_with_byte_order_mark_is_read(encoding):
     for text, is_lines in (('[{"a": "é"}, 2]', False), ('{"a": "é"}\r\n2\r\n', True)):
         assert read(f"\ufeff{text}".encode(encoding), is_lines) == [{"a": "é"}, 2]
 
 
 @pytest.mark.parametrize("between", ["\ufeff", "\ufeff\ufeff", "\x1e", "\u00a0", "\f"])
-def test_byte_order_marks_and_any_space_may_be_before_a_value(between):
+def test_byte_order_marks_and_spaces_may_precede_values(between):
     assert read(f"{between}[1]\n{between}[2]".encode()) == [1, 2]
 
 
@@ -146,11 +146,11 @@ def smaller(monkeypatch):
     monkeypatch.setattr(formats, "MOST_CHARACTERS", 2**20)
 
 
-def test_a_text_that_does_not_end_ends_the_file_within_bounds(smaller):
+def test_unterminated_text_ends_the_file_within_bounds(smaller):
     assert list(read_file(Endless(b'[{}, "', b"x", 2**34))) == [{}, UNREADABLE]
 
 
-def test_a_long_text_is_looked_through_few_times():
+def test_long_text_is_scanned_few_times():
     class Counted(io.BytesIO):
         reads = 0
 
@@ -163,7 +163,7 @@ def test_a_long_text_is_looked_through_few_times():
     assert data.reads < 60
 
 
-def test_memory_does_not_grow_with_the_number_of_records():
+def test_memory_does_not_grow_with_the_records():
     record = json.dumps({"text": "x" * 1000, "list": [1] * 100}).encode() + b","
     peaks = []
     for size in (2**21, 2**23):
@@ -182,11 +182,11 @@ def test_each_line_is_a_record_and_blank_ones_count(values):
     assert [*formats.records(file, is_lines=True)] == [(n, v) for n, v in enumerate(values, 1) if v != "blank"]
 
 
-def test_a_line_with_only_a_byte_order_mark_is_blank():
+def test_line_with_only_a_byte_order_mark_is_blank():
     assert read(b'\xef\xbb\xbf\n{"a": 1}', is_lines=True) == [{"a": 1}]
 
 
-def test_a_bad_line_and_one_that_is_too_long_do_not_stop_the_others(smaller):
+def test_bad_or_overlong_line_does_not_stop_others(smaller):
     long = b'"' + b"x" * 2**21 + b'"'
     found = read(b"\n".join([b"1", b"{", long, b'"' + b"y" * 2**19 + b'"', b"2"]), True)
     assert [found[0], type(found[1]), found[2], type(found[3]), found[4]] == [1, Malformed, TOO_LARGE, str, 2]
@@ -200,7 +200,7 @@ def test_a_bad_line_and_one_that_is_too_long_do_not_stop_the_others(smaller):
         (b'\xef\xbb\xbf{"a": 1}\n{bad\n{"a": 2}', True),
     ],
 )
-def test_lines_are_told_from_a_document_by_the_first(data, is_lines):
+def test_first_line_tells_lines_from_a_document(data, is_lines):
     found = read(data)
     assert len(found) == (3 if is_lines else 2)
     assert found[0] == {"a": 1}

@@ -96,14 +96,14 @@ def kinds(log: Log) -> str:
     )
 
 
-def test_each_conversation_is_flushed_once_at_the_end_with_its_tenant():
+def test_each_conversation_is_flushed_once_with_its_tenant():
     log = Log()
     outcomes = [*messages("aaba"), message("b", 4, tenant_id="acme")]
     assert whole(log, outcomes) == ImportCounts(sent=5, flushes=2)
     assert (kinds(log), log.records[-1].tenant_id) == ("aababAB", "acme")
 
 
-def test_what_is_left_out_and_rejected_is_counted():
+def test_omitted_and_rejected_messages_are_counted():
     outcomes = [LeftOut("empty"), message("a", 1), Rejected("f:3", "bad", 4), LeftOut("empty", 2)]
     rejected: list[Rejected] = []
     counts = whole(Log(), outcomes, rejected=rejected)
@@ -111,7 +111,7 @@ def test_what_is_left_out_and_rejected_is_counted():
     assert (counts.read, [str(one) for one in rejected]) == (5, ["f:3: bad (4 messages)"])
 
 
-def test_the_same_message_again_is_a_duplicate_and_another_with_its_id_is_rejected():
+def test_repeated_message_is_a_duplicate_and_another_is_rejected():
     others = [message("a", 1, content="secret"), message("a", 1, tools=("weather",))]
     outcomes = [message("a", 1), message("a", 1), *others, message("b", 1, content="y")]
     log, rejected = Log(), list[Rejected]()
@@ -119,7 +119,7 @@ def test_the_same_message_again_is_a_duplicate_and_another_with_its_id_is_reject
     assert [str(one) for one in rejected] == ["f:1: another message of its conversation has the same id"] * 2
 
 
-def test_a_message_that_differs_from_the_archived_one_is_rejected():
+def test_message_that_differs_from_the_archived_one_is_rejected():
     log, archived = Log(), MemoryMessages()
     whole(log, [message("a", 1), message("b", 1)])
     asyncio.run(archive(log, archived))
@@ -161,7 +161,7 @@ def test_copy_with_another_text_is_sent():
     assert whole(log, [message("a", 0), other]).sent == 2
 
 
-def test_a_conversation_of_another_user_gets_nothing_from_a_record_of_its_id():
+def test_other_users_conversation_gets_nothing_from_a_record():
     def talk(user: str) -> list[ImportOutcome]:
         said = [{"role": "user", "content": "Hello, are you there?"}]
         return read_all("messages", {"a.json": [{"id": 1, "user_id": user, "messages": said}]}, ImportOptions())
@@ -174,7 +174,7 @@ def test_a_conversation_of_another_user_gets_nothing_from_a_record_of_its_id():
     assert [one.user_id for one in log.messages] == ["pat"]
 
 
-def test_what_the_archive_has_is_not_sent_again_and_its_conversation_is_not_flushed():
+def test_archived_messages_are_neither_resent_nor_flushed():
     log, archived = Log(), MemoryMessages()
     whole(log, messages("aab")[:2])
     asyncio.run(archive(log, archived))
@@ -185,7 +185,7 @@ def test_what_the_archive_has_is_not_sent_again_and_its_conversation_is_not_flus
 
 
 @given(st.text("abcd", max_size=25), st.lists(st.integers(0, 12), max_size=6))
-def test_killed_at_any_calls_and_run_again_each_message_is_sent_once(conversations, kills):
+def test_repeatedly_killed_import_sends_each_message_once(conversations, kills):
     outcomes, log, archived = messages(conversations), Log(), MemoryMessages()
 
     async def runs() -> ImportCounts:
@@ -215,7 +215,7 @@ records = st.fixed_dictionaries(
 
 
 @given(st.lists(records, max_size=6))
-def test_every_message_that_is_read_is_sent_or_a_duplicate_or_rejected(listed):
+def test_every_message_is_sent_duplicate_or_rejected(listed):
     log, rejected = Log(), list[Rejected]()
     outcomes = read_all("messages", {"a.json": listed}, ImportOptions("admin"))
     counts = whole(log, outcomes, rejected=rejected)
