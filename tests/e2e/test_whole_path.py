@@ -31,7 +31,7 @@ async def test_whole_path_works_on_mongodb_and_qdrant(
             await run(deployment, dialogues)
 
 
-async def test_so_it_does_in_one_process(
+async def test_whole_path_works_in_one_process(
     make_settings: Callable[..., Settings], dialogues: list[bytes], tmp_path: Path
 ) -> None:
     async with deployed(make_settings(serve={"port": 0}), tmp_path) as deployment:

@@ -34,7 +34,7 @@ TESTS = {
     "B5": ("test_important_content_exceeds_a_length_after_stripping",),
     "B6": (
         "test_any_and_all_nest",
-        "test_all_fulfils_in_any_order",
+        "test_all_condition_does_not_depend_on_order",
     ),
     "B7": ("test_default_summary_has_at_most_a_thousand_characters",),
     "B8": ("test_context_has_title_summary_and_last_messages",),
@@ -43,7 +43,7 @@ TESTS = {
     "B11": ("test_flush_closes_all_pending_whatever_its_size",),
     "B12": ("test_skipped_and_repeated_messages_are_not_counted",),
     "B13": ("test_every_episode_names_its_source",),
-    "B14": ("test_question_is_kept_with_the_episode",),
+    "B14": ("test_episode_stores_the_prompt_version_used",),
     "B15": (
         "test_12_kilobytes_of_text_close_an_agents_episode",
         "test_flush_of_an_agent_closes_that_agents_messages",

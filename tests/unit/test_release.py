@@ -44,7 +44,7 @@ def test_chart_packages_reproducibly_without_tests(tmp_path: Path) -> None:
     assert [name for name in names if name.startswith(("afterword/ci", "afterword/tests"))] == []
 
 
-def test_locks_name_no_registry() -> None:
+def test_lock_files_contain_no_registry_url() -> None:
     locks = [*ROOT.glob("requirements*.lock"), ROOT / "afterword/embedded/jars.lock"]
     assert len(locks) >= 5
     assert [lock.name for lock in locks if re.search(r"https?://|--index-url|--find-links", lock.read_text())] == []

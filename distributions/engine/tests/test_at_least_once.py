@@ -204,7 +204,7 @@ def test_unstable_group_offset_fails_the_opening_and_stalls() -> None:
     assert found is not None
 
 
-def test_shrinking_transactions_count_as_progress_until_one_record() -> None:
+def test_halving_transactions_to_one_record_counts_as_progress() -> None:
     """One record takes 30 seconds. Halving from 64 records to one takes four minutes, twice as long as the watchdog
     waits."""
 

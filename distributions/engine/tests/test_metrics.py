@@ -71,5 +71,5 @@ def test_recoveries_rebalances_stalls_and_losses_are_counted_and_timed(
     assert registry.get_sample_value("engine_records_expired_total", ROLE) == 12
 
 
-def test_description_of_a_metric_has_its_full_name(metrics: EngineMetrics) -> None:
+def test_described_metrics_keep_their_full_names(metrics: EngineMetrics) -> None:
     assert {family.name for family in metrics.described} >= {"engine_state_bytes", "engine_recovered_records_total"}

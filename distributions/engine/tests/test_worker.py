@@ -44,7 +44,7 @@ async def test_cancelled_watcher_crashes_nothing() -> None:
     assert app.reasons == []
 
 
-async def test_signal_after_a_failed_start_still_limits_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sigterm_after_a_failed_start_still_forces_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, left = asyncio.get_running_loop(), asyncio.Event()
 
     async def stop() -> None: ...

@@ -101,7 +101,7 @@ def test_call_may_carry_its_result():
     assert pieces([{"type": "tool", "name": "weather", "state": state}]) == pieces([part])
 
 
-def test_neighbours_are_joined_and_order_is_kept():
+def test_adjacent_content_parts_are_joined_in_order():
     parts = [
         {"type": "thinking", "thinking": "Hm."},
         {"type": "text", "text": "Let me look."},

@@ -51,7 +51,7 @@ def test_message_in_a_corrections_form_corrects(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", OTHERS.strip().splitlines())
-def test_ordinary_message_does_not_correct(text: str) -> None:
+def test_ordinary_message_is_not_a_correction(text: str) -> None:
     assert not corrects(text)
 
 

@@ -42,7 +42,7 @@ def test_facts_count_only_outside_frames(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", rows_of("changes.jsonl"), ids=lambda row: str(row["after"])[:40])
-def test_change_in_other_words_ends_the_old_fact_alone(row: dict[str, Any]) -> None:
+def test_paraphrased_change_ends_only_the_replaced_fact(row: dict[str, Any]) -> None:
     assert (row.get("gone") or row["stays"]) in " ".join(current(row["before"]))
     now = " ".join(current(row["before"], row["after"]))
     assert row["gone"] not in now if "gone" in row else row["stays"] in now

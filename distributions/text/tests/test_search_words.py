@@ -99,7 +99,7 @@ def test_vowel_signs_and_kana_voicing_are_no_accents() -> None:
 
 
 @given(st.text(max_size=200) | st.text("0123456789_.,- ", max_size=20))
-def test_text_is_found_by_itself(text: str) -> None:
+def test_every_text_is_found_by_its_own_words(text: str) -> None:
     there = {form for word in words_of(text, plausible(text)[0]) for form in word.forms}
     for word in query_words(text):
         assert word.is_common or not there.isdisjoint(word.forms)

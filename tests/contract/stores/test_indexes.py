@@ -202,7 +202,7 @@ async def test_search_may_be_limited_to_an_agent_or_conversation(index: EpisodeI
     assert await found(index, "flight", agent_id="a1", conversation_id="c2") == []
 
 
-async def test_message_vector_finds_what_shares_no_word(index: EpisodeIndex) -> None:
+async def test_message_vector_finds_text_sharing_no_word(index: EpisodeIndex) -> None:
     for ordinal, vectors in ((1, [[0.0, -1.0], [1.0, 0.1]]), (2, [[-0.1, 1.0], [0.0, 0.9]])):
         summary = a_summary(ordinal)
         ids = summary.message_ids[:2]

@@ -142,7 +142,7 @@ async def test_content_and_global_ids_are_read_in_headers(apicurio: Apicurio) ->
             await registry.decode("avro", data, [(GLOBAL_ID, (99_999).to_bytes(8))])
 
 
-async def test_json_schema_is_known_as_such(apicurio: Apicurio) -> None:
+async def test_json_schema_format_is_recognized(apicurio: Apicurio) -> None:
     number = await apicurio.add("json-value", json.dumps({"$schema": DRAFT, "type": "object"}), "JSON")
     async with open_registry(apicurio.settings) as registry:
         assert await registry.format_of(number) == "json-schema"

@@ -233,7 +233,7 @@ def test_command_that_ended_waits_for_nothing() -> None:
         assert done.stdout or done.stderr
 
 
-def test_command_line_completes_itself() -> None:
+def test_bash_completion_lists_matching_commands() -> None:
     code, out, _ = run(_AFTERWORD_COMPLETE="source_bash")  # what --show-completion prints once it knows the shell
     assert code == 0
     assert out.strip().endswith("-F _afterword_completion afterword")

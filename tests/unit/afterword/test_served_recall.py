@@ -169,7 +169,7 @@ def test_trial_refuses_a_file_without_questions(running: Server, tmp_path: Path,
     assert running.asked == []
 
 
-def test_trial_expects_no_hit_without_a_text(
+def test_trial_question_without_text_expects_no_hits(
     running: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running.answer = '{"hits": []}'

@@ -99,7 +99,7 @@ async def test_parameter_that_is_required_is_refused_if_missing() -> None:
         assert (await served.client.get("/v1/conversations")).status_code == 422
 
 
-def test_edit_is_a_type_that_generators_read() -> None:
+def test_edit_schema_uses_no_alternatives() -> None:
     assert not {"anyOf", "oneOf", "allOf"} & DOCUMENT["components"]["schemas"]["ChangeBody"].keys()
     assert DOCUMENT["components"]["schemas"]["ChangeBody"]["minProperties"] == 1
 

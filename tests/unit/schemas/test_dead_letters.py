@@ -31,7 +31,7 @@ def errors_of(record: FakeRecord, message: str = "broken", attempts: int = 1) ->
     return {n.removeprefix(DEAD_LETTER_PREFIX): v.decode() for n, v in headers if n.startswith(DEAD_LETTER_PREFIX)}
 
 
-def test_original_is_unchanged():
+def test_dead_letter_keeps_the_records_key_and_value():
     record = FakeRecord(headers=[("ce_id", b"1"), ("trace", b"\x00\xff"), ("trace", b"again")])
     key, value, headers = letter_of(record)
     assert (key, value) == (record.key, record.value)

@@ -207,7 +207,7 @@ def test_closed_episode_record_is_what_its_type_says(event_type: str, model: typ
         decode_closed(KEY, orjson.dumps(fields), ())
 
 
-def test_replacement_has_its_originals_error() -> None:
+def test_replacement_record_is_refused_with_its_originals_error() -> None:
     headers = (Replacement("too_large", "3000000 bytes"),)
     message = refused(encoded()[:5], headers=headers)
     with pytest.raises(InvalidRecord) as episode:

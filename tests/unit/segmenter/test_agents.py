@@ -101,7 +101,7 @@ class TestWhoIsAddressed:
         found = chat.hear(*heard_before, say("e", agent_id="x"), flush())
         assert told(found) == [("c/x:1", "a b", "topic_shift"), ("c/x:2", "c d e", "flush")]
 
-    def test_taken_messages_no_longer_wait(self):
+    def test_messages_taken_by_an_agent_no_longer_wait(self):
         chat = of_agents(overlap=2)
         chat.hear(say("a"), say("b", agent_id="x"), flush(agent_id="x"))
         assert told(chat.hear(say("c"), flush())) == [("c:1", "c", "flush")]

@@ -92,7 +92,7 @@ class TestTogether:
         assert closed(talk.hear(say("b"))) == [("a b", "trigger")]
 
     @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-    def test_all_fulfils_in_any_order(self, order):
+    def test_all_condition_does_not_depend_on_order(self, order):
         conditions = [{"messages": 3}, {"seconds": 30}]
         talk = chat([conditions[n] for n in order])
         assert talk.hear(*says("a", "b", "c", "d")) == []

@@ -172,7 +172,7 @@ def test_secret_set_directly_and_by_file_is_named(
 @pytest.mark.parametrize(
     ("content", "said"), [(b"", "the file is empty"), (b"\n", "the file is empty"), (b"\xff", "not UTF-8")]
 )
-def test_file_without_a_secret_is_named(
+def test_empty_or_non_utf8_secret_file_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, said: str
 ) -> None:
     file = tmp_path / "key"

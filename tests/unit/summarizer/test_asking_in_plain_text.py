@@ -194,7 +194,7 @@ async def test_context_left_is_that_of_the_longest_prompt() -> None:
     assert asked.room(REQUEST) == int((8192 - 500) / 1.3) - longest
 
 
-async def test_question_is_kept_with_the_episode() -> None:
+async def test_episode_stores_the_prompt_version_used() -> None:
     world = World()
     await world.run((a_closed_episode(),), provider=provider(Model(), EPISODIC))
     await world.run((a_closed_episode(2),))

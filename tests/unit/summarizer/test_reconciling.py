@@ -146,7 +146,7 @@ async def test_episode_in_another_record_gets_the_next_revision() -> None:
     assert (conversation.episode_count, conversation.message_count) == (1, 3)
 
 
-async def test_episode_of_other_messages_is_a_conflict() -> None:
+async def test_same_episode_id_with_other_messages_is_a_conflict() -> None:
     world = World()
     await world.run(EPISODES[:1])
     state = world.state
@@ -245,7 +245,7 @@ async def test_outage_at_any_call_is_waited_out(after: bool) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=8))
-async def test_any_crashes_end_like_an_undisturbed_run(crashes: list[tuple[int, bool]]) -> None:
+async def test_run_after_any_crashes_equals_an_undisturbed_run(crashes: list[tuple[int, bool]]) -> None:
     world = World()
     for at, after in crashes:
         try:

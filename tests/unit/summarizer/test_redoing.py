@@ -155,7 +155,7 @@ async def test_redo_of_a_deleted_episode_does_nothing() -> None:
     check(world)
 
 
-async def test_archived_change_is_in_the_redos_revision_once() -> None:
+async def test_redo_applies_an_archived_change_once() -> None:
     world = await a_world()
     await archive(world, edit("m8"), 100)
     await redo(world, request(3))

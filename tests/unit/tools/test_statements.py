@@ -5,7 +5,7 @@ import random
 from tools.statements import LEAST_OF_A_LINE, sentences
 
 
-def test_line_gives_a_sentence_for_each_alternative() -> None:
+def test_sentence_template_yields_every_alternative() -> None:
     animals = [f"animal{n}" for n in range(2 * LEAST_OF_A_LINE)]
 
     made = sentences(f"I have {{a dog|{'|'.join(animals)}}} {{now|}}", random.Random(57))

@@ -42,7 +42,7 @@ def test_row_with_gap_is_a_problem() -> None:
     assert problem.startswith("no wheel: numpy==2.5.0")
 
 
-def test_built_packages_lack_wheels() -> None:
+def test_every_package_built_from_source_lacks_wheels() -> None:
     lacking = {row.partition("==")[0] for row in TABLE.read_text().splitlines() if NONE in row}
     assert set(BUILT) <= lacking
 

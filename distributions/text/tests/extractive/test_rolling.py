@@ -59,7 +59,7 @@ def test_new_episode_adds_its_line() -> None:
     assert summarize(an_episode_of(*told), line, 800).rolling_summary == line
 
 
-def test_line_that_another_begins_with_is_added() -> None:
+def test_line_that_is_a_prefix_of_another_is_added() -> None:
     known, line = "User: My budget is 50.5 million euros.", "User: My budget is 50."
     assert summarize(an_episode_of(("user", "My budget is 50.")), known, 800).rolling_summary == f"{known}\n{line}"
 

@@ -118,7 +118,7 @@ def test_long_summary_that_breaks_off_is_unfinished(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", WHOLES)
-def test_long_summary_with_an_end_is_finished(text: str) -> None:
+def test_complete_long_summary_is_not_called_unfinished(text: str) -> None:
     assert not ends_in_a_sentence(text)
 
 

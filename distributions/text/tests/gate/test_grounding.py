@@ -275,7 +275,7 @@ def test_ordinary_word_at_a_sentences_start_is_no_name(language: str, words: str
 
 
 @pytest.mark.parametrize("name", ["Okafor", "Emily", "Kelly", "Beverly"])
-def test_name_at_a_sentences_start_stays_one(name: str) -> None:
+def test_name_at_a_sentence_start_is_a_name(name: str) -> None:
     assert grounded(f"It was so. {name} was told.", "nothing of that").unsupported == (name,)
 
 

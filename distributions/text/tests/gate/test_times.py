@@ -200,7 +200,7 @@ def test_every_message_counts_with_its_own_day() -> None:
     assert ground(["She went on 7 July 2024."], evidence, "en").wrong_figure
 
 
-def test_time_counts_in_its_own_zone() -> None:
+def test_message_time_is_compared_in_its_own_zone() -> None:
     tokyo = datetime.fromisoformat("2023-05-09T01:30:00+09:00")
     assert not checked("She wrote on 9 May 2023 at 1:30 am.", at=tokyo).unsupported
     assert checked("She wrote on 9 May 2023 at 4:30 pm.", at=tokyo).wrong_figure

@@ -105,7 +105,7 @@ async def test_both_prompts_summarize_the_same_messages_under_one_gate() -> None
     assert not found.is_worse
 
 
-async def test_inventing_candidate_is_worse_and_its_worst_comes_first() -> None:
+async def test_candidate_that_invents_is_worse_with_worst_trial_first() -> None:
     provider = Candidate(GOOD)
     answer = provider._answer
     provider._answer = lambda r: (  # type: ignore[method-assign] – one conversation is told wrongly

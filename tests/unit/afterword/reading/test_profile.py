@@ -96,7 +96,7 @@ def test_other_persons_value_is_separate() -> None:
     assert known(*episodes).lines()[0].strip() == "my sister: lives in Rome (2026-01-06)"
 
 
-def test_assistants_value_is_marked_and_supersedes_no_users() -> None:
+def test_assistants_value_is_marked_and_replaces_no_users() -> None:
     episodes = said(0, city("Leeds")), said(1, city("Porto", said_by="assistant"))
     assert [line.strip() for line in known(*episodes).lines()] == [
         "lives in Porto (said by the assistant, not the user) (2026-01-06)",
@@ -235,7 +235,7 @@ def test_sentence_with_two_facts_is_one_line() -> None:
     assert known(said(0, *facts)).lines() == ["    a nurse in Porto (2026-01-05)"]
 
 
-def test_other_name_replaces_the_users_only_if_new() -> None:
+def test_different_name_replaces_the_users_only_if_renamed() -> None:
     def name(statement: str) -> Fact:
         return a_fact(statement, attribute="name")
 

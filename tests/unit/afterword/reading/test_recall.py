@@ -358,7 +358,7 @@ async def test_answer_is_bounded_with_best_messages_first(world: Remembered) -> 
     assert [len(hit.matches) for hit in few] == [3, 3, 3]
 
 
-async def test_newcomers_bot_gets_every_answer(world: Remembered) -> None:
+async def test_sample_questions_are_answered_and_unknown_ones_not(world: Remembered) -> None:
     await newcomers_conversation(world)
     for question, answer in NEWCOMERS_QUESTIONS.items():
         hits = await world.memory.recall(question, **OWNER)
@@ -409,7 +409,7 @@ async def test_question_itself_is_not_recalled(world: Remembered) -> None:
     assert not any("?" in match.content for hit in hits for match in hit.matches)
 
 
-async def test_episodes_message_is_not_pending_before_it_is_marked(world: Remembered) -> None:
+async def test_episode_message_without_its_label_is_not_pending(world: Remembered) -> None:
     said = await world.say("The blue boat sails.", "Where to?")
     await world.summarise(said)
     unmarked = MemoryMessages()

@@ -50,7 +50,7 @@ async def test_memory_alone_knows_the_name_in_another_conversation() -> None:
         assert re.findall(r'<p class="speaker">(With\w* memory)</p>', page) == ["With memory", "Without memory"]
 
 
-async def test_what_changed_is_told_with_what_was_said_before() -> None:
+async def test_answer_about_changes_quotes_the_earlier_statement_too() -> None:
     async with serving() as served:
         assert (await asked(served, "chat-1", "What changed?"))[0] == answers.NOTHING_CHANGED
         await remember(served, "I live in Leeds.", "chat-1", kind="identity", attribute="home_city")

@@ -149,7 +149,7 @@ async def test_messages_are_paged_newest_first() -> None:
         assert before is None
 
 
-async def test_recall_searches_within_times() -> None:
+async def test_recall_respects_its_time_range() -> None:
     async with serving() as served:
         await a_conversation(served)
         body = {"query": "flight Rome", "user_id": "u1", "tenant_id": "t1"}
@@ -192,7 +192,7 @@ async def test_days_are_shown_in_the_requests_zone() -> None:
         assert refused.status_code == 422
 
 
-async def test_newcomers_bot_gets_every_answer_over_http() -> None:
+async def test_sample_questions_are_answered_over_http() -> None:
     async with serving() as served:
         await newcomers_conversation(served.remembered)
         for question, answer in NEWCOMERS_QUESTIONS.items():

@@ -205,7 +205,7 @@ async def test_settings_say_where_and_how_to_connect() -> None:
 
 
 @pytest.mark.parametrize("make", [Producer, partial(SummarySubscriber, group_id="g")])
-async def test_clients_own_timeout_bounds_its_look_at_topics(make: Callable[..., Any]) -> None:
+async def test_request_timeout_limits_the_clients_topic_check(make: Callable[..., Any]) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1024):
             pass
@@ -227,7 +227,7 @@ def test_edit_takes_every_field_of_the_event() -> None:
 
 
 @pytest.mark.parametrize("make", [Producer.from_settings, partial(SummarySubscriber.from_settings, group_id="g")])
-async def test_silent_broker_is_explained_to_users_of_found_settings(
+async def test_broker_error_names_where_its_address_came_from(
     make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -121,7 +121,7 @@ def test_flag_named_for_a_role_tells_the_role(field: str, values: list[bool], gu
     assert found.fields["role"] == ({"path": f"value.{field}", "values": guessed} if guessed else NOTHING)
 
 
-def test_binary_key_is_no_user() -> None:
+def test_binary_key_is_not_guessed_as_the_user() -> None:
     records = [context(Foreign(key=bytes([200, n % 3])), flat(n)["value"]) for n in range(RECORDS)]
     assert guess(records).fields["user_id"] == "value.user"
     for record in records:
@@ -137,7 +137,7 @@ def test_json_in_a_string_is_read() -> None:
     assert b"Where is my order number 3?" in map_record(source, Foreign(), records[3]["value"])[0].value
 
 
-def test_constant_key_is_no_user() -> None:
+def test_constant_key_is_not_guessed_as_the_user() -> None:
     records = [flat(n) | {"key": "chat"} for n in range(RECORDS)]
     records[3]["value"]["user"] = "somebody else"
     assert guess(records).fields["user_id"] == "value.user"

@@ -129,7 +129,7 @@ def test_entities_become_their_names(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", NOT_FOUND)
-def test_look_alikes_stay(text: str) -> None:
+def test_text_resembling_an_entity_is_not_redacted(text: str) -> None:
     assert ALL.redacted(text) == text
 
 
@@ -276,6 +276,6 @@ def test_disguised_entities_are_found() -> None:
     assert len(left) <= 5, left
 
 
-def test_harmless_look_alikes_stay() -> None:
+def test_disguised_text_without_entities_is_not_redacted() -> None:
     harmless = [text for text, right in disguised() if text == right]
     assert [*map(ALL.redacted, harmless)] == harmless

@@ -97,7 +97,7 @@ def test_stalls_start_at_zero(metrics: Metrics) -> None:
     assert values(metrics)["afterword_watchdog_stalls_total", "segmenter"] == 0
 
 
-def test_readiness_is_current_and_names_where_work_waits(metrics: Metrics) -> None:
+def test_readiness_metrics_show_the_current_waiting_reasons(metrics: Metrics) -> None:
     reasons = ["partitions", "mongodb"]
     metrics.watch_readiness(lambda: reasons, assignment="partitions")
     before = values(metrics)

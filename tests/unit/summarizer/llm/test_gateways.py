@@ -182,7 +182,7 @@ def test_server_that_refuses_everything_is_asked_at_growing_intervals() -> None:
     assert asked[-1] - asked[-2] == retrying.LONGEST_INTERVAL_SECONDS
 
 
-def test_one_answer_ends_the_intervals() -> None:
+def test_one_answer_lets_all_calls_through_again() -> None:
     clock = Clock()
     state = ServerState(clock)
     state.failed(failed_with(stops_asking=True))
@@ -194,7 +194,7 @@ def test_one_answer_ends_the_intervals() -> None:
     assert is_open(state)
 
 
-def test_test_question_leaves_the_interval_to_a_real_one() -> None:
+def test_try_out_does_not_use_the_interval() -> None:
     clock = Clock()
     state = ServerState(clock)
     for _ in range(MOST_UNUSABLE):
@@ -208,7 +208,7 @@ def test_test_question_leaves_the_interval_to_a_real_one() -> None:
     assert is_open(state)
 
 
-def test_different_faults_of_answers_stop_nothing() -> None:
+def test_alternating_answer_faults_do_not_hold_back_calls() -> None:
     state = ServerState(Clock())
     for number in range(4 * MOST_UNUSABLE):
         state.used(f"fault {number % 2}")
@@ -329,7 +329,7 @@ async def test_ollama_refuses_rather_than_cuts_a_long_prompt() -> None:
     assert server.asked[0]["shift"] is False
 
 
-async def test_held_back_call_takes_no_attempt() -> None:
+async def test_held_back_call_does_not_use_an_attempt() -> None:
     held = [failed_with(was_held=True)] * 5 + [failed_with()] * 3
     calls = 0
 

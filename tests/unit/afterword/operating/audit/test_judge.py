@@ -708,7 +708,7 @@ class TestForgotten:
         assert report.clean
         assert report.messages["duplicates"] == 1
 
-    def test_duplicate_meanwhile_does_not_end_the_silence(self, snapshot):
+    def test_duplicate_during_a_silence_does_not_end_it(self, snapshot):
         self.repeated(snapshot, 31)
         early = produced(2, offset=6)._replace(record_ms=21 * self.DAY)
         snapshot.produced[-1:] = [early, snapshot.produced[-1]._replace(position=Position(0, 7))]

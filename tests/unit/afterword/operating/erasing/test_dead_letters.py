@@ -210,7 +210,7 @@ def an_edit(**fields: Any) -> bytes:
         "of another tenant", "of another conversation", "cut off", "cut off, by its field", "no edit", "no JSON",
     ],
 )  # fmt: skip
-def test_edit_without_user_is_theirs_unless_another_has_it(
+def test_userless_edit_is_erased_unless_clearly_anothers(
     value: bytes, headers: list[tuple[str, bytes]], conversation: str, is_theirs: bool
 ) -> None:
     async def story() -> tuple[set[str], int, int]:
@@ -255,7 +255,7 @@ def of_source(value: bytes | None, key: bytes = b"k", tenant: bytes = b"acme") -
         (replace(of_source(b'{"from": ["ann"]}', tenant=b"other"), origin=Origin("no source's", 0, 0)), True),
     ],
 )  # fmt: skip
-def test_rejected_source_record_is_theirs_by_mapping_or_id(letter: DeadLetter, is_theirs: bool) -> None:
+def test_rejected_source_records_owner_follows_mapping_or_id(letter: DeadLetter, is_theirs: bool) -> None:
     mapped = source(FIELDS + 'tenant_id = "headers.tenant"')
     assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped])(letter) is is_theirs
 
@@ -276,7 +276,7 @@ EVENTS = b'{"events": [{"user": "bob", "team": "acme"}, {"user": "%s", "team": "
         ("", of_source(b'{"team": "acme"}', key=b"\xff\0ann"), True),
     ],
 )
-def test_rejected_record_is_theirs_by_item_or_key(above: str, letter: DeadLetter, is_theirs: bool) -> None:
+def test_rejected_records_owner_follows_its_item_or_key(above: str, letter: DeadLetter, is_theirs: bool) -> None:
     within = "item" if "foreach" in above else "value"
     mapped = source(FIELDS.replace("value.user", f"{within}.user") + f'tenant_id = "{within}.team"', above)
     assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped])(letter) is is_theirs

@@ -98,7 +98,7 @@ def test_participants_name_is_no_id_and_is_rejected():
     assert [m.user_id for m in messages_of(read({"id": "c", "user_id": 7, "messages": [named]}))] == ["7"]
 
 
-def test_message_of_another_user_than_its_record_is_rejected():
+def test_message_naming_another_user_than_its_record_is_rejected():
     others, mine = {**TALK[0], "user_id": 8}, {**TALK[0], "user": 7}
     answer = {**TALK[1], "user_id": "bot"}
     outcomes = read({"id": "c", "user_id": 7, "messages": [others, mine, answer]})

@@ -328,7 +328,7 @@ def test_list_with_its_newest_message_first_is_turned_round(times, order):
     assert "".join(contents(read(lines(*listed), "history.jsonl"))) == order
 
 
-def test_rejected_message_of_turned_list_has_its_own_number():
+def test_rejected_message_keeps_its_number_in_reversed_lists():
     listed = [{"role": "user", "content": "x", "created_at": time} for time in FALLING]
     listed[0]["role"] = "boss"
     assert reasons(read({"id": "c", "messages": listed})) == ["history.json:1: message 1: it has no known role"]
