@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+MOST = 2**63
+"""Numbers below this one can be written as JSON everywhere."""
 MAX_DEPTH = 32
 """Maximum number of levels of `any` and `all`: more than anyone can follow, and far from Python's own limit."""
 MILLISECONDS = 1000
@@ -133,10 +135,10 @@ def _condition(name: Any, value: Any, where: str) -> Node:
         raise TriggerInvalid(where, "unknown condition")
     least = CONDITIONS[name].least
     if least is None:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-            raise TriggerInvalid(_join(where, name), "must be a number of more than 0")
-    elif not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise TriggerInvalid(_join(where, name), f"must be a whole number of at least {least}")
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST:
+            raise TriggerInvalid(_join(where, name), "must be a number of more than 0, and less than 2⁶³")
+    elif not isinstance(value, int) or isinstance(value, bool) or not least <= value < MOST:
+        raise TriggerInvalid(_join(where, name), f"must be a whole number of at least {least}, and less than 2⁶³")
     return name, value
 
 

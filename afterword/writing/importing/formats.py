@@ -49,6 +49,8 @@ MOST_CHARACTERS = 128 * 2**20
 BETWEEN = re.compile(r"[\s,\ufeff]*")
 """What separates two values. Files that were joined have byte order marks inside."""
 NUMBER_ENDS = re.compile(r"[-+.eE0-9]*\Z")
+AFTER_NUMBER = re.compile(r"[\s,\]\ufeff]")
+"""What follows a whole number in an array."""
 
 
 class Malformed(NamedTuple):
@@ -100,9 +102,8 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             is_complete = False
-        else:  # a number at the end of the text may continue in the next chunk, or was cut off in an array
-            has_ended = (is_whole and not in_array) or not NUMBER_ENDS.match(text, end)
-            is_complete = has_ended and not is_too_deep(value)
+        else:
+            is_complete = _has_ended(text, end, in_array, is_whole) and not is_too_deep(value)
         if is_complete:
             yield _parsed(text[at:end].encode(errors="surrogateescape"))
             at = end
@@ -114,6 +115,13 @@ def _values(file: BinaryIO) -> Iterator[Any | Malformed]:
             return
         chunk = file.read(max(CHUNK_BYTES, len(text)))  # doubling the text keeps the time linear
         text, is_whole = text + utf8.decode(chunk, not chunk), not chunk
+
+
+def _has_ended(text: str, end: int, in_array: bool, is_whole: bool) -> bool:
+    """Return whether a value ends here: a number may continue in the next chunk, or was cut off in an array."""
+    if in_array and text[end - 1].isdigit():
+        return AFTER_NUMBER.match(text, end) is not None
+    return (is_whole and not in_array) or not NUMBER_ENDS.match(text, end)
 
 
 def _parsed(data: bytes) -> Any | Malformed:

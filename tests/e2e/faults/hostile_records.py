@@ -17,6 +17,8 @@ from tests.nasty_texts import RUNS, mixed, run
 from tests.raw_batches import COMPRESSORS, packed, record
 
 ACCEPTED = "accepted"
+TAKEN = "changed_repeat"
+"""A spoiled record may have an intact one's id."""
 """Fate of a record without a dead letter: a message that ends in an episode, or a documented no-op."""
 REFUSED = "refused by the broker"
 COVERED = "covered"
@@ -211,8 +213,9 @@ def compressed(name: str, chance: random.Random) -> list[Attack]:
     for at, codec in enumerate(COMPRESSORS):
         values = [orjson.dumps(message(name, 10 * at + delta)) for delta in range(3)]
         payload = b"".join(record(delta, key, value) for delta, value in enumerate(values))
-        attacks.append(raw(name, packed(payload, codec, 3, COMPRESSORS[codec], base=0), *[(ACCEPTED,)] * 3))
+        attacks.append(raw(name, packed(payload, codec, 3, COMPRESSORS[codec], base=0), *[(ACCEPTED, TAKEN)] * 3))
         spoiled = (REFUSED, "undecodable_batch", ACCEPTED, *JSON, "key_mismatch", "invalid_header", "missing_key")
+        spoiled += (TAKEN,)
         for spoil in (cut_off, flipped, rubbish):
             made = packed(payload, codec, 3, lambda data, c=codec, s=spoil: s(COMPRESSORS[c](data), chance), base=0)
             attacks.append(raw(name, made, spoiled, (*spoiled, COVERED), (*spoiled, COVERED)))

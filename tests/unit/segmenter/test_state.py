@@ -38,7 +38,8 @@ def test_state_row_is_read_as_written(state):
 
 @given(STATES)
 def test_state_row_is_small_whatever_it_counts(state):
-    texts = [state.tenant_id or "", state.overrides, *(state.agents or [])]
+    assigned = [text for users in (state.assigned or {}).items() for text in users]
+    texts = [state.tenant_id or "", state.overrides, state.user or "", *(state.agents or []), *assigned]
     assert len(encode_state(state)) <= 490 + 6 * len("".join(texts).encode()) + 3 * len(texts)
 
 

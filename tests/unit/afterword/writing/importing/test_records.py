@@ -66,6 +66,7 @@ def test_consecutive_values_are_records(values):
 
 
 @example([10], 2, b"")
+@example([10], 2, b"x")
 @given(st.lists(json_values, max_size=5), st.integers(0, 200), st.sampled_from([b"", b"x", b"\xff"]))
 def test_damage_keeps_the_records_before_it(values, cut, damage):
     data = b"[" + b" , ".join(json.dumps(value).encode() for value in values) + b"]"
