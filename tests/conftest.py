@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import hypothesis
 import pytest
 import pytest_asyncio
 
+import tests.hypothesis_profiles  # noqa: F401 – loading it sets the profile
 from afterword.streams.settings import Mongo, Settings, load_settings
 from tests.mongo_server import running_mongo
 from tests.stack import Stack, running_stack
@@ -25,16 +25,6 @@ QDRANT_VARIABLE = "AFTERWORD_TEST_QDRANT"
 # the developer's own settings must not lead tests to other servers
 if (Path(__file__).parents[1] / ".afterword").exists():
     os.environ.setdefault("AFTERWORD_CONFIG", "")
-
-for name, examples in {"push": 30, "nightly": 300}.items():
-    # a busy machine is not a failure; speed is for the benchmarks
-    slow = [hypothesis.HealthCheck.too_slow]
-    # every change is tested with the same examples; other ones are looked for at night
-    same = name == "push"
-    hypothesis.settings.register_profile(
-        name, max_examples=examples, deadline=None, derandomize=same, suppress_health_check=slow
-    )
-hypothesis.settings.load_profile("push")  # `make test-all` uses --hypothesis-profile=nightly
 
 
 @pytest_asyncio.fixture(scope="session")

@@ -28,6 +28,12 @@ def test_chart_and_distributions_share_one_version() -> None:
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_every_folder_of_distributions_can_be_installed() -> None:
+    """`pip install ./distributions/*` is what the README says."""
+    inside = [path for path in (ROOT / "distributions").iterdir() if path.name != "__pycache__"]
+    assert [path.name for path in inside if not (path / "pyproject.toml").is_file()] == []
+
+
 def test_release_is_built_from_committed_files_only() -> None:
     listed = subprocess.check_output(["git", "ls-tree", "-r", "--name-only", "HEAD"], cwd=ROOT, text=True).split("\n")
     with committed("HEAD") as tree:

@@ -1,9 +1,9 @@
-"""Hypothesis profiles of the tests of our distributions."""
+"""Hypothesis' profiles, for each conftest.py. `make test-all` uses --hypothesis-profile=nightly."""
 
 import hypothesis
 
 for name, examples in {"push": 30, "nightly": 300}.items():
-    # a busy machine is not a failure
+    # a busy machine is not a failure; speed is for the benchmarks
     slow = [hypothesis.HealthCheck.too_slow]
     # every change is tested with the same examples; other ones are looked for at night
     same = name == "push"
