@@ -1,5 +1,6 @@
 """Describes the events for other languages: JSON Schema 2020-12 for each event, and AsyncAPI 3.1 for the topics."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -20,14 +21,11 @@ from afterword.schemas import (
     SummaryDeleted,
 )
 from afterword.schemas.base import Model
-from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED, EPISODE_REDO
-from afterword.schemas.headers import OWNER
 from afterword.schemas.messages import INPUT_TYPES
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
-from afterword.streams.telemetry.tracing import TRACEPARENT
 
 REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
 REGISTRY_SECONDS = 20.0
@@ -94,49 +92,17 @@ def example(name: str) -> dict[str, Any]:
     return written
 
 
+TOPICS: dict[str, Any] = tomllib.loads((resources.files(__package__) / "asyncapi.toml").read_text(encoding="utf-8"))
+CLOUD_EVENT: Schema = TOPICS["headers"]
+DEAD_LETTER: Schema = {
+    **TOPICS["dead_letter"]["headers"],
+    "required": [*TOPICS["dead_letter"]["headers"]["properties"]],
+}
+CURRENT: Mapping[str, Mapping[str, str]] = TOPICS["current"]
+"""The messages of the compacted topics: the event whose schema and headers they have, and their key."""
 BINDING = {"bindingVersion": "0.5.0"}
 """Version of the Kafka bindings for channels, operations and messages."""
-TEXT: Schema = {"type": "string"}
 COMPONENTS = "#/components/schemas/{model}"
-
-KEY: Schema = {"type": "string", "minLength": 1, "maxLength": 256, "description": "The conversation_id, in UTF-8."}
-TIME: Schema = {"type": "string", "format": "date-time"}
-
-
-def _described(description: str, schema: Schema = TEXT) -> Schema:
-    return {**schema, "description": description}
-
-
-CLOUD_EVENT: Schema = {
-    "type": "object",
-    "description": "CloudEvents 1.0, binary mode of the Kafka protocol binding.",
-    "properties": {
-        "ce_specversion": _described("CloudEvents version.", {"const": "1.0"}),
-        "ce_id": _described("Id of the event. A duplicate has the same id."),
-        "ce_type": _described("Type of the event."),
-        "ce_source": _described("Component that wrote it."),
-        "ce_time": _described("Time of the event.", TIME),
-        "content-type": _described("Media type of the value.", {"const": "application/json"}),
-        OWNER: _described("Tenant and user of an episode's events, as a JSON array."),
-        TRACEPARENT: _described("W3C Trace Context, if tracing is on."),
-    },
-}
-DEAD_LETTER_FIELDS = {
-    "topic": "Topic of the original record.",
-    "partition": "Partition of the original record.",
-    "offset": "Offset of the original record.",
-    "stage": "Component that rejected it: segmenter, summarizer, archive, ingest or webhooks.",
-    "type": "Stable snake_case name of the error.",
-    "message": "Error message for people, one line without the record's content.",
-    "timestamp": "Time of the last failure, in RFC 3339.",
-    "attempts": "Number of attempts.",
-}
-DEAD_LETTER: Schema = {
-    "type": "object",
-    "description": "The original headers, plus these.",
-    "properties": {f"{DEAD_LETTER_PREFIX}{field}": _described(what) for field, what in DEAD_LETTER_FIELDS.items()},
-    "required": [f"{DEAD_LETTER_PREFIX}{field}" for field in DEAD_LETTER_FIELDS],
-}
 
 
 @dataclass(frozen=True)
@@ -150,37 +116,18 @@ class Channel:
     actions: Sequence[str] = ("send",)
 
 
-CURRENT: Mapping[str, tuple[str, str]] = {
-    "currentEpisode": (SUMMARY_CREATED, "The episode_id, in UTF-8."),
-    "currentConversation": (CONVERSATION_UPDATED, "The conversation_id or, by agent, `conversation//agent`, in UTF-8."),
-}
-"""The messages of the compacted topics: the event whose schema and headers they have, and their key."""
-
-
 def channels(kafka: Kafka) -> list[Channel]:
-    committed = "Read committed records only."
-    compacted = f"compacted; a record without a value is a tombstone. {committed}"
-    unchanged = "unchanged, with headers that describe the error."
-    messages = "Chat messages, their edits, deletions and assignments, and flushes. You produce them."
-    closed = f"Closed episodes, changes to their messages, and requests to redo their summaries. {committed}"
-    episodes = f"The last summary of each episode, {compacted}"
-    updated = f"Titles, rolling summaries and counts of conversations. {committed}"
-    conversations = f"The current state of each conversation, {compacted}"
-    undelivered = f"Summaries and deletions that a webhook endpoint did not accept, {unchanged}"
-    of_episodes = [EPISODE_CLOSED, EPISODE_AMENDED, EPISODE_REDO]
+    """Return the topics as these settings name them."""
+    written_by_others = {"messages": [*INPUT_TYPES]}
     return [
-        Channel("messages", kafka.messages_topic, messages, [*INPUT_TYPES], ["receive"]),
-        Channel("episodes", kafka.episodes_topic, closed, of_episodes, ["send", "receive"]),
-        Channel("summaries", kafka.summaries_topic, f"Summaries. {committed}", [SUMMARY_CREATED]),
-        Channel("deletions", kafka.deletions_topic, f"Deleted summaries. {committed}", [SUMMARY_DELETED]),
-        Channel("conversations", kafka.conversations_topic, updated, [CONVERSATION_UPDATED]),
-        Channel("currentEpisodes", kafka.current_episodes_topic, episodes, ["currentEpisode"]),
-        Channel("currentConversations", kafka.current_conversations_topic, conversations, ["currentConversation"]),
-        *(
-            Channel(f"{name}DeadLetters", kafka.dead_letters(topic), f"Rejected records of {topic}, {unchanged}")
-            for name, topic in (("messages", kafka.messages_topic), ("episodes", kafka.episodes_topic))
-        ),
-        Channel("webhooksDeadLetters", kafka.undelivered_topic, undelivered),
+        Channel(
+            name=row["name"],
+            topic=row["topic"].format(kafka),
+            description=row["description"].format(kafka),
+            events=row.get("events") or written_by_others.get(row["name"], ()),
+            actions=row.get("actions", ["send"]),
+        )
+        for row in TOPICS["channels"]
     ]
 
 
@@ -212,25 +159,14 @@ def document(kafka: Kafka) -> dict[str, Any]:
         schema = event_schema(name, COMPONENTS)
         schemas |= schema.pop("$defs", {})
         schemas[model.__name__] = {key: value for key, value in schema.items() if key != "$schema"}
-    for name, (of, key) in CURRENT.items():
-        bindings = {"kafka": {"key": _described(key), **BINDING}}
-        messages[name] = {**messages[of], "name": name, "title": f"What {of} says", "bindings": bindings}
-    messages["deadLetter"] = {
-        "name": "deadLetter",
-        "title": "A rejected record",
-        "headers": DEAD_LETTER,
-        "payload": {"description": "The original bytes."},
-        "bindings": {"kafka": BINDING},
-    }
+    for name, current in CURRENT.items():
+        bindings = {"kafka": {"key": {"type": "string", "description": current["key"]}, **BINDING}}
+        title = f"What {current['event']} says"
+        messages[name] = {**messages[current["event"]], "name": name, "title": title, "bindings": bindings}
+    messages["deadLetter"] = {**TOPICS["dead_letter"], "headers": DEAD_LETTER, "bindings": {"kafka": BINDING}}
     return {
-        "asyncapi": "3.1.0",
-        "info": {
-            "title": "Afterword",
-            "version": version("afterword"),
-            "description": "Long-term memory for chat assistants, built from the Kafka topic with their messages.",
-            "license": {"name": "Apache-2.0"},
-        },
-        "defaultContentType": "application/json",
+        **TOPICS["document"],
+        "info": {**TOPICS["document"]["info"], "version": version("afterword")},
         "channels": described,
         "operations": operations,
         "components": {"messages": messages, "schemas": dict(sorted(schemas.items()))},
@@ -244,7 +180,7 @@ def _message(name: str) -> dict[str, Any]:
         "contentType": "application/json",
         "headers": CLOUD_EVENT,
         "payload": {"$ref": COMPONENTS.format(model=EVENTS[name].__name__)},
-        "bindings": {"kafka": {"key": KEY, **BINDING}},
+        "bindings": {"kafka": {"key": TOPICS["key"], **BINDING}},
         "examples": [{"name": "one", "payload": example(name)}],
     }
 
@@ -253,7 +189,7 @@ def subjects(kafka: Kafka) -> dict[str, Schema]:
     """Return the schemas by registry subject: `TOPIC-value`, or `TOPIC-EVENT` for a topic with several events."""
     schemas, by_subject = event_schemas(), {}
     for channel in channels(kafka):
-        names = {name: CURRENT[name][0] if name in CURRENT else name for name in channel.events}
+        names = {name: CURRENT[name]["event"] if name in CURRENT else name for name in channel.events}
         for name in names.values():
             by_subject[f"{channel.topic}-{'value' if len(names) == 1 else name}"] = schemas[name]
     return by_subject

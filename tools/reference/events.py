@@ -22,7 +22,7 @@ from tools.reference.markdown import table
 HEADING = """\
 # Events
 
-Made by `make docs` from `schemas` and `afterword/operating/contract.py`; do not edit it by hand. Programs can use
+Made by `make docs` from `schemas` and `afterword/operating/asyncapi.toml`; do not edit it by hand. Programs can use
 the [JSON Schema](../../schemas/generated) of each event, an [AsyncAPI](../../schemas/generated/asyncapi.json) document,
 and [examples](../../afterword/operating/examples.json).
 
@@ -120,7 +120,7 @@ def _topics(settings: Settings) -> str:
 
 
 def _types(channel: Channel) -> str:
-    names = [CURRENT[name][0] if name in CURRENT else name for name in channel.events]
+    names = [CURRENT[name]["event"] if name in CURRENT else name for name in channel.events]
     return ", ".join(f"`{name}`" for name in names) or "[dead letters](#dead-letters)"
 
 

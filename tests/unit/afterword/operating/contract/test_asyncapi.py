@@ -5,7 +5,9 @@ import pytest
 
 from afterword.operating.contract import channels, document
 from afterword.operating.topics import wanted_topics
+from afterword.schemas.headers import CE_TYPE, OWNER
 from afterword.streams.settings import Kafka, Settings
+from afterword.streams.telemetry.tracing import TRACEPARENT
 
 DOCUMENT = document(Kafka())
 
@@ -65,7 +67,7 @@ def test_messages_have_key_headers_and_an_example() -> None:
     for name in ("message.created", "summary.created"):
         message = DOCUMENT["components"]["messages"][name]
         assert message["bindings"]["kafka"]["key"]["minLength"] == 1
-        assert "ce_type" in message["headers"]["properties"]
+        assert {CE_TYPE, OWNER, TRACEPARENT} <= message["headers"]["properties"].keys()
         assert message["examples"]
 
 
