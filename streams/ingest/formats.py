@@ -52,6 +52,7 @@ UNFRAMED = "it does not begin with a zero byte and a schema's id"
 FRAMINGS = (
     (r"(?i)content-type: avro/binary\+", "is in the header content-type (Azure)", ""),
     (r"\x03[\x00\x05](?s:.{16})", "is a UUID after 03 00 or 03 05 (AWS Glue)", ""),
+    (r"(__value_schema_id|apicurio\.value\.(content|global)(Id|Hash)): ", "is in a header in another form", ""),
     (r"\x00{5}(?s:.{4})", "seems to have 8 bytes (Apicurio 2)", ": Default4ByteIdHandler"),
 )
 """How lines of headers, or values, of serializers begin that are not supported, where these write a schema's id, and
@@ -313,7 +314,8 @@ def _file(name: str, text: str) -> FileDescriptorProto:
     try:
         file = FileDescriptorProto.FromString(binascii.a2b_base64(text, strict_mode=True))
     except (ValueError, DecodeError):
-        raise SchemaRefused("the registry has its .proto text only, and gives no descriptor in Base64") from None
+        problem = "the registry has its .proto text only: register its descriptor in Base64, as confluent-kafka does"
+        raise SchemaRefused(problem) from None
     file.name = name
     return file
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import orjson
 
@@ -54,12 +55,6 @@ UNEDITED = 4
 """What a text that may have been corrected or masked since loses against others."""
 SOMETIMES = 0.1
 """Minimum share of records that are messages."""
-FLAGS = (
-    (bool, (True, False), "", " == `false`"),
-    (int, (1, 0), " == `1`", " == `0`"),
-    (str, ("true", "false"), " == 'true'", " == 'false'"),
-)
-"""How fields say that something is so, or not, and the ends of expressions that find it."""
 HIDDEN = (
     (("audiences",), "hidden_audiences"),
     (("kinds", "places"), "hidden_kinds"),
@@ -76,6 +71,8 @@ STANDS_FOR = re.compile(r"__[a-z_]+", re.ASCII)
 NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
 WORDS: Mapping[str, frozenset[str]] = {group: frozenset(words.split()) for group, words in NAMES["words"].items()}
 ROLE_OF = {**ROLES, **{word: role for role, words in NAMES["roles"].items() for word in words.split()}}
+TRUTH = [(True, False), (1, 0), *(tuple(pair.split("/")) for pair in NAMES["words"]["truth"].split())]
+"""How fields say that something is so, or not. Texts may have capitals."""
 TALK = ("messages", "events", "conversations", "places")
 PEOPLE = ("users", "accounts", "writers", "staff", "tenants")
 """The groups of words for things that names are made of: what is said and where, and those whom it concerns."""
@@ -250,7 +247,7 @@ def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
 def _words(name: str) -> list[str]:
     """Return the words of a name: one for a thing and its plural, and two for those such as `threadid`."""
     found: list[str] = []
-    for word in name_words(name):
+    for word in name_words(normalize("NFKD", name).encode("ascii", "ignore").decode()):
         thing, one = word.removesuffix("id"), word.removesuffix("s")
         is_id = thing != word and _any([thing], *TALK, *PEOPLE)
         found += [thing, "id"] if is_id else [one if _any([one], *TALK, *PEOPLE) else word]
@@ -278,8 +275,8 @@ def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
     if not rows or not all(isinstance(row, dict) for row in rows):
         return base, None
     for envelope in (Envelope(**one) for one in NAMES["envelopes"]):
-        has_all = all({*envelope.names} <= row.keys() for row in rows)
-        if has_all and any(map(Expression(envelope.known).find, rows)):
+        known = list(filter(Expression(envelope.known).find, rows))  # others are skipped: schemas' changes, heartbeats
+        if len(known) > USUALLY * len(rows) and all({*envelope.names} <= row.keys() for row in known):
             return base, envelope
     are_rows = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
     return base, TABLE if are_rows else None
@@ -393,7 +390,7 @@ class _Guesser:
         conversation = self._conversation()
         tenant, user = self._tenant_and_user(conversation)
         if user is None and conversation is not None:
-            user = self._of_key(conversation) or self.take(_as_writer)
+            user = self._of_key(conversation) or self.take(_as_writer) or self._of_private_chat(conversation, role)
         if conversation is None and (conversation := self._by_role(role, user)) and user is None:
             user = conversation if conversation.is_about("writers") else self.take(_as_writer)
         if conversation and user and role and _mixes(user, role, tenant, conversation):
@@ -494,6 +491,14 @@ class _Guesser:
             return not is_other and _is_each(one, conversation) and _is_one_of_each(one, conversation)
 
         return self.take(is_user)
+
+    def _of_private_chat(self, conversation: Column, role: Column | None) -> Column | None:
+        """Return the conversation if its id is that of whoever writes as the user in it, and so it is the user's."""
+        sides = _known_roles(role) if role else {}
+        said = [at for at, value in role.values.items() if sides.get(role_name(value)) == "user"] if role else []
+        writers = [one for one in self.columns if one.path not in self.taken and one.is_about("writers")]
+        is_theirs = any(all(one.values.get(at) == conversation.values.get(at) for at in said) for one in writers)
+        return conversation if said and is_theirs else None
 
     def _by_role(self, role: Column | None, user: Column | None) -> Column | None:
         """Return a column in whose groups several roles talk, as nobody but a conversation's sides do."""
@@ -598,7 +603,7 @@ class _Guesser:
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
         found = []
-        moments = {"at", "time", "ts"}
+        moments = WORDS["moments"]
         for column in self.everything:
             words = {word for word in column.last if not _any([word], "flags")}
             others = {word for word in words if not _any([word], "deleted")}
@@ -722,34 +727,35 @@ def _known_roles(column: Column) -> dict[str, str]:
     """Return the role that each value stands for, if any. In a field like `is_bot`, the name decides."""
     said = ROLE_OF.get("_".join(word for word in column.last if not _any([word], "flags")))
     if said is not None and (flag := _flag_of(column)):
-        return dict(zip(map(role_name, flag[1]), (said, "assistant" if said == "user" else "user"), strict=True))
+        return dict(zip(map(role_name, flag), (said, "assistant" if said == "user" else "user"), strict=True))
     names = {role_name(one) for one in column.values.values()}
     return {name: role for name in names if (role := ROLE_OF.get(name.lower().replace("-", "_")))}
 
 
 def _known_by(user: Column, conversation: Column | None) -> str:
     """Return an expression for the user, by which those who are not known are not one and the same."""
-    nobody = [one for one in _texts(user) if one.lower() in WORDS["nobody"]]
+    values = [*_texts(user), *sorted({one for one in user.values.values() if isinstance(one, int)})]
+    nobody = [_literal(one) for one in values if str(one).lower() in WORDS["nobody"]]
     if not nobody or conversation is None:
         return user.path
-    names = ", ".join(f"'{name}'" for name in nobody)
-    return f"contains([{names}], {user.path}) && {conversation.path} || {user.path}"
+    return f"contains([{', '.join(nobody)}], {user.path}) && {conversation.path} || {user.path}"
 
 
-def _flag_of(column: Column) -> tuple[type, tuple[Any, Any], str, str] | None:
-    """Return how a column says that something is so; None for one that does not."""
-    values = list(column.values.values())
-    return next((one for one in FLAGS if values and all(type(it) is one[0] and it in one[1] for it in values)), None)
+def _flag_of(column: Column) -> tuple[Any, Any] | None:
+    """Return the two values with which a column says that something is so, or not; None for one that does not."""
+    texts = (tuple(map(change, pair)) for pair in TRUTH[2:] for change in (str, str.title, str.upper))
+    pairs, kinds = (*TRUTH[:2], *texts), {type(value) for value in column.values.values()}
+    return next((pair for pair in pairs if {type(pair[0])} == kinds and {*column.values.values()} <= {*pair}), None)
 
 
 def _flag(column: Column, *, is_set: bool = True) -> str:
     """Return an expression for a column that is true or false; "" for any other one."""
     flag = _flag_of(column)
-    return f"{column.path}{flag[2] if is_set else flag[3]}" if flag else ""
+    return _equals(column, [flag[not is_set]]) if flag else ""
 
 
 def _texts(column: Column) -> list[str]:
-    """Return its different values that an expression can name."""
+    """Return its different texts that an expression can name."""
     return sorted({one for one in column.values.values() if isinstance(one, str) and "'" not in one})
 
 
@@ -763,8 +769,12 @@ def _says(column: Column, value: str, group: str) -> bool:
     return _any(said, group) and not is_of_other
 
 
-def _equals(column: Column, values: Sequence[str]) -> str:
-    return " || ".join(f"{column.path} == '{value}'" for value in values)
+def _equals(column: Column, values: Sequence[Any]) -> str:
+    return " || ".join(f"{column.path} == {_literal(value)}" for value in values)
+
+
+def _literal(value: Any) -> str:
+    return f"'{value}'" if isinstance(value, str) else f"`{json.dumps(value)}`"
 
 
 def _unit_of(column: Column) -> Unit | None:

@@ -153,7 +153,7 @@ async def test_plain_answer_is_used_where_serialized_ones_fail(server: Registry,
     number = server.add(CHAT, "PROTOBUF")
     server.refuses, server.serializes = status, False
     async with open_registry(settings_of(server)) as registry:
-        with pytest.raises(InvalidRecord, match=r"has its \.proto text only"):
+        with pytest.raises(InvalidRecord, match=r"\.proto text only: register its descriptor"):
             await registry.reader("protobuf", number)
     server.is_plain = True
     async with open_registry(settings_of(server)) as registry:
@@ -164,7 +164,7 @@ async def test_damaged_descriptor_is_never_used(server: Registry) -> None:
     number = server.add(CHAT, "PROTOBUF")
     server.damages = True
     async with open_registry(settings_of(server)) as registry:
-        with pytest.raises(InvalidRecord, match=r"has its \.proto text only"):
+        with pytest.raises(InvalidRecord, match=r"\.proto text only: register its descriptor"):
             await registry.reader("protobuf", number)
 
 
@@ -252,6 +252,8 @@ GLUE = "123456789abc4def8123456789abcdef"
         ({"apicurio.value.contentId": "0000000000000001", "apicurio.value.encoding": b"BINARY".hex()}, "", ""),
         ({}, "000000000000000001", r"seems to have 8 bytes \(Apicurio 2\)"),
         ({"content-type": b"avro/binary+a0b1c2d3e4f5460788990a1b2c3d4e5f".hex()}, "", r"content-type \(Azure\)"),
+        *(({f"apicurio.value.{name}": "00000001"}, "", "header in another form") for name in ("contentId", "globalId")),
+        *(({"__value_schema_id": header}, "", "header in another form") for header in ("", "01137f", f"02{GLUE}")),
         ({}, f"0300{GLUE}", r"\(AWS Glue\)"),
         ({}, f"0305{GLUE}", r"\(AWS Glue\)"),
     ],
