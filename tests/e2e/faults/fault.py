@@ -1,6 +1,5 @@
 """Kinds of faults. To add one, add a class in `tests/e2e/faults/kinds` and name it in its list."""
 
-import math
 import random
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -19,26 +18,16 @@ class Fault:
     workers: ClassVar[Mapping[str, int]] = {}
     """Number of workers at the start, for roles with more than one."""
     brokers: ClassVar[int] = 1
-    static: ClassVar[bool] = False
-    """True if workers are static members of their groups, in a deployment for this kind alone."""
     company: ClassVar[str] = ""
     """Kinds with the same name share a deployment in the short form, one after the other."""
-    exact: ClassVar[bool] = True
-    """Whether episodes must be exactly those that the rules alone give."""
     counted: ClassVar[bool] = True
     """Whether the topic has only the load's records."""
-    changes: ClassVar[bool] = True
-    """True if messages are edited and deleted at the same time, and an LLM's summaries are redone."""
-    recovers: ClassVar[bool] = True
-    """Whether the workers continue after it."""
     share: ClassVar[float] = 60.0
     """Seconds of injections in the long form of twenty minutes; more when `at_least` takes longer."""
     times: ClassVar[int] = 1
     """Number of injections in the short form."""
     at_least: ClassVar[int] = 1
     """Minimum number of injections in the long form."""
-    most: ClassVar[float] = math.inf
-    """Maximum number of injections into one deployment."""
     pause_seconds: ClassVar[tuple[float, float]] = (0.5, 2.0)
     """Shortest and longest pause between two injections."""
 
@@ -48,10 +37,6 @@ class Fault:
         """Number of records that damage may have moved to another conversation, which nobody flushes."""
         self.notes: list[str] = []
         """Notes for the table, such as measurements."""
-
-    async def skip(self) -> str:
-        """Return why it cannot be injected here; empty if it can."""
-        return ""
 
     async def inject(self, world: World, chance: random.Random) -> None:
         raise NotImplementedError

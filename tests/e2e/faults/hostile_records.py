@@ -242,16 +242,6 @@ def bombs(name: str, chance: random.Random) -> list[Attack]:
     ]
 
 
-def costly(name: str, long: int, many: int) -> list[Attack]:
-    """A batch of messages of 600 kB each, which is too large to be in memory as a whole, and messages of 40 kB."""
-    key, stream = name.encode(), zstandard.ZstdCompressor().compressobj()
-    made = (orjson.dumps(message(name, n, content="word " * 120_000)) for n in range(long))
-    body = b"".join([*(stream.compress(record(n, key, value)) for n, value in enumerate(made)), stream.flush()])
-    batch = packed(b"", "zstd", long, lambda _: body, base=0)
-    short = (one(name, message(name, 1000 + n, content="as said " * 5_000), ACCEPTED) for n in range(many))
-    return [raw(name, batch, *[(ACCEPTED, REFUSED)] * long), *short, flush(name)]
-
-
 @cache
 def bomb(codec: str) -> bytes:
     """Return one record of zeros; compressing it takes a second."""

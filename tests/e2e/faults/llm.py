@@ -8,12 +8,17 @@ from typing import Self
 
 from aiohttp import web
 
-from tests.openai_server import LlmServer, Outcome
+from tests.openai_server import LlmServer, Outcome, success
 
 HOST = "127.0.0.1"
 QUIET = logging.getLogger(__name__)
 """Silences the errors of clients that give up, which this server is made for."""
 QUIET.setLevel(logging.CRITICAL)
+
+
+CLOSINGS = ("Then some.", "Then more.", "Then all.")
+"""Endings for an answer with few long words, because the quality gate requires three sentences about the same subject.
+"""
 
 
 class Llm(LlmServer):
@@ -73,3 +78,17 @@ class Llm(LlmServer):
     async def _close(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+async def faithful(request: web.Request) -> web.StreamResponse:
+    """Return a good answer: some long words of each message."""
+    asked = (await request.json())["messages"][-1]["content"]
+    transcript = asked[asked.rindex("BEGIN TRANSCRIPT") :] if "BEGIN TRANSCRIPT" in asked else asked
+    said = [line[:500].partition(": ")[2] for line in transcript.splitlines() if line.startswith("[")]
+    words = [[word.lower() for word in text.split() if word.isalpha() and len(word) > 5][:3] for text in said]
+    leads = ("First", "Then", "After", "Later", "Last")
+    sentences = [f"{lead} {' and '.join(some)}." for lead, some in zip(leads, filter(None, words), strict=False)]
+    sentences += CLOSINGS[len(sentences) :]
+    first, long = sentences[0], " ".join(sentences)
+    texts = {"title": first.split()[-1], "short_summary": first, "long_summary": long, "rolling_summary": long}
+    return await success(texts)(request)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -44,8 +43,6 @@ class Form:
     seed: int
     per_second: float
     seconds: float | None = None
-    static: bool = False
-    """Workers are static members of their groups, as those of a StatefulSet are."""
     hostile: bool = False
     """True if real dialogues are the load, and event loops and the groups of all roles are measured."""
     on_servers: bool = False
@@ -54,6 +51,11 @@ class Form:
     @property
     def long(self) -> bool:
         return self.seconds is not None
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether messages are changed and summaries redone."""
+        return self.long and not self.hostile
 
 
 @dataclass
@@ -81,13 +83,12 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
     settings = settings_for(servers, directory, kinds, form)
     kafka = settings.kafka
     chance = random.Random(form.seed)
-    has_changes = changed(kinds, form)
-    servers.llm.usual = changes.repeats_marks if has_changes else success()
-    talk = Dialogues(chance) if form.hostile else Conversations(chance, has_changes)
+    servers.llm.usual = changes.repeats_marks if form.has_changes else success()
+    talk = Dialogues(chance) if form.hostile else Conversations(chance, form.has_changes)
     load = Load(settings, talk, form.per_second)
     async with contextlib.AsyncExitStack() as opened_ones:
         deployment = await opened_ones.enter_async_context(
-            deployed(settings, directory, form.static or kinds[0].static)
+            deployed(settings, directory, static=True)  # nobody has to wait for the session of a killed worker
         )
         world = World(servers, deployment, load, {}, Loops(), form.long)
         if form.hostile:
@@ -100,8 +101,8 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
             async with loaded(world, faults, form):
                 await inject_all(world, faults, form)
             await judge(world, faults, result)
-            if has_changes:
-                await judge_changes(world, faults, result)
+            if form.has_changes:
+                await judge_changes(world, result)
         # a timeout is an OSError
         except (AssertionError, AfterwordError, KafkaError, OSError, httpx.HTTPError) as error:
             result.problems.append(f"{type(error).__name__}: {error}")
@@ -113,11 +114,6 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
         result.notes += [f"{end}, {times} times" for end, times in ends.items()]
         await close(world, result)
     return result
-
-
-def changed(kinds: Sequence[type[Fault]], form: Form) -> bool:
-    """Return whether messages are changed and summaries redone: in the long form, except with hostile input."""
-    return form.long and not form.hostile and all(kind.changes for kind in kinds)
 
 
 def watched(form: Form) -> Sequence[str]:
@@ -137,8 +133,7 @@ async def loaded(world: World, faults: Sequence[Fault], form: Form) -> AsyncIter
     loading = asyncio.create_task(world.load.run(stop))
     supervising = asyncio.create_task(world.supervise())
     requests = changes.Requests(world.deployment.settings, random.Random(form.seed))
-    has_changes = changed([type(fault) for fault in faults], form)
-    asking = asyncio.create_task(requests.run()) if has_changes else None
+    asking = asyncio.create_task(requests.run()) if form.has_changes else None
     tasks = [loading, supervising, *([asking] if asking else [])]
     try:
         for role in faults[0].roles:
@@ -152,13 +147,12 @@ async def loaded(world: World, faults: Sequence[Fault], form: Form) -> AsyncIter
         stop.set()
         await loading
         note(world, "everything is sent")
-        if recovers(faults):
-            await until_quiet(world)
+        await until_quiet(world)
         if asking:
             await requests.enough()
             asking.cancel()
             note(world, f"{requests.sent} requests to redo summaries were sent")
-        if has_changes:
+        if form.has_changes:
             await changes.until_summarizer_is_done(world.deployment.settings.kafka)
     finally:
         for task in tasks:
@@ -175,9 +169,7 @@ async def inject_all(world: World, faults: Sequence[Fault], form: Form) -> None:
                 await inject(world, fault, chance)
         return
     ends = time.monotonic() + form.seconds
-    while left := [
-        fault for fault in faults if fault.injected < (fault.most if ends > time.monotonic() else fault.at_least)
-    ]:
+    while left := [fault for fault in faults if ends > time.monotonic() or fault.injected < fault.at_least]:
         await inject(world, chance.choice(left), chance)
 
 
@@ -212,7 +204,7 @@ async def until_quiet(world: World) -> None:
 
 async def _unread(world: World, log: Log) -> int:
     kafka = world.deployment.settings.kafka
-    groups = [kafka.segmenter_id, *([kafka.archiver_id] if world.running("archiver") else [])]
+    groups = [kafka.segmenter_id, kafka.archiver_id]
     ends = await log.ends(kafka.messages_topic)
     return sum([await log.left(group, kafka.messages_topic, ends) for group in groups])
 
@@ -220,8 +212,7 @@ async def _unread(world: World, log: Log) -> int:
 async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
     deployment = world.deployment
     note(world, "everything is consumed")
-    waits = recovers(faults) and world.running("summarizer") and world.running("archiver")
-    report = await deployment.audit(AUDIT_SECONDS if waits else 0)
+    report = await deployment.audit(AUDIT_SECONDS)
     note(world, "audited")
     closed = await deployment.episodes()
     world.report = report
@@ -230,23 +221,19 @@ async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
     result.duplicated = sum(_count(report, kind) for kind in ("duplicated", "committed_twice"))
     if not report.clean:
         result.problems.append("\n".join(report.lines()))
-    if recovers(faults):
-        _judge_completeness(world, report, result, faults)
-    if recovers(faults) and all(fault.exact for fault in faults):
-        records = [Record(r.key, r.value, r.headers, n, r.timestamp_ms) for n, r in enumerate(world.load.sent)]
-        known = {record.key for record in world.load.sent}
-        mine = [episode for episode in closed if episode.conversation_id.encode() in known]
-        if fingerprints(mine) != segmented(records, deployment.settings):
-            result.problems.append("the episodes are not those of the rules")
+    _judge_completeness(world, report, result, faults)
+    records = [Record(r.key, r.value, r.headers, n, r.timestamp_ms) for n, r in enumerate(world.load.sent)]
+    known = {record.key for record in world.load.sent}
+    mine = [episode for episode in closed if episode.conversation_id.encode() in known]
+    if fingerprints(mine) != segmented(records, deployment.settings):
+        result.problems.append("the episodes are not those of the rules")
     for fault in faults:
         await _checked(world, fault, result)
 
 
-async def judge_changes(world: World, faults: Sequence[Fault], result: Result) -> None:
+async def judge_changes(world: World, result: Result) -> None:
     """Check that nothing replaced or deleted is left, and the revisions. A damaged record may have repeated one."""
     settings = world.deployment.settings
-    if not (recovers(faults) and world.running("summarizer")):
-        return
     outcome = await changes.judged(settings, [record.value for record in world.load.sent])
     result.problems += outcome.problems
     if world.report and not world.report.summaries["with_facts"]:
@@ -265,7 +252,7 @@ def _judge_completeness(world: World, report: Report, result: Result, faults: Se
         result.problems.append(f"{len(world.load.sent)} records were sent, and {report.messages} found")
     counts = {name: report.summaries.get(name, 0) for name in ("stored", "announced", "deleted")}
     stored = {"stored": counts["stored"] + counts["deleted"], "announced": counts["announced"]}
-    if world.running("summarizer") and set(stored.values()) != {report.episodes["total"]}:
+    if set(stored.values()) != {report.episodes["total"]}:
         result.problems.append(f"{report.episodes['total']} episodes, and summaries {stored}")
 
 
@@ -284,12 +271,6 @@ async def close(world: World, result: Result) -> None:
             await world.stop(name)
         except AssertionError as error:
             result.problems.append(str(error))
-    for mount in world.mounts:
-        await asyncio.to_thread(subprocess.run, ["umount", str(mount)], check=False)
-
-
-def recovers(faults: Sequence[Fault]) -> bool:
-    return all(fault.recovers for fault in faults)
 
 
 def _count(report: Report, kind: Any) -> int:
@@ -318,7 +299,7 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
         "quality": {},
         "retry": {},
     }
-    common = [changes.SETTINGS if changed(kinds, form) else {}, ON_SERVERS if form.on_servers else {}]
+    common = [changes.SETTINGS if form.has_changes else {}, ON_SERVERS if form.on_servers else {}]
     for each in [*common, *[kind.settings for kind in kinds]]:
         for section, values in each.items():
             ours[section] |= values

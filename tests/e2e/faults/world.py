@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,6 @@ PAUSE_SECONDS = 1.0
 PATIENCE_SECONDS = 180.0
 """Enough for a busy machine."""
 OK = 200
-AUTHORIZING = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
-"""Everybody may do everything, until a fault forbids it. Only with one node, because several would not let each other
-in at first."""
-
 ON_SERVERS = {"sqlite": {"path": None}}
 """Settings of a deployment that keeps everything in MongoDB and Qdrant."""
 
@@ -67,8 +60,7 @@ class Servers:
 @contextlib.asynccontextmanager
 async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
     jars = chosen_jars()
-    # AUTHORIZING would keep three nodes out of their cluster at first
-    one = EmbeddedStack(directory, properties=AUTHORIZING, jars=jars, format_arguments=chosen_format())
+    one = EmbeddedStack(directory, jars=jars, format_arguments=chosen_format())
     async with (
         one if brokers == 1 else StackOfThree(directory, jars=jars) as stack,
         running_mongo(directory / "mongo") as database,
@@ -106,13 +98,9 @@ class World:
     """Role of every worker that was ever started, by name."""
     report: Report | None = None
     """The audit's report, at the end."""
-    mounts: list[Path] = field(default_factory=list)
-    """File systems to unmount at the end."""
     _dead: dict[tuple[int, int], str] | None = None
     _ports: dict[int, int] = field(default_factory=dict)
     _log_begins: dict[str, int] = field(default_factory=dict)
-    _launches: dict[str, Callable[[], Process]] = field(default_factory=dict)
-    _expected: set[str] = field(default_factory=set)
 
     @property
     def stalls(self) -> Stalls:
@@ -127,16 +115,8 @@ class World:
         name = name or role
         self.roles[name] = role
         self._log_begins[name] = self._log_size(name)
-        if name in self._launches:
-            self.deployment.workers[name] = self._launches[name]()
-        else:
-            self.deployment.start(role, name)
+        self.deployment.start(role, name)
         return name
-
-    def start_as(self, role: str, name: str, launch: Callable[[], Process]) -> None:
-        """Start a worker with another command, which is also used for restarts."""
-        self._launches[name] = launch
-        self.start(role, name)
 
     def crash(self, name: str) -> None:
         """Send SIGKILL, and start a new worker in its place at once."""
@@ -153,29 +133,13 @@ class World:
         """Restart workers that ended by themselves, until cancelled."""
         while True:
             for name, worker in list(self.deployment.workers.items()):
-                if not worker.running and name not in self._expected:
+                if not worker.running:
                     self.ended.append(Ended(name, worker.returncode or 0, worker.tail()))
                     await asyncio.sleep(PAUSE_SECONDS)
                     if self.deployment.workers.get(name) is worker:
                         worker.kill()  # reaps it
                         self.start(self.roles[name], name)
             await asyncio.sleep(LOOK_SECONDS)
-
-    @contextlib.asynccontextmanager
-    async def ending(self, name: str, *causes: str) -> AsyncIterator[None]:
-        """The worker must end by itself while the block runs or soon after, with one of these words in its log.
-
-        It is started again only by the supervisor, once the block is left: the place for repairs is after `yield`.
-        """
-        self._expected.add(name)
-        try:
-            yield
-            worker = self.worker(name)
-            await until(lambda: not worker.running, f"{name} goes on\n{worker.tail()}", PATIENCE_SECONDS)
-            assert worker.returncode not in (0, None), f"{name} ended with {worker.returncode}"
-            assert any(cause in worker.tail() for cause in causes), f"{name} does not name {causes}:\n{worker.tail()}"
-        finally:
-            self._expected.discard(name)
 
     async def stop(self, name: str) -> None:
         """Send SIGTERM to a worker that is up, which must then exit with 0."""
