@@ -4,7 +4,6 @@ exist.
 `findings` lists what would not work in a cluster. It knows the values, not the templates.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,10 +11,8 @@ from typing import Any
 
 from tests.deploy.helm import Resource
 
-NAMESPACE = "chat"
 COMPONENT = "app.kubernetes.io/component"
 ROLES = ("segmenter", "summarizer", "archiver", "ingest", "webhooks", "server")
-ARGUMENTS = {role: ["worker", role] for role in ROLES} | {"server": ["serve"], "topics": ["topics", "create"]}
 SECRETS = {
     "segmenter": {"kafka", "redaction"},
     "summarizer": {"kafka", "redaction", "mongo", "qdrant", "llm", "embedder"},
@@ -80,23 +77,8 @@ class Release:
         """Return whether the component's process has the roles of every deployment."""
         return component == "segmenter" and bool(self.in_segmenter)
 
-    def arguments_of(self, component: str) -> list[str]:
-        return ["worker", "all"] if self.runs_all(component) else ARGUMENTS.get(component, ["smoke"])
-
     def sections_of(self, component: str) -> set[str]:
         return SECRETS["summarizer" if self.runs_all(component) else component]
-
-    def of_component(self, component: str) -> Mapping[str, Any]:
-        commands = {"topics": self.values["topics"]["job"], "smoke": self.values["smokeTest"]}
-        found: Mapping[str, Any] = commands.get(component) or self.values[component]
-        return found
-
-    def settings_of(self, component: str) -> Mapping[str, Any]:
-        """Merge the component's settings into those of all roles."""
-        found = dict(self.values["settings"])
-        for name, own in (self.of_component(component).get("settings") or {}).items():
-            found[name] = {**found.get(name, {}), **own} if isinstance(own, dict) else own
-        return found
 
     def kind(self, *kinds: str) -> list[Resource]:
         return [resource for resource in self.resources if resource["kind"] in kinds]
@@ -107,10 +89,6 @@ class Release:
     @property
     def workers(self) -> list[Pod]:
         return [pod for pod in self.pods if pod.owner["kind"] in ("Deployment", "StatefulSet")]
-
-    @property
-    def commands(self) -> list[Pod]:
-        return [pod for pod in self.pods if pod not in self.workers]
 
     def selected(self, labels: Mapping[str, str] | None) -> list[Pod]:
         return [pod for pod in self.pods if labels and labels.items() <= pod.labels.items()]
@@ -133,10 +111,6 @@ def _component(resource: Resource) -> str:
     return str(resource["metadata"].get("labels", {}).get(COMPONENT, ""))
 
 
-def _is_hook(resource: Resource) -> bool:
-    return "helm.sh/hook" in resource["metadata"].get("annotations", {})
-
-
 def _name(resource: Resource) -> str:
     return f"{resource['kind']} {resource['metadata']['name']}"
 
@@ -145,22 +119,6 @@ def findings(resources: list[Resource], values: Mapping[str, Any]) -> list[str]:
     """Return one sentence for each thing that does not fit together."""
     release = Release.of(resources, values)
     return [finding for check in CHECKS for finding in check(release)]
-
-
-def check_metadata(release: Release) -> Findings:
-    seen = set()
-    for one in release.resources:
-        if _component(one) == "":
-            continue  # the user's own
-        metadata = one["metadata"]
-        if metadata.get("namespace") != NAMESPACE:
-            yield f"{_name(one)} is in namespace {metadata.get('namespace')}"
-        if _name(one) in seen:
-            yield f"{_name(one)} is there twice"
-        seen.add(_name(one))
-        for wanted, given in (("commonLabels", "labels"), ("commonAnnotations", "annotations")):
-            if not release.values[wanted].items() <= metadata.get(given, {}).items():
-                yield f"{_name(one)} lacks {wanted}"
 
 
 def check_workloads(release: Release) -> Findings:
@@ -185,19 +143,6 @@ def check_pods(release: Release) -> Findings:
         yield from _mounts(pod, _name(pod.owner))
 
 
-def check_rights(release: Release) -> Findings:
-    for pod in release.pods:
-        who, spec = _name(pod.owner), pod.spec
-        if spec["securityContext"] != release.values["podSecurityContext"]:
-            yield f"{who} has another security context"
-        if spec.get("automountServiceAccountToken") is not False:
-            yield f"{who} has a token of the API server"
-        account = spec["serviceAccountName"]
-        is_known = release.named("ServiceAccount", account) is not None and not _is_hook(pod.owner)
-        if account != "default" and not is_known:
-            yield f"{who}: service account {account} is not there"
-
-
 def _mounts(pod: Pod, who: str) -> Findings:
     volumes = {volume["name"] for volume in pod.spec.get("volumes", [])} | set(pod.claims)
     mounts = pod.container["volumeMounts"]
@@ -208,22 +153,6 @@ def _mounts(pod: Pod, who: str) -> Findings:
     paths = [mount["mountPath"] for mount in mounts]
     if len(set(paths)) < len(paths) or not {"/var/lib/afterword", "/tmp"} <= set(paths):
         yield f"{who} mounts {sorted(paths)}"
-
-
-def check_containers(release: Release) -> Findings:
-    image = release.values["image"]
-    for pod in release.pods:
-        who, one = _name(pod.owner), pod.container
-        values = release.of_component(pod.component)
-        if one["resources"] != values["resources"] or not one["resources"].get("limits", {}).get("memory"):
-            yield f"{who} has other resources"
-        if one["securityContext"] != release.values["securityContext"]:
-            yield f"{who}: its container has another security context"
-        arguments = release.arguments_of(pod.component)
-        if one["args"][: len(arguments)] != arguments:
-            yield f"{who} runs {one['args']}"
-        if not one["image"].startswith(image["repository"]) or one["imagePullPolicy"] != image["pullPolicy"]:
-            yield f"{who} has another image"
 
 
 def check_probes(release: Release) -> Findings:
@@ -250,46 +179,6 @@ def check_settings(release: Release) -> Findings:
             yield f"{_name(pod.owner)} has no settings"
 
 
-OF_THE_CHART = ("AFTERWORD_HEALTH__", "AFTERWORD_SERVE__HOST", "AFTERWORD_SERVE__PORT", "AFTERWORD_STATE_DIR")
-"""Variables that the chart derives from other values."""
-
-
-def check_variables(release: Release) -> Findings:
-    for pod in release.workers:
-        found = release.variables(pod.component)
-        given = {name: value for name, value in found.items() if not name.startswith(OF_THE_CHART)}
-        wanted = dict(_variables(release.settings_of(pod.component)))
-        if different := sorted(name for name, _ in given.items() ^ wanted.items()):
-            yield f"{_name(pod.owner)} has other settings than its values: {', '.join(different)}"
-
-
-def _variables(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in settings.items():
-        if not isinstance(value, dict):
-            yield f"AFTERWORD_{name.upper()}", _text(value)
-            continue
-        for key, inner in value.items():
-            yield f"AFTERWORD_{name.upper()}__{key.upper()}", _text(inner)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool | list | dict):
-        return json.dumps(value, separators=(",", ":"))
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def check_settings_of_commands(release: Release) -> Findings:
-    for pod in release.commands:
-        if pod.container.get("envFrom"):
-            yield f"{_name(pod.owner)} needs a ConfigMap that may not be there yet"
-        given = {one["name"]: one.get("value") for one in pod.container["env"]}
-        servers = release.values["settings"]["kafka"]["bootstrap_servers"]
-        if given.get("AFTERWORD_KAFKA__BOOTSTRAP_SERVERS", servers) != servers:
-            yield f"{_name(pod.owner)} asks another Kafka"
-        if "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS" not in given:
-            yield f"{_name(pod.owner)} has no settings"
-
-
 def check_secrets(release: Release) -> Findings:
     for pod in release.pods:
         who, env = _name(pod.owner), pod.container["env"]
@@ -304,13 +193,6 @@ def check_secrets(release: Release) -> Findings:
         }
         if keys != wanted:
             yield f"{who}: secrets differ in {sorted(keys ^ wanted)}"
-        extra = {one["name"]: one for one in release.values["extraEnv"]}
-        extra |= {one["name"]: one for one in release.of_component(pod.component).get("extraEnv", [])}
-        if any(one not in env for one in extra.values()):
-            yield f"{who} lacks extraEnv"
-        is_static = "AFTERWORD_KAFKA__GROUP_INSTANCE_ID" in names
-        if is_static != (pod.component == "segmenter"):
-            yield f"{who} is a static member: {is_static}"
         yield from _files(release, pod, who)
 
 
@@ -414,7 +296,6 @@ def check_monitoring(release: Release) -> Findings:
 
 
 CHECKS: tuple[Callable[[Release], Findings], ...] = (
-    *(check_metadata, check_workloads, check_pods, check_rights, check_containers, check_probes),
-    *(check_settings, check_variables, check_settings_of_commands, check_secrets),
+    *(check_workloads, check_pods, check_probes, check_settings, check_secrets),
     *(check_services, check_routes, check_budgets, check_policies, check_monitoring),
 )
