@@ -170,7 +170,7 @@ async def summarize_again(
             if read.expired or not read.core:
                 return
             history = await conversations.history(Scope.of(about), stored.ordinal)
-            request = history.request(of_stored(stored, read), wants_rolling=False)
+            request = history.request(of_stored(stored, read))
             names = ("title", "short_summary", "long_summary", "quality", "model", "prompt_version")
             same = {name: getattr(about, name) for name in names}
             before = await judged(request, Summary(**same, calls=(Calls(about.model, OK, about.usage),)))

@@ -78,14 +78,14 @@ class History:
             lines.insert(0, self.continued.content)
         return joined(lines, self.rules)
 
-    def request(self, episode: EpisodeClosed, *, wants_rolling: bool) -> SummaryRequest:
-        """Return the request for a summary of the episode."""
+    def request(self, episode: EpisodeClosed) -> SummaryRequest:
+        """Return the request for a summary of the episode, and of the row that a new episode is put into."""
         return SummaryRequest(
             in_zone(episode, self.rules.zone),
             self.text,
             self.rules.row_tokens,
             max_summary_length=self.rules.max_summary_length,
-            wants_rolling=wants_rolling,
+            wants_rolling=not self.is_covered,
         )
 
     def next_row(self, scope: str, summary: SummaryCreated, text: str, cause: Cause) -> RollingRow:

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import structlog
 
@@ -37,7 +37,7 @@ from afterword.schemas import (
     Usage,
 )
 from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.episodes import ASSIGNED, Change, EpisodeFields
+from afterword.schemas.episodes import ASSIGNED, EpisodeFields
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
 from afterword.streams.calls import Calls, add_up
@@ -81,36 +81,18 @@ AT_A_TIME = 8
 """This many episodes of a deleted conversation are in memory at once; each may be as large as a record."""
 STAGE = "summarizer"
 
-Record = EpisodeClosed | EpisodeAmended | EpisodeRedo
+Revising = EpisodeAmended | EpisodeRedo
+"""The records about episodes that are stored."""
+Record = EpisodeClosed | Revising
 Event = SummaryCreated | SummaryDeleted | ConversationUpdated
 Publish = Callable[[Event], Awaitable[None]]
 """Sends an event and returns after the broker's acknowledgement."""
 
-E = TypeVar("E", bound=Episode)
+COPIED = tuple(EpisodeFields.model_fields.keys() - {"revision", "episode_id"})
+ANSWERED = ("title", "short_summary", "long_summary", "facts", "quality", "model", "prompt_version", "usage")
+NOWHERE = Cause("", 0, 0)
 
 log = structlog.get_logger()
-
-
-class Task(NamedTuple):
-    """A record, which asks to look at some episodes, and its position."""
-
-    record: Record
-    cause: Cause
-
-    @property
-    def is_assignment(self) -> bool:
-        return isinstance(self.record, EpisodeAmended) and self.record.change == ASSIGNED
-
-    @property
-    def reason(self) -> Literal["edited", "deleted", "redone"] | None:
-        """Return the reason for the revisions that it makes, as it is given in their events."""
-        match self.record:
-            case EpisodeClosed():
-                return None
-            case EpisodeAmended(change=change):
-                return "deleted" if change == "deleted" else "edited"
-            case EpisodeRedo():
-                return REDONE
 
 
 class Step(Enum):
@@ -128,9 +110,9 @@ class Reconciled(NamedTuple):
 
     episode: Episode
     now: Current
-    history: History | None = None
+    history: History | None
     """What came before an episode that has just closed."""
-    written: str | None = None
+    written: str | None
     """What the LLM wrote for the row that the episode is put into."""
 
 
@@ -177,11 +159,9 @@ class Reconciler:
         Raises: InvalidRecord if the episode is stored with other messages, if the conversation has another tenant, or
         if a changed message is unknown or its episode's messages have expired.
         """
-        task = Task(record, cause)
         if isinstance(record, EpisodeClosed):
             present = await self._messages.present_users(record.conversation_id, record.tenant_id)
-            closed = record.of_users(present.of) if present.moves else record
-            await self.reconcile(Scope.of(record), [record.ordinal], Task(closed, cause))
+            await self._begin(record.of_users(present.of) if present.moves else record, cause)
             return
         held: dict[Scope, list[int]] = defaultdict(list)
         async for episode in self._concerned(record):
@@ -191,7 +171,7 @@ class Reconciler:
         if isinstance(record, EpisodeAmended):
             await self._change(record, is_held=bool(held))
         for scope, ordinals in held.items():
-            await self.reconcile(scope, sorted(ordinals), task)
+            await self._revise(scope, sorted(ordinals), record, cause)
 
     async def _concerned(self, record: EpisodeAmended | EpisodeRedo) -> AsyncIterator[Episode]:
         """Yield the stored episodes that a record may change. An edit or a deletion concerns the episodes with the
@@ -226,100 +206,117 @@ class Reconciler:
 
     # -- reconciling
 
-    async def reconcile(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
-        """Bring a scope's episodes and rows up to date, and announce what the task's record changed.
-
-        Raises: InvalidRecord.
-        """
-        if task.reason == "deleted":
-            await self._take_away(scope, ordinals, task)
-        mine = [each async for each in self._caused(scope, ordinals, task)]
-        if not mine:
+    async def _begin(self, closed: EpisodeClosed, cause: Cause) -> None:
+        """Store, index and announce an episode that has just closed. Raises: InvalidRecord."""
+        scope = Scope.of(closed)
+        made = await self._episode(scope, closed.ordinal, closed, cause)
+        if made is None:
             return
-        rows, conversation = await self._follow(scope, mine, task)
-        events: list[Event] = [each.episode.event for each in mine]
-        changed = [row for row in rows if row.cause == task.cause]
-        if conversation and (changed or conversation.cause == task.cause):
-            events.append(event_of(scope, conversation, changed, task.cause))
+        conversations, history = self._conversations, made.history
+        following: tuple[Coroutine[Any, Any, Any], ...]
+        if isinstance(made.episode, StoredEpisode) and history:
+            summary = made.episode.summary
+            following = (
+                conversations.grow(scope, summary, made.written, history, cause),
+                conversations.count(scope, summary, cause, history),
+                self._archive(closed, made.now),
+            )
+        else:
+            following = conversations.remake(scope, [closed.ordinal], cause), conversations.recount(scope, cause)
+        rows, conversation, *_ = await gather_or_cancel(*following, self._find(made))
+        await self._announce(scope, [made.episode], rows, conversation, cause)
+
+    async def _revise(self, scope: Scope, ordinals: Sequence[int], record: Revising, cause: Cause) -> None:
+        """Bring a scope's episodes and rows up to date, and announce what the record changed.
+
+        Texts that were made from deleted messages are removed before anything waits for an LLM. Raises: InvalidRecord.
+        """
+        mine: list[Episode] = []
+        for asks in (False, True) if reason_of(record) == "deleted" else (True,):
+            together = 1 if asks else AT_A_TIME
+            chunks = [ordinals[start : start + together] for start in range(0, len(ordinals), together)]
+            revised = partial(self._revised, scope, record=record, cause=cause, asks=asks)
+            mine = [made for chunk in chunks for made in await gather_or_cancel(*map(revised, chunk)) if made]
+            if not mine:
+                continue
+            remade = self._conversations.remake(scope, [episode.ordinal for episode in mine], cause)
+            rows, conversation = await gather_or_cancel(remade, self._conversations.recount(scope, cause))
+        if mine:
+            await self._announce(scope, mine, rows, conversation, cause)
+
+    async def _announce(
+        self,
+        scope: Scope,
+        episodes: Sequence[Episode],
+        rows: Sequence[RollingRow],
+        conversation: Conversation | None,
+        cause: Cause,
+    ) -> None:
+        events: list[Event] = [episode.event for episode in episodes]
+        changed = [row for row in rows if row.cause == cause]
+        if conversation and (changed or conversation.cause == cause):
+            events.append(event_of(scope, conversation, changed, cause))
         for event in events:
             await self._retry_until_success(PUBLISH, lambda: self._publish(event))  # noqa: B023 – awaited here
         if conversation:
-            whole = await self._conversations.whole(scope, conversation, rows, task.cause)
-            events = [*events[: len(mine)], whole]
+            whole = await self._conversations.whole(scope, conversation, rows, cause)
+            events = [*events[: len(episodes)], whole]
         for event in events:
             await self._keep(event)
 
-    async def _caused(self, scope: Scope, ordinals: Sequence[int], task: Task) -> AsyncIterator[Reconciled]:
-        """Bring episodes up to date, and yield those of which the task caused the revision."""
-        for ordinal in ordinals:
-            one = await self._episode(scope, ordinal, task)
-            if one is None or one.episode.cause != task.cause:
-                continue
-            if task.is_assignment:  # there may be many episodes, so their messages are indexed and let go
-                await self._find(one)
-                one = one._replace(now=Current())
-            yield one
-
-    async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
-        """Remove texts that were made from deleted messages, before anything waits for an LLM."""
-        taken: list[Reconciled] = []
-        for start in range(0, len(ordinals), AT_A_TIME):
-            some = ordinals[start : start + AT_A_TIME]
-            made = await gather_or_cancel(*[self._episode(scope, each, task, asks=False) for each in some])
-            taken += [
-                each for each in made if each and each.episode.cause == task.cause and not has_texts(each.episode)
-            ]
-        if taken:
-            await self._follow(scope, taken, task)
-
-    async def _episode(self, scope: Scope, ordinal: int, task: Task, *, asks: bool = True) -> Reconciled | None:
-        """Store the next revision of an episode if one is needed; return None if there is no such episode.
+    async def _episode(
+        self, scope: Scope, ordinal: int, record: Record, cause: Cause, *, asks: bool = True
+    ) -> Reconciled | None:
+        """Store the next revision of an episode if one is needed; return the episode if its revision has this cause.
 
         Unless `asks`, outdated texts are only removed and no new ones are asked for.
         """
         while True:
-            stored, read, history = await self._read(scope, ordinal, task)
-            if stored is None and not isinstance(task.record, EpisodeClosed):
+            stored, read, history = await self._read(scope, ordinal, record)
+            if stored is None:
                 return None
             made, written = stored, None
-            match decide(stored, read, task):
+            match decide(stored, read, record, cause):
                 case Step.RENEW:
-                    made = self._renewed(existing(stored), read, task)
+                    made = renewed(stored, read, record, cause)
                 case Step.MAKE if not (read.core or read.expired):
-                    made = self._deleted(stored, read, task)
-                case Step.MAKE if asks:
-                    made, written = await self._made(scope, stored, read, history, task)
+                    made = self._deleted(stored, read, record, cause)
+                case Step.MAKE if asks and isinstance(stored, StoredEpisode):
+                    made, written = await self._made(scope, stored, read, history, record, cause)
                 case Step.MAKE if has_texts(stored):
-                    made = self._emptied(stored, read, task)
-            made = existing(made)
+                    made = self._emptied(stored, read, record, cause)
             if made is stored or await self._put(made, stored) or await self._lookup(made.event.episode_id) == made:
-                return Reconciled(made, read, history, written)
+                return Reconciled(made, read, history, written) if made.cause == cause else None
             # another writer was faster
 
+    async def _revised(
+        self, scope: Scope, ordinal: int, record: Revising, cause: Cause, *, asks: bool
+    ) -> Episode | None:
+        """Do the same in the index; return the episode without its messages, because there may be many episodes."""
+        made = await self._episode(scope, ordinal, record, cause, asks=asks)
+        if made:
+            await self._find(made)
+        return made and made.episode
+
     async def _made(
-        self, scope: Scope, stored: Episode | None, read: Current, history: History | None, task: Task
+        self, scope: Scope, stored: StoredEpisode, read: Current, history: History | None, record: Record, cause: Cause
     ) -> tuple[StoredEpisode, str | None]:
         """Return the episode with new texts, and what the LLM wrote for the row that a new episode is put into."""
-        assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
-        record = task.record
-        try:
-            if isinstance(record, EpisodeRedo) and read.expired:
-                raise ProviderError(problem="the messages of the episode are not in the archive")
-            episode = of_event(record, read) if isinstance(record, EpisodeClosed) else of_stored(existing(stored), read)
-            history = history or await self._conversations.history(scope, episode.ordinal)
-            wants_rolling = isinstance(record, EpisodeClosed) and not history.is_covered
-            request = history.request(episode, wants_rolling=wants_rolling)
-            if isinstance(record, EpisodeRedo):  # asks once, because a later record tries again
+        if isinstance(record, EpisodeRedo) and read.expired:
+            missing = ProviderError(problem="the messages of the episode are not in the archive")
+            return self._postponed(stored, missing), None
+        episode = of_event(record, read) if isinstance(record, EpisodeClosed) else of_stored(stored, read)
+        request = (history or await self._conversations.history(scope, stored.ordinal)).request(episode)
+        if not isinstance(record, EpisodeRedo):
+            answer = await self._summarized(request)
+        else:  # asks once, because a later record tries again
+            try:
                 answer = await self._summarizer.summarize_without_fallback(request)
-                if answer.quality.source != "llm":
-                    raise ProviderError(problem="no LLM is configured")
-            else:
-                answer = await self._summarized(request)
-        except ProviderError as error:  # any other request is repeated until it succeeds
-            log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
-            return self._postponed(existing(stored), error), None
-        made = self._stored(stored, episode, answer, read.inputs, task)
-        return made, answer.rolling_summary or None
+            except ProviderError as error:
+                return self._postponed(stored, error), None
+            if answer.quality.source != "llm":
+                return self._postponed(stored, ProviderError(problem="no LLM is configured")), None
+        return self._stored(stored, episode, answer, read.inputs, record, cause), answer.rolling_summary or None
 
     async def _summarized(self, request: SummaryRequest) -> Summary:
         """Return the summary, with the calls of all attempts while the episode waited for the LLM."""
@@ -338,112 +335,69 @@ class Reconciler:
     # -- revisions
 
     def _stored(
-        self, before: StoredEpisode | None, episode: EpisodeClosed, answer: Summary, inputs: Inputs, task: Task
+        self,
+        before: StoredEpisode,
+        episode: EpisodeClosed,
+        answer: Summary,
+        inputs: Inputs,
+        record: Record,
+        cause: Cause,
     ) -> StoredEpisode:
         """Return the revision after `before` with these texts."""
         made_at, is_due = self._clock(), bool(inputs) and is_replaceable(answer.quality)
         summary = SummaryCreated(
-            **revision_after(before, episode.episode_id),
-            reason=task.reason,
+            **revision_after(before),
+            reason=reason_of(record),
             **{name: getattr(episode, name) for name in COPIED},
-            title=answer.title,
-            short_summary=answer.short_summary,
-            long_summary=answer.long_summary,
-            facts=answer.facts,
+            **{name: getattr(answer, name) for name in ANSWERED},
             message_ids=tuple(message.id for message in episode.messages),
-            quality=answer.quality,
-            model=answer.model,
-            prompt_version=answer.prompt_version,
-            usage=answer.usage,
             compression=compression(episode, count_tokens(answer.long_summary)),
             created_at=utc_milliseconds(made_at),
         )
-        core_ids, overlap_ids, last_offset = identity(before, task.record)
-        return StoredEpisode(
+        return replace(
+            before,
             summary=summary,
-            core_ids=core_ids,
-            overlap_ids=overlap_ids,
-            fingerprint=episode.fingerprint,
-            close_reason=episode.close_reason,
-            first_offset=episode.source.first_offset,
-            last_offset=last_offset,
-            cause=task.cause,
+            cause=cause,
             inputs=inputs,
             participants=tuple(dict.fromkeys(one.user_id for one in (*episode.messages, *episode.overlap))),
             writers=tuple(dict.fromkeys(one.user_id for one in episode.messages)),
-            earlier=revisions_until(before) if before else (),
-            calls=add_up((*(before.calls if before else ()), *answer.calls)),
+            earlier=revisions_until(before) if before.summary.revision else (),
+            calls=add_up((*before.calls, *answer.calls)),
+            attempt=0,
+            unusable=0,
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
 
-    def _emptied(self, stored: StoredEpisode, read: Current, task: Task) -> Episode:
+    def _emptied(self, stored: StoredEpisode, read: Current, record: Record, cause: Cause) -> Episode:
         """Return the next revision, without texts."""
         quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
         nothing = Summary("", "", "", quality=quality, **made_by(stored.summary)._asdict())
-        return self._stored(stored, of_stored(stored, read), nothing, (), task)
+        return self._stored(stored, of_stored(stored, read), nothing, (), record, cause)
 
-    def _renewed(self, stored: Episode, read: Current, task: Task) -> Episode:
-        """Return the next revision with the same texts, of their present users."""
-        fields = revision_after(stored, stored.event.episode_id)
-        if isinstance(stored, DeletedEpisode):
-            return replace(stored, deletion=stored.deletion.model_copy(update=fields), cause=task.cause)
-        present, summary = partial(read.present.since, offset=stored.last_offset), stored.summary
-        facts = tuple(one.model_copy(update={"user_id": present(one.user_id)}) for one in summary.facts)
-        fields |= {"user_id": present(summary.user_id), "facts": facts, "reason": task.reason, "usage": Usage()}
-        return replace(
-            stored,
-            summary=summary.model_copy(update=fields),
-            participants=tuple(dict.fromkeys(map(present, stored.participants))),
-            writers=tuple(dict.fromkeys(map(present, stored.writers))),
-            cause=task.cause,
-            earlier=revisions_until(stored),
-            attempt=0,
-        )
-
-    def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
+    def _deleted(self, stored: Episode, read: Current, record: Record, cause: Cause) -> DeletedEpisode:
         """Return the tombstone of an episode that has no messages left, or has expired."""
-        event = task.record if isinstance(task.record, EpisodeClosed) else existing(stored).event
-        reason: Change = "edited" if task.reason == "edited" else "deleted"
+        reason: Literal["edited", "deleted"] = "edited" if reason_of(record) == "edited" else "deleted"
         deletion = SummaryDeleted(
-            **revision_after(stored, event.episode_id),
-            reason="expired" if self._has_expired(event) else reason,
-            **{name: getattr(event, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
+            **revision_after(stored),
+            reason="expired" if self._has_expired(stored) else reason,
+            **{name: getattr(stored.event, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
             deleted_at=utc_milliseconds(self._clock()),
         )
-        return DeletedEpisode(deletion, *identity(stored, task.record), task.cause, read.inputs)
+        return DeletedEpisode(deletion, stored.core_ids, stored.overlap_ids, stored.last_offset, cause, read.inputs)
 
     def _postponed(self, stored: StoredEpisode, error: ProviderError) -> StoredEpisode:
-        """Return the episode after a failed attempt.
+        """Return the episode after a failed attempt to redo it.
 
         The attempt is counted, so that no other worker stores the result of the same attempt.
         """
+        log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
         attempt, unusable = stored.attempt + 1, stored.unusable + (not isinstance(error, TRANSIENT))
         is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
         due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
         calls = add_up((*stored.calls, *error.calls))
         return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at, calls=calls)
 
-    # -- rows, index and archive
-
-    async def _follow(
-        self, scope: Scope, mine: Sequence[Reconciled], task: Task
-    ) -> tuple[list[RollingRow], Conversation | None]:
-        """Update rows, conversation, index and archive after these episodes; return the rows and the conversation."""
-        first, conversations, cause = mine[0], self._conversations, task.cause
-        following: list[Coroutine[Any, Any, Any]]
-        if isinstance(task.record, EpisodeClosed) and first.history and isinstance(first.episode, StoredEpisode):
-            summary, history = first.episode.summary, first.history
-            following = [
-                conversations.grow(scope, summary, first.written, history, cause),
-                conversations.count(scope, summary, cause, history),
-                self._archive(task.record, first.now),
-            ]
-        else:
-            ordinals = [each.episode.ordinal for each in mine]
-            following = [conversations.remake(scope, ordinals, cause), conversations.recount(scope, cause)]
-        unindexed = [] if task.is_assignment else mine
-        rows, conversation, *_ = await gather_or_cancel(*following, *[self._find(each) for each in unindexed])
-        return rows, conversation
+    # -- index and archive
 
     async def _find(self, made: Reconciled) -> None:
         """Index an episode, or remove it from the index if it has no texts."""
@@ -467,36 +421,37 @@ class Reconciler:
 
     # -- reading
 
-    async def _read(self, scope: Scope, ordinal: int, task: Task) -> tuple[Episode | None, Current, History | None]:
+    async def _read(self, scope: Scope, ordinal: int, record: Record) -> tuple[Episode | None, Current, History | None]:
         """Return an episode as it is stored, its messages as they are now, and for a newly closed one the history
         before it.
         """
-        name, record = scope.episode_id(ordinal), task.record
+        name = scope.episode_id(ordinal)
         if isinstance(record, EpisodeClosed):  # most closed episodes are new, so everything is read at once
-            return await asyncio.gather(
-                self._lookup(name), self._closed(scope, record), self._conversations.history(scope, ordinal)
+            new = unsummarized(record)
+            stored, read, history = await asyncio.gather(
+                self._lookup(name), self._closed(scope, record, new), self._conversations.history(scope, ordinal)
             )
+            return stored or new, read, history
         stored = await self._lookup(name)
         return stored, await self._current(scope, stored, record) if stored else Current(), None
 
-    async def _closed(self, scope: Scope, closed: EpisodeClosed) -> Current:
+    async def _closed(self, scope: Scope, closed: EpisodeClosed, new: StoredEpisode) -> Current:
         """Return the messages of a newly closed episode as they are now; none if it has expired."""
-        if self._has_expired(closed):
+        if self._has_expired(new):
             return Current()
         known = {each.id: each for each in (*closed.messages, *closed.overlap)}
         states = await self._states(scope, known)
         differing = {each: state for each, state in states.items() if state.changed != changed_at(known[each])}
-        core_ids, overlap_ids, _ = identity(None, closed)
-        read = current(core_ids, overlap_ids, known, differing)
+        read = current(new.core_ids, new.overlap_ids, known, differing)
         kept = (each for each, state in states.items() if state.changed >= changed_at(known[each]))
         return replace(read, archived=frozenset(kept))
 
-    async def _current(self, scope: Scope, stored: Episode, record: EpisodeAmended | EpisodeRedo) -> Current:
+    async def _current(self, scope: Scope, stored: Episode, record: Revising) -> Current:
         """Return a stored episode's messages as they are now; none if it has expired.
 
         Raises: InvalidRecord for an edit if some have expired.
         """
-        if isinstance(stored, DeletedEpisode) or self._has_expired(stored.summary):
+        if isinstance(stored, DeletedEpisode) or self._has_expired(stored):
             return Current()
         is_assignment = isinstance(record, EpisodeAmended) and record.change == ASSIGNED
         if isinstance(record, EpisodeAmended) and record.message_id is None and not is_assignment:
@@ -517,32 +472,43 @@ class Reconciler:
         states = await self._messages.states(list(keys), with_metadata=False)
         return {keys[key]: state for key, state in states.items()}
 
-    def _has_expired(self, episode: EpisodeClosed | SummaryCreated | SummaryDeleted) -> bool:
+    def _has_expired(self, stored: Episode) -> bool:
         before = self._retention.episodes_before(self._clock())
-        return before is not None and not isinstance(episode, SummaryDeleted) and episode.ended_at < before
+        return before is not None and isinstance(stored, StoredEpisode) and stored.summary.ended_at < before
 
     async def _lookup(self, episode_id: str) -> Episode | None:
         return (await self._episodes.lookup([episode_id])).get(episode_id)
 
-    async def _put(self, episode: Episode, before: Episode | None) -> bool:
-        name = episode.event.episode_id
+    async def _put(self, episode: Episode, stored: Episode) -> bool:
+        name, before = episode.event.episode_id, stored if stored.event.revision else None
         if isinstance(episode, DeletedEpisode):
             operation = MemoryOperation("delete_memory", name)
         else:
-            operation = MemoryOperation("create_memory" if before is None else "update_memory", name)
+            operation = MemoryOperation("update_memory" if before else "create_memory", name)
         return await self._retry_until_success("store_episode", lambda: self._put_once(episode, before), operation)
 
 
-def decide(stored: Episode | None, read: Current, task: Task) -> Step:
+def reason_of(record: Record) -> Literal["edited", "deleted", "redone"] | None:
+    """Return the reason for the revisions that a record makes, as it is given in their events."""
+    match record:
+        case EpisodeClosed():
+            return None
+        case EpisodeAmended(change="deleted"):
+            return "deleted"
+        case EpisodeAmended():
+            return "edited"
+        case EpisodeRedo():
+            return REDONE
+
+
+def decide(stored: Episode, read: Current, record: Record, cause: Cause) -> Step:
     """Decide what a record changes about an episode, given its stored form and its present messages.
 
     Raises: InvalidRecord if the episode is stored with other messages.
     """
-    if stored is None:
-        return Step.MAKE
     is_gone = isinstance(stored, DeletedEpisode)
     changes = dict(stored.inputs).values() if is_gone else read.changes
-    match task.record:
+    match record:
         case EpisodeRedo() as redo:
             is_kept_here = redo.expired and bool(read.core or read.expired)
             is_current = stored.version == (redo.revision, redo.attempt)
@@ -550,6 +516,8 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
         case EpisodeClosed() as closed:
             if isinstance(stored, StoredEpisode) and closed.fingerprint != stored.fingerprint:
                 raise InvalidRecord("episode_conflict", "the episode is already stored with a different fingerprint")
+            if not stored.event.revision:
+                return Step.MAKE
             concerns = True
         case EpisodeAmended(change="assigned"):
             users = () if isinstance(stored, DeletedEpisode) else stored.participants
@@ -559,7 +527,42 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
             concerns = offset in changes
     if not is_gone and read.inputs != stored.inputs:
         return Step.MAKE
-    return Step.RENEW if concerns and stored.cause.is_before(task.cause) else Step.KEEP
+    return Step.RENEW if concerns and stored.cause.is_before(cause) else Step.KEEP
+
+
+def renewed(stored: Episode, read: Current, record: Record, cause: Cause) -> Episode:
+    """Return the next revision with the same texts, of their present users."""
+    fields = revision_after(stored)
+    if isinstance(stored, DeletedEpisode):
+        return replace(stored, deletion=stored.deletion.model_copy(update=fields), cause=cause)
+    present, summary = partial(read.present.since, offset=stored.last_offset), stored.summary
+    facts = tuple(one.model_copy(update={"user_id": present(one.user_id)}) for one in summary.facts)
+    fields |= {"user_id": present(summary.user_id), "facts": facts, "reason": reason_of(record), "usage": Usage()}
+    return replace(
+        stored,
+        summary=summary.model_copy(update=fields),
+        participants=tuple(dict.fromkeys(map(present, stored.participants))),
+        writers=tuple(dict.fromkeys(map(present, stored.writers))),
+        cause=cause,
+        earlier=revisions_until(stored),
+        attempt=0,
+    )
+
+
+def unsummarized(closed: EpisodeClosed) -> StoredEpisode:
+    """Return a newly closed episode as it is before its first revision; it is never stored."""
+    return StoredEpisode(
+        summary=SummaryCreated.model_construct(
+            **{name: getattr(closed, name) for name in EpisodeFields.model_fields} | {"revision": 0}
+        ),
+        core_ids=tuple(message.id for message in closed.messages),
+        overlap_ids=tuple(message.id for message in closed.overlap),
+        fingerprint=closed.fingerprint,
+        close_reason=closed.close_reason,
+        first_offset=closed.source.first_offset,
+        last_offset=closed.source.last_offset,
+        cause=NOWHERE,
+    )
 
 
 def change_of(amended: EpisodeAmended) -> ArchiveChange:
@@ -577,30 +580,14 @@ def change_of(amended: EpisodeAmended) -> ArchiveChange:
     return ArchiveChange(event, amended.partition, amended.offset)
 
 
-def existing(stored: E | None) -> E:
-    assert stored is not None  # noqa: S101 – only an episode that has just closed may not be stored
-    return stored
-
-
-def has_texts(episode: Episode | None) -> TypeGuard[StoredEpisode]:
+def has_texts(episode: Episode) -> TypeGuard[StoredEpisode]:
     return isinstance(episode, StoredEpisode) and bool(episode.inputs)
 
 
-def identity(stored: Episode | None, record: Record | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """Return the parts of an episode that never change: the ids of its core and overlap, and its last log offset."""
-    if isinstance(record, EpisodeClosed):
-        core, overlap = (tuple(message.id for message in some) for some in (record.messages, record.overlap))
-        return core, overlap, record.source.last_offset
-    return (episode := existing(stored)).core_ids, episode.overlap_ids, episode.last_offset
-
-
-def revision_after(before: Episode | None, episode_id: str) -> dict[str, Any]:
+def revision_after(before: Episode) -> dict[str, Any]:
     """Return the ids and the number of the revision after `before`."""
-    revision = before.event.revision + 1 if before else 1
+    episode_id, revision = before.event.episode_id, before.event.revision + 1
     return {"event_id": event_id(episode_id, revision), "episode_id": episode_id, "revision": revision}
-
-
-COPIED = tuple(EpisodeFields.model_fields.keys() - {"revision", "episode_id"})
 
 
 def compression(episode: EpisodeClosed, after: int) -> Compression:

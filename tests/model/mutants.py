@@ -324,14 +324,14 @@ MUTANTS = (
         "a revision is announced by another record than the one that made it",
         SUMMARIZER,
         RECONCILER,
-        "            if one is None or one.episode.cause != task.cause:\n",
-        "            if one is None:\n",
+        "written) if made.cause == cause else None\n",
+        "written)\n",
     ),
     Mutant(
         "a record whose change is in a revision already makes no next one",
         AMENDING_TESTS,
         RECONCILER,
-        "    return Step.RENEW if concerns and stored.cause.is_before(task.cause) else Step.KEEP",
+        "    return Step.RENEW if concerns and stored.cause.is_before(cause) else Step.KEEP",
         "    return Step.KEEP",
     ),
     Mutant(
