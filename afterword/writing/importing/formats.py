@@ -11,12 +11,14 @@ import lzma
 import math
 import re
 import shutil
+import tomllib
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from io import BufferedReader
 from itertools import pairwise
 from operator import itemgetter
@@ -159,18 +161,14 @@ CONVERSATION_IDS = tuple(
 OWN_IDS = (("id",), ("uuid",))
 """Names of an object's own id: the conversation's in a record of a conversation, the message's in a message."""
 
-_PEOPLE = """
-account actor applicant author by caller client contact creator customer email employee from guest human identity lead
-login member owner participant patient person phone principal profile requester respondent sender speaker student sub
-subject submitter subscriber uid visitor
-"""
-PEOPLE = frozenset(_PEOPLE.split())
-CONVERSATIONS = frozenset(["chat", "conversation", "dialog", "dialogue", "session", "thread"])
-ID_WORDS = frozenset(
-    ["code", "guid", "hash", "id", "identifier", "key", "name", "no", "number", "ref", "reference", "uuid"]
-)
-OF_OTHERS = ("messages", "tools", "functions")
-"""Fields whose contents say nothing about their record: its messages, and the parameters of tools."""
+
+_NAMES = tomllib.loads((files(__package__) / "names.toml").read_text(encoding="utf-8"))
+WORDS: Mapping[str, frozenset[str]] = {group: frozenset(words.split()) for group, words in _NAMES["words"].items()}
+"""Words of the names of fields."""
+FIELDS: Mapping[str, Sequence[str]] = {group: names.split() for group, names in _NAMES["fields"].items()}
+TYPES: Mapping[str, Sequence[str]] = {group: names.split() for group, names in _NAMES["chatgpt"].items()}
+"""Types of contents in ChatGPT's exports."""
+PATTERNS = {name: re.compile(pattern.replace("\n", "")) for name, pattern in _NAMES["patterns"].items()}
 NAME_CHARACTERS = 80
 """Longer names are cut in errors."""
 
@@ -340,7 +338,7 @@ def _nested_fields(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
             if isinstance(value.get("key"), str) and "value" in value:  # an attribute as OpenTelemetry writes it
                 value = {value["key"]: value["value"]}
             for name, inner in value.items():
-                if name not in OF_OTHERS:
+                if name not in FIELDS["of_others"]:
                     yield (*path, name), inner
                     waiting.append(((*path, name), inner))
 
@@ -349,13 +347,14 @@ def _is_person(words: tuple[str, ...]) -> bool:
     if any("user" in word for word in words):
         return True
     singular = [word.removesuffix("s") for word in words]
-    return not PEOPLE.isdisjoint(singular) and (singular[-1] in PEOPLE or singular[-1] in ID_WORDS)
+    people = WORDS["people"]
+    return not people.isdisjoint(singular) and singular[-1] in people | WORDS["ids"]
 
 
 def _is_conversation(words: tuple[str, ...]) -> bool:
-    if not CONVERSATIONS.intersection(words):
-        return any(word.removesuffix("id") in CONVERSATIONS for word in words)
-    return len(words) == 1 or words[-1] in ID_WORDS
+    if not WORDS["conversations"].intersection(words):
+        return any(word.removesuffix("id") in WORDS["conversations"] for word in words)
+    return len(words) == 1 or words[-1] in WORDS["ids"]
 
 
 def _is_empty(value: object) -> bool:
@@ -366,13 +365,7 @@ ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of items in OpenAI's Responses API, by the last word of their type."""
 ANSWERED = {("tool", "call", "id"), ("tool", "use", "id")}
 """Names of the fields that hold the id of the tool call a message answers, split into words."""
-_TIMES = "sent created create timestamp ts time datetime date at on"
-TIMES = {word: place for place, word in enumerate(_TIMES.split())}
-"""Fields whose names consist of these words hold a message's time. Names with the first words come first."""
-ENDS_OF_TIMES = frozenset(["at", "date", "datetime", "ms", "time", "timestamp", "ts", "utc"])
-SAID = ("content", "parts", "tool_calls", "function_call")
-"""Fields of a message that do not identify its user: its text and the arguments and answers of tools may mention
-anyone."""
+TIMES = {word: place for place, word in enumerate(_NAMES["words"]["times"].split())}
 ID_DIGITS = 32
 MESSAGE_WEIGHT = 512
 """Bytes of memory that a message takes in addition to its characters."""
@@ -470,7 +463,7 @@ def _owners(record: Mapping[str, Any], messages: Sequence[Any], options: ImportO
 
 def _about(message: Any) -> dict[str, Any]:
     """Return the fields that may identify a message's user and conversation."""
-    return {name: value for name, value in mapping(message).items() if name not in SAID}
+    return {name: value for name, value in mapping(message).items() if name not in FIELDS["said"]}
 
 
 def _users(messages: Sequence[Any], default: str | None) -> list[str]:
@@ -530,7 +523,7 @@ def _time(fields: Mapping[str, Any]) -> str | None:
     others: list[str] = []
     for words, value in named:
         with suppress(Refused):
-            if words[-1] in ENDS_OF_TIMES and (time := rfc3339_of(value)):
+            if words[-1] in WORDS["ends_of_times"] and (time := rfc3339_of(value)):
                 others.append(time)
     return min(others, default=None)
 
@@ -541,24 +534,6 @@ def _digest(value: Any) -> str:
     except orjson.JSONEncodeError:
         raise Refused(TOO_DEEP_OR_LARGE) from None
     return hashlib.sha256(data).hexdigest()[:ID_DIGITS]
-
-
-NOT_SAID = (
-    *("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error"),
-    "app_pairing_content",
-)
-EXCLUDED = ("is_do_not_remember", "is_temporary_chat")
-NO_MEMORY = re.compile(r"(?:disabled|\bnone|\boff)\Z")
-RECORDINGS = ("audio_asset_pointer", "real_time_user_audio_video_asset_pointer", "video_container_asset_pointer")
-PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
-MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
-"""A mark that ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
-OTHER_MARKS = re.compile(
-    " ?(?:\ue200?(?:file)?cite|(?=\ue202))(?:\ue202?(?:turn[0-9]+[a-z]+|L|-L)[0-9]+)+\ue201?|[\ue200-\ue206]"
-    r"| ?(?:&#8203;``)?【[^【】]*(?:†|oaicite:)[^【】]*】(?:``&#8203;)?"
-    r"| ?(?::\w+)?\[oai_?cit[^\]]*\](?:\{[^}]*\}|\([^)]*\))?"
-)
-"""Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""
 
 
 ROOT = ""
@@ -697,8 +672,8 @@ def _chatgpt(known: Mapping[str, Any]) -> Tree:
     about = (mapping(one.get("metadata")) for one in written.values())
     originals = {original for one in about if (original := identifier(one.get("branching_from_conversation_id")))}
     scope = known.get("memory_scope")
-    is_off = isinstance(scope, str) and NO_MEMORY.search(scope) is not None
-    is_excluded = is_off or any(known.get(name) is True for name in EXCLUDED)
+    is_off = isinstance(scope, str) and PATTERNS["no_memory"].search(scope) is not None
+    is_excluded = is_off or any(known.get(name) is True for name in FIELDS["excluded"])
     return Tree(own_id, written, parents, None, known.get("current_node"), originals - {own_id}, is_excluded)
 
 
@@ -707,7 +682,7 @@ def _of_chatgpt(message: Mapping[str, Any]) -> dict[str, Any]:
     content, about = mapping(message.get("content")), mapping(message.get("metadata"))
     parts = [_without_marks(part) for part in parts] if isinstance(parts := content.get("parts"), list) else []
     if any(mapping(part).get("content_type") == "audio_transcription" for part in parts):
-        parts = [part for part in parts if mapping(part).get("content_type") not in RECORDINGS]
+        parts = [part for part in parts if mapping(part).get("content_type") not in TYPES["recordings"]]
     text = _without_marks(content.get("text"))
     whole = text if role == "tool" and isinstance(text, str) else {**content, "parts": parts, "text": text}
     is_hidden = about.get("is_visually_hidden_from_conversation") is True
@@ -720,12 +695,12 @@ def _of_chatgpt(message: Mapping[str, Any]) -> dict[str, Any]:
         "content": [] if is_call else [whole, *files],
         "tool_calls": [{"name": recipient}] if is_call else [],
         "created_at": message.get("create_time"),
-        "skip_summarization": is_hidden or content.get("content_type") in (*NOT_SAID, *PAGES),
+        "skip_summarization": is_hidden or content.get("content_type") in TYPES["not_said"],
     }
 
 
 def _without_marks(text: Any) -> Any:
-    return OTHER_MARKS.sub("", MARK.sub(_shown, text)) if isinstance(text, str) else text
+    return PATTERNS["other_marks"].sub("", PATTERNS["mark"].sub(_shown, text)) if isinstance(text, str) else text
 
 
 def _shown(mark: re.Match[str]) -> str:
@@ -739,11 +714,7 @@ def _shown(mark: re.Match[str]) -> str:
     return f" {shown}" if shown and mark[0].startswith(" ") else shown
 
 
-UNSUPPORTED = re.compile(r"\s*(?:```\s*)?This block is not supported on your current device yet\.(?:\s*```)?\s*")
-"""What Claude's export writes in the text of a message for a block such as a tool's call."""
 MOST_PASTED_BYTES = 600_000
-KINDS_OF_FILES = ("mime_type", "content_type", "type")
-"""Fields that say what a file is."""
 
 
 def _claude(known: Mapping[str, Any]) -> Tree:
@@ -759,7 +730,7 @@ def _of_claude(message: Mapping[str, Any]) -> dict[str, Any]:
     parts = content if isinstance(content, list) else [content]
     with suppress(ContentUnreadable):  # raised again when the message is read
         if isinstance(text, str) and all(_is_unknown(piece) for part in parts for piece in flatten(part)):
-            content = [UNSUPPORTED.sub("", text), content]
+            content = [PATTERNS["unsupported"].sub("", text), content]
     attached = mappings(message.get("attachments"))
     texts = [one.get("extracted_content") for one in attached]
     pasted = _pasted(zip(_placeholders(attached, "file_name"), texts, strict=True))
@@ -856,7 +827,7 @@ def _placeholders(files: object, name: str) -> list[str]:
     """Return a placeholder for each file in a list. `name` is the field with a file's name."""
     return [
         "[image]"
-        if any(str(one.get(kind)).startswith("image") for kind in KINDS_OF_FILES)
+        if any(str(one.get(kind)).startswith("image") for kind in FIELDS["kinds_of_files"])
         else f"[file: {one[name]}]"
         if str(one.get(name) or "").strip()
         else "[file]"
@@ -864,13 +835,6 @@ def _placeholders(files: object, name: str) -> list[str]:
     ]
 
 
-CONVERSATIONS_IN_ARCHIVES = {
-    "chatgpt": re.compile(r"(?:.*/)?conversations[^/]*\.json", re.DOTALL),
-    "claude": re.compile(r"(?:.*/)?(?:conversations|design_chats)[^/]*(?:/[^/]*)?\.(?:json|zip)", re.DOTALL),
-}
-"""Names of the files and archives in an archive that are read."""
-OTHER_PARTS = re.compile(r"(?:manifest|memories|projects|light_metadata|users)\b[^/]*\.(?:json|zip)")
-"""Names of Claude's files without conversations."""
 IN_ARCHIVE = b"PK\x03\x04"
 MOST_ARCHIVES = 3
 """Archives in one another: an export has two levels."""
@@ -880,11 +844,11 @@ def _unpacked(
     form: str, name: str, file: BufferedReader, level: int = 1
 ) -> Iterator[tuple[str, BufferedReader] | LeftOut | Rejected]:
     """Yield a file, or those with conversations in an archive. Each is open until the next one is asked for."""
-    wanted = CONVERSATIONS_IN_ARCHIVES.get(form)
-    if form == "claude" and OTHER_PARTS.fullmatch(name.rsplit("/", 1)[-1]):
+    pattern = _NAMES["conversations_in_archives"].get(form)
+    if form == "claude" and PATTERNS["other_parts"].fullmatch(name.rsplit("/", 1)[-1]):
         yield LeftOut("files without conversations")
         return
-    if wanted is None or level > MOST_ARCHIVES or not file.peek(len(IN_ARCHIVE)).startswith(IN_ARCHIVE):
+    if pattern is None or level > MOST_ARCHIVES or not file.peek(len(IN_ARCHIVE)).startswith(IN_ARCHIVE):
         yield name, file
         return
     with TemporaryFile() as copy:  # a pipe, or a file in an archive, is not read from its end
@@ -892,7 +856,7 @@ def _unpacked(
         try:
             with ZipFile(copy) as archive:
                 for member in archive.infolist():
-                    if not wanted.fullmatch(member.filename):
+                    if not re.fullmatch(pattern, member.filename):
                         yield LeftOut("files without conversations", int(not member.is_dir()))
                     elif problem := _problem(member):
                         yield Rejected(f"{name}/{member.filename}", problem)
