@@ -11,7 +11,6 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
 from afterword.reading.profile import PROFILE_TOKENS, KnownFact
-from afterword.schemas import FactKind
 from afterword.schemas.base import Id
 from afterword.serving.page.conversations import seen_conversation
 from afterword.serving.page.rendering import PageRoute, html_page, see_other
@@ -42,14 +41,6 @@ KNOWN_TOKENS = 10_000
 """Upper limit for the facts on a person's screen, in tokens."""
 CONVERSATIONS = 10
 """Number of conversations on a person's screen."""
-KINDS: dict[FactKind, str] = {
-    "identity": "Who they are",
-    "relation": "People around them",
-    "constraint": "What they must have or avoid",
-    "preference": "What they like",
-    "plan": "What they plan",
-    "event": "What happened",
-}
 MESSAGE_CHOICE = TypeAdapter(tuple[Id, Id])
 """The value of a checkbox: the ids of a conversation and of a message in it, as JSON."""
 
@@ -108,7 +99,7 @@ async def show_person(
     )
     given: dict[str, Any] = {
         "profile": profile,
-        "known": [(KINDS[kind], list(facts)) for kind, facts in groupby(profile.facts, lambda fact: fact.kind)],
+        "known": [(kind, list(facts)) for kind, facts in groupby(profile.facts, lambda fact: fact.kind)],
         "page": page,
         "sent": wanted.sent,
         "budget": PROFILE_TOKENS,

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from html import unescape
@@ -26,15 +26,13 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from afterword.reading.context import ANYONE
-from afterword.schemas import CloseReason, SummaryCreated
 from afterword.schemas.base import rfc3339
-from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, explained
 from afterword.serving.services import services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import is_loopback
-from afterword.streams.stores.episodes import Revision, revisions_until
+from afterword.streams.stores.episodes import revisions_until
 from afterword.streams.stores.index import Recalled
 from afterword.streams.summarizer.summary import EXTRACTIVE
 from afterword_text.language import detect, plausible
@@ -62,29 +60,6 @@ LEAST_BUDGET, MOST_BUDGET = 50, 8000
 TONES = 6
 """Number of colours that episodes cycle through."""
 ERRORS = (AfterwordError, RequestValidationError, HTTPException, KafkaError)
-REASONS: Mapping[RevisionReason | None, str] = {
-    "edited": "a message was edited",
-    "deleted": "a message was deleted",
-    "redone": "redone on request",
-    None: "written again",
-}
-"""Reasons for a revision, in words."""
-CLOSED: Mapping[CloseReason, str] = {
-    "trigger": "ended after enough messages",
-    "topic_shift": "ended when the topic changed",
-    "max_size": "ended at the size limit",
-    "idle": "ended after a pause",
-    "flush": "ended on request",
-}
-"""Reasons for the end of an episode, in words."""
-MESSAGES = {
-    403: "Your key does not allow this.",
-    404: "This does not exist, or your key gives no access to it.",
-    408: "The request took too long to arrive.",
-    413: "The request is too large.",
-    422: "The request is invalid.",
-    429: "Too many requests. Try again in a minute.",
-}
 MARKS, MOST_MARKS = re.compile(r"[*_~`\[\]|<&!\\\n]"), 600
 """Characters that Markdown looks at, and how many of them a message may have to be rendered, in about 10 ms."""
 TASK = re.compile(r"(<li>\s*(?:<p>)?)\[([ xX])\] ")
@@ -179,11 +154,6 @@ def fewer(share: float) -> str:
     return f" ({share:.0%} fewer)" if share >= 0.005 else ""
 
 
-def revised(summary: SummaryCreated | Revision) -> str:
-    """Say why an episode has this revision."""
-    return "first summary" if summary.revision == 1 else REASONS[summary.reason]
-
-
 def words(name: str) -> str:
     """Turn a snake_case name into words."""
     return shown(name).replace("_", " ")
@@ -200,15 +170,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
-    made.filters.update(brief=brief, fewer=fewer, many=many, revised=revised, revisions=revisions_until)
-    made.filters.update(
-        closed=CLOSED.__getitem__,
-        words=words,
-        tokens=count_tokens,
-        checked=with_unsupported,
-        marked=with_words,
-        matched=matched,
-    )
+    made.filters.update(brief=brief, fewer=fewer, many=many, revisions=revisions_until)
+    made.filters.update(words=words, tokens=count_tokens, checked=with_unsupported, marked=with_words, matched=matched)
     made.globals.update(
         link=address,
         anchor=anchor,
@@ -314,7 +277,7 @@ def error_page(request: Request, error: Exception) -> Response:
     status, detail = explained(error)
     given: dict[str, Any] = {
         "title": TITLES.get(status, "Error"),
-        "message": MESSAGES.get(status, f"{detail[0].upper()}{detail[1:]}."),
+        "message": f"{detail[0].upper()}{detail[1:]}.",
         "problems": error.problems if isinstance(error, RequestInvalid) else (),
         "again": request.method == "GET" and status == 503,
     }
