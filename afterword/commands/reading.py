@@ -1,7 +1,6 @@
 """Commands that read the memory: users, conversations, context, episodes, recall, profile and watch."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -23,7 +22,7 @@ from afterword.commands.common import (
     not_empty,
     start_command,
 )
-from afterword.terminal import context_lines, print_json, print_table, print_wrapped
+from afterword.terminal import Screen, context_lines, print_json, print_table
 from afterword_text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
@@ -96,15 +95,10 @@ def context(
         raise typer.Exit(1)
     if as_json:
         print_json(found.model_dump(mode="json"))
-    elif not sys.stdout.isatty():
-        for line in context_lines(found):
-            typer.echo(printable(line))
     else:
-        from rich.console import Console
-
-        console = Console(highlight=False)
+        screen = Screen()
         for number, line in enumerate(context_lines(found)):
-            print_wrapped(console, printable(line), "" if number else "bold")
+            screen.line(line, "" if number else "bold")
 
 
 def _owner(user: str | None, tenant: str | None) -> "Owner":
@@ -382,22 +376,12 @@ def watch(from_beginning: FromBeginning = False, limit: SummaryLimit = None, as_
 def _print(event: "SummaryCreated | SummaryDeleted", as_json: bool) -> None:
     from afterword.schemas import SummaryDeleted
 
-    revision = f"revision {event.revision}" + (f" ({event.reason})" if event.reason else "")
     if as_json:
         typer.echo(shown_json(event.to_json().decode()))
     elif isinstance(event, SummaryDeleted):
         why = "" if event.reason == "deleted" else f" ({event.reason})"
         typer.echo(shown(f"{event.episode_id}  revision {event.revision}: deleted{why}"))
-    elif sys.stdout.isatty():
-        from rich.console import Console
-        from rich.panel import Panel
-        from rich.text import Text
-
-        revised = [revision] if event.revision > 1 else []
-        footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", _written_by(event)])
-        # as Text, so that user content is not read as markup
-        text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
-        Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))
     else:
-        revised_to = f"  {revision}" if event.revision > 1 else ""
-        typer.echo(shown(f"{event.episode_id}{revised_to}  {event.title}: {event.short_summary}"))
+        why = f" ({event.reason})" if event.reason else ""
+        revised_to = f"  revision {event.revision}{why}" if event.revision > 1 else ""
+        Screen().line(shown(f"{event.episode_id}{revised_to}  {event.title}: {event.short_summary}"))
