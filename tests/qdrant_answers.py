@@ -104,7 +104,7 @@ def require_indexes(client: QdrantClient, name: str, wanted: models.QueryRequest
         raise Unindexed
 
 
-def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
+def upsert(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.PointsList.model_validate_json(body)
     return client.upsert(name, points=wanted.points, update_filter=wanted.update_filter)
 
@@ -161,7 +161,7 @@ ROUTES: tuple[tuple[str, str, Answer], ...] = (
     ("PUT", _ONE, create),
     ("DELETE", _ONE, _delete),
     ("PUT", _ONE + "/index", create_index),
-    ("PUT", _ONE + "/points", _upsert),
+    ("PUT", _ONE + "/points", upsert),
     ("POST", _ONE + "/points", _points),
     ("POST", _ONE + "/points/delete", _delete_points),
     ("POST", _ONE + "/points/payload", _set_payload),

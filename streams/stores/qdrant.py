@@ -26,6 +26,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
+from afterword.streams.stores.batches import Batches
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
@@ -71,6 +72,8 @@ PAYLOAD = {
 }
 """Fields of an episode that filters compare or that a candidate has."""
 PAGE_SIZE = 1000
+MOST_TOGETHER = 32
+"""Maximum number of episodes in one request: some megabytes, of the 32 that a server takes."""
 SEGMENTS_PUSHED = 4
 """The log keeps its open segment and a closed one. Ids at random do not fill all shards alike."""
 DEFAULT_SEGMENT_MB = 32
@@ -219,6 +222,7 @@ class QdrantIndex:
         self._connection = connection
         self._ready = False
         self._creating = asyncio.Lock()
+        self._batches = Batches(self._upserted, MOST_TOGETHER)
 
     async def put(
         self, episode: StoredEpisode, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None = None
@@ -270,19 +274,24 @@ class QdrantIndex:
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
         """Write the point unless there is a later revision."""
+        # the same episode's point and what remains of it must not be in one request, whose order means nothing
+        await self._batches.result(point, (revision, DELETED in (point.payload or {})))
+
+    async def _upserted(self, kind: tuple[int, bool], points: list[models.PointStruct]) -> Sequence[None]:
+        revision, _ = kind
         # points that an update may overwrite (Qdrant 1.16); a new point is always inserted
         earlier = _within("revision", models.Range(lt=revision))
         same = _within("revision", models.Range(lte=revision))
         kept = models.IsEmptyCondition(is_empty=models.PayloadField(key=DELETED))
         overwritten = models.Filter(should=[earlier, models.Filter(must=[same, kept])])
+        upsert = methodcaller("upsert", self.collection, points, wait=True, update_filter=overwritten)
         try:
-            await self._connection.run(
-                lambda client: client.upsert(self.collection, points=[point], wait=True, update_filter=overwritten)
-            )
+            await self._connection.run(upsert)
         except StoreRefuses as error:
             if error.status == NOT_FOUND:
                 self._ready = False  # the collection was deleted, or a server came back without it
             raise
+        return [None] * len(points)
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
         request = await asyncio.to_thread(_request, query, dense)

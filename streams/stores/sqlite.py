@@ -9,7 +9,6 @@ import asyncio
 import fcntl
 import os
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import orjson
@@ -27,6 +26,7 @@ from afterword.schemas.base import EPOCH, milliseconds, moment_at
 from afterword.schemas.ids import scope_id
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
+from afterword.streams.stores.batches import Batches
 from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind, Records
 from afterword.streams.stores.episodes import (
     CONVERSATION,
@@ -92,19 +92,11 @@ SCHEMA = (files(__package__) / "schema.sql").read_text(encoding="utf-8")
 the messages, with their model and dimension."""
 
 T = TypeVar("T")
+Call = Callable[[apsw.Connection], Any]
 
 MOST_TOGETHER = 50
 """Maximum number of calls that share a transaction, in which other processes cannot write."""
-READ, WRITE, NO_TRANSACTION = "BEGIN", "BEGIN IMMEDIATE", ""
-
-
-class Job(NamedTuple, Generic[T]):
-    """A call that waits for the file's thread."""
-
-    call: Callable[[apsw.Connection], T]
-    begin: str
-    """How its transaction begins."""
-    result: asyncio.Future[T]
+READ, WRITE = "BEGIN", "BEGIN IMMEDIATE"
 
 
 class SqliteFile:
@@ -121,8 +113,7 @@ class SqliteFile:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite") if path else None
         self._connection: apsw.Connection | None = None
         self._emptying: asyncio.Future[None] | None = None
-        self._waiting: deque[Job[Any]] = deque()
-        self._work: asyncio.Task[None] | None = None
+        self._batches = Batches(self._called_in_thread, MOST_TOGETHER)
 
     async def read(self, call: Callable[[apsw.Connection], T]) -> T:
         """Call with a connection that sees one state of the file. Raises: StoreUnavailable."""
@@ -154,59 +145,35 @@ class SqliteFile:
             return
         if self._emptying is None or self._emptying.done():
             self._emptying = asyncio.ensure_future(
-                self._run(lambda connection: _empty_log(connection, self._timeout_seconds), NO_TRANSACTION)
+                self._run(lambda connection: _empty_log(connection, self._timeout_seconds), None)
             )
         await asyncio.shield(self._emptying)
 
     async def close(self) -> None:
         if self._connection is not None:
-            await self._run(lambda connection: connection.close(), NO_TRANSACTION)
+            await self._run(lambda connection: connection.close(), None)
             self._connection = None
         if self._thread is not None:
             self._thread.shutdown(wait=False)
 
-    async def _run(self, call: Callable[[apsw.Connection], T], begin: str) -> T:
+    async def _run(self, call: Callable[[apsw.Connection], T], begin: str | None) -> T:
+        """Call in a transaction that begins like this; with None, outside any."""
         if self._thread is None:
-            results: list[T] = self._called([call], begin)
+            results: list[T] = self._called(begin, [call])
             return results[0]
-        job = Job[T](call, begin, asyncio.get_running_loop().create_future())
-        self._waiting.append(job)
-        if self._work is None or self._work.done():
-            self._work = asyncio.create_task(self._run_waiting())  # calls that are made together share a transaction
-        return await job.result
+        result: T = await self._batches.result(call, begin)
+        return result
 
-    async def _run_waiting(self) -> None:
-        while self._waiting:
-            jobs = [self._waiting.popleft()]
-            most = MOST_TOGETHER if jobs[0].begin else 1
-            while self._waiting and len(jobs) < most and self._waiting[0].begin == jobs[0].begin:
-                jobs.append(self._waiting.popleft())
-            if not await self._answered(jobs):
-                for job in jobs:
-                    await self._answered([job])
+    async def _called_in_thread(
+        self, begin: str | None, calls: Sequence[Callable[[apsw.Connection], Any]]
+    ) -> list[Any]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._called, begin, calls)
 
-    async def _answered(self, jobs: Sequence[Job[Any]]) -> bool:
-        """Run jobs in one transaction and answer them; return False if one of several made it fail."""
-        calls, loop = [job.call for job in jobs], asyncio.get_running_loop()
-        work = loop.run_in_executor(self._thread, self._called, calls, jobs[0].begin)
-        await asyncio.wait([work])
-        error = work.exception()
-        if error is not None and len(jobs) > 1 and not isinstance(error, StoreUnavailable):
-            return False
-        for at, job in enumerate(jobs):
-            if job.result.done():  # the caller was cancelled
-                continue
-            if error is None:
-                job.result.set_result(work.result()[at])
-            else:
-                job.result.set_exception(error)
-        return True
-
-    def _called(self, calls: Sequence[Callable[[apsw.Connection], Any]], begin: str) -> list[Any]:
+    def _called(self, begin: str | None, calls: Sequence[Call]) -> list[Any]:
         with sqlite_errors(self.path):
             if self._connection is None:
                 self._connection = _connected(self.path, self._timeout_seconds)
-            if not begin:
+            if begin is None:
                 return [call(self._connection) for call in calls]
             self._connection.execute(begin)
             try:

@@ -1,20 +1,25 @@
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from qdrant_client import AsyncQdrantClient, models
+from qdrant_client import AsyncQdrantClient, QdrantClient, models
 
 from afterword.schemas.ids import point_id
-from afterword.streams.errors import ConfigurationError
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.errors import ConfigurationError, StoreRefuses
+from afterword.streams.settings import EmbedderSettings, Qdrant
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index
 from afterword_text.language import STEMMER
+from tests import qdrant_answers
 from tests.blocking import MOST_SHARE, blocking
 from tests.indexing import put
 from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
 
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
+WRITERS = 16
+UPSERT = "PUT", "/collections/{collection}/points"
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
@@ -153,6 +158,32 @@ async def test_filtered_fields_have_indexes_and_operators_own_stay(
         **dict.fromkeys(("started_at", "ended_at"), "datetime"),
         "revision": "integer",
     }
+
+
+def refusing_needles(client: QdrantClient, name: str, body: bytes) -> Any:
+    if b"needle" in body:
+        raise qdrant_answers.Unindexed
+    return qdrant_answers.upsert(client, name, body)
+
+
+@pytest.mark.parametrize("refused", [[], [7]], ids=["none refused", "one refused"])
+async def test_concurrent_puts_share_requests_and_only_refusals(refused: list[int]) -> None:
+    routes = [
+        (method, path, refusing_needles if (method, path) == UPSERT else answer)
+        for method, path, answer in qdrant_answers.ROUTES
+    ]
+    ordinals = range(1, WRITERS + 1)
+    async with QdrantServer(routes=routes) as server:
+        index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
+        await put(index, a_summary(WRITERS + 1), RAW_TEXT)
+        server.requests.clear()
+        puts = [put(index, a_summary(n), RAW_TEXT, writers=("needle" if n in refused else "u1",)) for n in ordinals]
+        ended = await asyncio.gather(*puts, return_exceptions=True)
+        assert [n for n, error in zip(ordinals, ended, strict=True) if isinstance(error, StoreRefuses)] == refused
+        assert len(server.requests) < (2 * WRITERS if refused else WRITERS / 2)
+        names = {n: f"c1:{n}" for n in ordinals if n not in refused}
+        assert await index.revisions(list(names.values())) == dict.fromkeys(names.values(), 1)
+        await index.close()
 
 
 async def test_writing_does_not_block_the_event_loop(index: QdrantIndex) -> None:
