@@ -258,8 +258,9 @@ class EpisodeSearch:
         corrected: Sequence[Hit] = (),
         vector: QueryVector | None = None,
     ) -> list[Recalled]:
-        places = {hit.hit.episode_id: await self._places(query, hit, pending) for hit in corrected}
-        texts, later = await self._said_in(query, shown, places)
+        places = await gather_or_cancel(*(self._places(query, hit, pending) for hit in corrected))
+        by_hit = dict(zip((hit.hit.episode_id for hit in corrected), places, strict=True))
+        texts, later = await self._said_in(query, shown, by_hit)
         if asks_for_value(query.text):
             shown = _change_first(shown, texts, words, query.user_id)
         near = await _nearness(vector, shown, texts) if vector else {}

@@ -201,9 +201,9 @@ class Candidate(NamedTuple):
     started_at: datetime
     ended_at: datetime
     words: bytes
-    """The words as `pack_words` encodes them."""
+    """The words as `pack_words` encodes them; empty in the answer to a query with an `order`, which nothing ranks."""
     vectors: bytes = b""
-    """The vectors as `pack_vectors` encodes them; empty without an embedder."""
+    """The vectors as `pack_vectors` encodes them; also empty without an embedder."""
 
 
 class SearchText(NamedTuple):

@@ -89,8 +89,9 @@ INDEXES: Mapping[str, models.PayloadSchemaType | models.KeywordIndexParams] = {
     "revision": models.PayloadSchemaType.INTEGER,
 }
 """Index of each payload field that is filtered or sorted by: a server in strict mode refuses the others."""
-RANKED = ["episode_id", "conversation_id", "message_ids", "started_at", "ended_at", WORDS, VECTORS]
-"""Payload fields that a candidate has."""
+FOUND = ["episode_id", "conversation_id", "message_ids", "started_at", "ended_at"]
+RANKED = [*FOUND, WORDS, VECTORS]
+"""Payload fields of a candidate that is found by its time, and of one that is ranked."""
 CREATED_WITH: Mapping[str, Any] = {
     # every search is of one user: the graph of all of them would never be used
     "hnsw_config": models.HnswConfigDiff(m=0, payload_m=16),
@@ -469,8 +470,8 @@ def _candidate(payload: Mapping[str, Any]) -> Candidate:
         payload["message_ids"],
         datetime.fromisoformat(payload["started_at"]),
         datetime.fromisoformat(payload["ended_at"]),
-        base64.b64decode(payload[WORDS]),
-        base64.b64decode(payload[VECTORS]),
+        base64.b64decode(payload.get(WORDS, "")),
+        base64.b64decode(payload.get(VECTORS, "")),
     )
 
 
@@ -483,7 +484,7 @@ def _request(query: Query, dense: Dense | None) -> dict[str, Any]:
     if query.order:
         direction = models.Direction.DESC if query.order == "newest" else models.Direction.ASC
         order = models.OrderByQuery(order_by=models.OrderBy(key="started_at", direction=direction))
-        return {"query": order, "query_filter": allowed, "limit": query.k, "with_payload": RANKED}
+        return {"query": order, "query_filter": allowed, "limit": query.k, "with_payload": FOUND}
     sparse, most = query_vector(query.text), max(DEPTH, query.k)
     asked: dict[str, Any] = ({WORDS: sparse} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
     lists = [models.Prefetch(query=vector, using=name, filter=allowed, limit=most) for name, vector in asked.items()]

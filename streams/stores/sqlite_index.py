@@ -223,9 +223,9 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
     if dense:
         ids |= dict.fromkeys(_by_vector(connection, query, model, dense, allowed))
     # the user is compared again: whatever was found, no other user's episode is returned
-    select = f"""SELECT episode_id, conversation_id, message_ids, started_at, ended_at, points.packed,
-        coalesce(vectors.packed, x'') FROM json_each(:ids) CROSS JOIN {POINTS} LEFT JOIN vectors
-        ON vectors.id = point AND vectors.model IS :model
+    ranked = "x'', x''" if query.order else "points.packed, coalesce(vectors.packed, x'')"
+    select = f"""SELECT episode_id, conversation_id, message_ids, started_at, ended_at, {ranked}
+        FROM json_each(:ids) CROSS JOIN {POINTS} LEFT JOIN vectors ON vectors.id = point AND vectors.model IS :model
         WHERE finders.id = json_each.value AND {allowed.condition}"""
     values = {**allowed.values, "model": model, "ids": orjson.dumps(list(ids)).decode()}
     return [_candidate(*point) for point in rows(connection, select, values)]
