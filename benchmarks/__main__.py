@@ -14,7 +14,7 @@ from httpx import HTTPError
 from pymongo.errors import PyMongoError
 
 from afterword.streams.errors import AfterwordError
-from benchmarks import context, latency, memory, serve, sizes, throughput
+from benchmarks import context, latency, memory, serve, sizes, stores, throughput
 from benchmarks.measuring import Form
 
 BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = {
@@ -27,6 +27,7 @@ BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = 
     "memory": memory.run,
     "serve": serve.run,
     "sizes": sizes.run,
+    "stores": stores.run,
 }
 FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError, AfterwordError, HTTPError)
 """If a benchmark fails with one of these, mostly because the machine is too busy, the others continue."""
@@ -39,7 +40,12 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="only long enough to see that the benchmarks work")
     parser.add_argument("--load", metavar="RATE", type=float, action="append", default=[], help="messages/s of latency")
     parser.add_argument(
-        "--messages", metavar="COUNT", type=int, action="append", default=[], help="of bulk, sizes, memory"
+        "--messages",
+        metavar="COUNT",
+        type=int,
+        action="append",
+        default=[],
+        help="of bulk, sizes, memory; episodes of stores",
     )
     parser.add_argument("--keep", metavar="DIRECTORY", type=Path, help="where sizes keeps deployments for the next run")
     given = parser.parse_args()

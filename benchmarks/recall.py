@@ -391,7 +391,7 @@ async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callabl
                 episode = a_stored_episode_of(closed, summary)
                 episode = replace(episode, summary=episode.summary.model_copy(update={"facts": summary.facts}))
                 await stored.put(episode, None)
-                await messages.assign(closed.episode_id, list(_archived(closed)))
+                await messages.assign(closed.episode_id, list(archived_of(closed)))
                 texts = searchable(closed.messages)
                 await index.put(episode, texts, await embed_messages(embedder, texts))
             yield partial(Memory, stored, messages, index.search)
@@ -477,7 +477,7 @@ def _everyday(user_id: str, person: Mapping[str, Any]) -> Iterator[EpisodeClosed
         yield from (closed_episode(name, n, part, user_id) for n, part in enumerate(_cut(messages), 1))
 
 
-def _archived(closed: EpisodeClosed) -> Iterator[ArchivedMessage]:
+def archived_of(closed: EpisodeClosed) -> Iterator[ArchivedMessage]:
     for offset, message in enumerate(closed.messages):
         fields = message.model_dump(include=set(MessageCreated.model_fields))
         yield ArchivedMessage(MessageCreated(**fields, conversation_id=closed.conversation_id), 0, offset)

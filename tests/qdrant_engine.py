@@ -16,8 +16,8 @@ from qdrant_client.http import models
 
 from tests import qdrant_answers
 
-RRF_K = 2
-"""The server's default."""
+RRF_K, EF_CONSTRUCT, FULL_SCAN_KILOBYTES = 2, 100, 10_000
+"""The server's defaults."""
 
 
 def shard_of(client: QdrantClient, name: str) -> engine.EdgeShard:
@@ -26,14 +26,16 @@ def shard_of(client: QdrantClient, name: str) -> engine.EdgeShard:
     return shard
 
 
-def _create(directory: Path, client: QdrantClient, name: str, body: bytes) -> Any:
-    """Create a shard in the directory. It has no log: the engine cannot set the size of a log's segments."""
+def _create(directory: Path, has_log: bool, client: QdrantClient, name: str, body: bytes) -> Any:
+    """Create a shard in the directory."""
     answer = qdrant_answers.create(client, name, body)
     wanted = models.CreateCollection.model_validate_json(body)
     optimizers = wanted.optimizers_config or models.OptimizersConfigDiff()
     best = engine.MultiVectorConfig(engine.MultiVectorComparator.MaxSim)
     dense = wanted.vectors if isinstance(wanted.vectors, dict) else {}
+    graph = wanted.hnsw_config or models.HnswConfigDiff(m=16)
     config = engine.EdgeConfig(
+        hnsw_config=engine.HnswIndexConfig(graph.m or 0, EF_CONSTRUCT, FULL_SCAN_KILOBYTES, payload_m=graph.payload_m),
         vectors={
             vector: engine.EdgeVectorParams(params.size, engine.Distance.Cosine, multivector_config=best)
             for vector, params in dense.items()
@@ -46,7 +48,7 @@ def _create(directory: Path, client: QdrantClient, name: str, body: bytes) -> An
             deleted_threshold=optimizers.deleted_threshold,
             vacuum_min_vector_number=optimizers.vacuum_min_vector_number,
         ),
-        wal_enabled=False,
+        wal_enabled=has_log,
     )
     vars(client).setdefault("shards", {})[name] = engine.EdgeShard.create(str(directory / name), config)
     return answer
@@ -56,16 +58,21 @@ def _create_index(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.CreateFieldIndex.model_validate_json(body)
     types = engine.PayloadSchemaType
     named = {models.PayloadSchemaType.DATETIME: types.Datetime, models.PayloadSchemaType.INTEGER: types.Integer}
-    kind = named.get(wanted.field_schema, types.Keyword) if isinstance(wanted.field_schema, str) else types.Keyword
+    kind: Any = engine.KeywordIndexParams(is_tenant=True)
+    if isinstance(wanted.field_schema, str):
+        kind = named.get(wanted.field_schema, types.Keyword)
     shard_of(client, name).update(engine.UpdateOperation.create_field_index(wanted.field_name, kind))
     return qdrant_answers.create_index(client, name, body)
 
 
 def _upsert(client: QdrantClient, name: str, body: bytes) -> Any:
-    wanted = models.PointsList.model_validate_json(body)
+    return upserted(shard_of(client, name), models.PointsList.model_validate_json(body))
+
+
+def upserted(shard: engine.EdgeShard, wanted: models.PointsList) -> models.UpdateResult:
     points = [engine.Point(UUID(str(one.id)), _vectors(one.vector), one.payload) for one in wanted.points]
     condition = _filter(wanted.update_filter) if wanted.update_filter else None
-    shard_of(client, name).update(engine.UpdateOperation.upsert_points(points, condition))
+    shard.update(engine.UpdateOperation.upsert_points(points, condition))
     return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
 
 
@@ -105,6 +112,10 @@ def _query(client: QdrantClient, name: str, body: bytes) -> Any:
     wanted = models.QueryRequest.model_validate_json(body)
     shard = shard_of(client, name)
     qdrant_answers.require_indexes(client, name, wanted)
+    return {"points": queried(shard, wanted)}
+
+
+def queried(shard: engine.EdgeShard, wanted: models.QueryRequest) -> list[dict[str, Any]]:
     asked: list[models.Prefetch] = wanted.prefetch if isinstance(wanted.prefetch, list) else []
     lists = [
         engine.Prefetch(one.limit or 10, query=_nearest(one), filter=one.filter and _filter(one.filter))
@@ -121,9 +132,9 @@ def _query(client: QdrantClient, name: str, body: bytes) -> Any:
         query=scored,
         prefetches=lists,
         filter=wanted.filter and _filter(wanted.filter),
-        with_payload=True,
+        with_payload=wanted.with_payload if isinstance(wanted.with_payload, list) else True,
     )
-    return {"points": [{**_record(one), "version": one.version, "score": one.score} for one in shard.query(request)]}
+    return [{**_record(one), "version": one.version, "score": one.score} for one in shard.query(request)]
 
 
 def _nearest(prefetch: models.Prefetch) -> engine.Query:
@@ -178,8 +189,11 @@ OWN = {
 }
 
 
-def routes_in(directory: Path) -> Sequence[tuple[str, str, qdrant_answers.Answer]]:
-    """Return the routes of a server whose collections are in the directory."""
+def routes_in(directory: Path, *, has_log: bool = False) -> Sequence[tuple[str, str, qdrant_answers.Answer]]:
+    """Return the routes of a server whose collections are in the directory.
+
+    By default, they have no log, because the engine cannot set the size of a log's segments.
+    """
     own: dict[tuple[str, str], qdrant_answers.Answer]
-    own = {**OWN, ("PUT", "/collections/{collection}"): partial(_create, directory)}
+    own = {**OWN, ("PUT", "/collections/{collection}"): partial(_create, directory, has_log)}
     return [(method, path, own.get((method, path), answer)) for method, path, answer in qdrant_answers.ROUTES]

@@ -1,0 +1,148 @@
+"""Compares the SQLite file with Qdrant's engine as search indexes: the same episodes and questions, in turns.
+
+The engine runs in this process, so its row has no request in it. The last row has one: to a server in Python, which
+reads and answers it more slowly than Qdrant's own. All rows share the documents, which are in memory.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from qdrant_client import AsyncQdrantClient
+from qdrant_client.http import models
+
+from afterword.reading.memory import Memory
+from afterword.schemas import EpisodeClosed
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.index import Dense, EpisodeIndex, SearchText, searchable
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.stores.sqlite import SqliteFile
+from afterword.streams.stores.sqlite_index import SqliteIndex
+from afterword.streams.summarizer.embedders import LocalEmbedder, QueryEmbedding, embed_messages
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.summary import SummaryRequest
+from benchmarks.data import episode_of, task_dialogues
+from benchmarks.measuring import Form, milliseconds, percentiles, quantile, ratio, show
+from benchmarks.recall import ROLLING_TOKENS, archived_of
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.qdrant_engine import queried, routes_in, shard_of, upserted
+from tests.qdrant_server import QdrantServer
+from tests.samples import a_stored_episode_of
+
+EPISODES, SHORT_EPISODES, OF_A_USER = 2000, 60, 50
+TOGETHER, CHUNK = 16, 80
+"""Number of episodes that are written at the same time, and that one index is given before the next one's turn."""
+ALONE = 20
+"""Of a chunk, the number of episodes that are written one after another."""
+QUESTIONS, SHORT_QUESTIONS, WARM_UP = 500, 20, 5
+
+
+class EngineClient(AsyncQdrantClient):
+    """A client whose writes and searches are the engine's own, in this process; its other calls go to the server.
+
+    The two take only those arguments that the index gives.
+    """
+
+    def __init__(self, server: QdrantServer) -> None:
+        super().__init__(url=server.url, check_compatibility=False)
+        self._server = server
+
+    async def upsert(self, collection_name: str, points: Any, **asked: Any) -> Any:  # type: ignore[override]
+        wanted = models.PointsList(points=points, update_filter=asked["update_filter"])
+        return await asyncio.to_thread(upserted, shard_of(self._server.client, collection_name), wanted)
+
+    async def query_points(self, collection_name: str, **asked: Any) -> Any:  # type: ignore[override]
+        wanted = models.QueryRequest(filter=asked.pop("query_filter", None), **asked)
+        points = await asyncio.to_thread(queried, shard_of(self._server.client, collection_name), wanted)
+        return models.QueryResponse(points=[models.ScoredPoint(**point) for point in points])
+
+
+class Indexed(NamedTuple):
+    """What an index is given of an episode."""
+
+    episode: StoredEpisode
+    texts: Mapping[str, SearchText]
+    vectors: Mapping[str, Dense]
+
+
+class Times(NamedTuple):
+    """Seconds of each call."""
+
+    alone: list[float]
+    together: list[float]
+    """Seconds of a chunk's other episodes, divided by their number."""
+    recalls: list[float]
+
+
+async def run(form: Form, directory: Path) -> None:
+    count = max(form.messages, default=SHORT_EPISODES if form.short else EPISODES)
+    embedder, stored, messages = LocalEmbedder(), MemoryEpisodes(), MemoryMessages()
+    given, asked = [], list[tuple[str, str]]()
+    for closed in _episodes(count):
+        summary = await ExtractiveProvider().summarize(SummaryRequest(closed, "", ROLLING_TOKENS))
+        episode, texts = a_stored_episode_of(closed, summary), searchable(closed.messages)
+        await stored.put(episode, None)
+        await messages.assign(closed.episode_id, list(archived_of(closed)))
+        given.append(Indexed(episode, texts, await embed_messages(embedder, texts)))
+        asked += [(message.content, closed.user_id) for message in closed.messages if message.role == "user"]
+    asked = Random(count).sample(asked, SHORT_QUESTIONS if form.short else QUESTIONS)
+    async with QdrantServer(routes=routes_in(directory, has_log=True)) as server:
+        connections = EngineClient(server), AsyncQdrantClient(url=server.url, check_compatibility=False)
+        engine, http = (QdrantIndex(HttpConnection(one), f"e{n}", embedder.model) for n, one in enumerate(connections))
+        sqlite = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), embedder.model)
+        indexes: dict[str, EpisodeIndex] = {"SQLite": sqlite, "Qdrant's engine": engine, "– with a request": http}
+        times = {name: Times([], [], []) for name in indexes}
+        for start in range(0, count, CHUNK):
+            for name, index in indexes.items():
+                await _write(index, given[start : start + CHUNK], times[name])
+        for index in (engine, http):
+            shard_of(server.client, index.collection).optimize()
+        memories = {
+            name: Memory(stored, messages, index.search, embed=QueryEmbedding(embedder))
+            for name, index in indexes.items()
+        }
+        for at, (text, user_id) in enumerate(asked):
+            for name, memory in memories.items():
+                began = time.perf_counter()
+                await memory.recall(text, user_id=user_id, tenant_id=None)
+                if at >= WARM_UP:
+                    times[name].recalls.append(time.perf_counter() - began)
+        for index in indexes.values():
+            await index.close()
+    size = sum(len(one.texts) for one in given)
+    title = f"{count:,} episodes of {-(-count // OF_A_USER)} users, {size:,} messages with vectors"
+    show(title, [_row(name, each, times["SQLite"]) for name, each in times.items()])
+
+
+def _episodes(count: int) -> Iterator[EpisodeClosed]:
+    dialogues = [turns for _, turns in task_dialogues()]
+    for n in range(count):
+        turns = [turn[:2] for turn in dialogues[n % len(dialogues)]]
+        yield episode_of(f"c{n}", turns, f"user-{n // OF_A_USER}")
+
+
+async def _write(index: EpisodeIndex, given: list[Indexed], times: Times) -> None:
+    for one in given[:ALONE]:
+        began = time.perf_counter()
+        await index.put(*one)
+        times.alone.append(time.perf_counter() - began)
+    waiting, began = iter(given[ALONE:]), time.perf_counter()
+
+    async def write() -> None:
+        for one in waiting:
+            await index.put(*one)
+
+    await asyncio.gather(*(write() for _ in range(TOGETHER)))
+    if others := len(given) - ALONE:
+        times.together.append((time.perf_counter() - began) / others)
+
+
+def _row(name: str, times: Times, sqlite: Times) -> dict[str, str]:
+    row = {"": name}
+    for field, label in {"recalls": "recall", "alone": "put alone", "together": f"put, {TOGETHER} at a time"}.items():
+        p50, its = (quantile(getattr(each, field), 0.5) for each in (times, sqlite))
+        row |= {label: milliseconds(p50), f"{label} ÷ SQLite's": ratio(p50 / its)}
+    return row | {"recall, p99": percentiles(times.recalls)["p99"]}
