@@ -77,42 +77,53 @@ class Times(NamedTuple):
     recalls: list[float]
 
 
-async def run(form: Form, directory: Path) -> None:
-    count = max(form.messages, default=SHORT_EPISODES if form.short else EPISODES)
-    embedder, stored, messages = LocalEmbedder(), MemoryEpisodes(), MemoryMessages()
-    given, asked = [], list[tuple[str, str]]()
-    for closed in _episodes(count):
+class Documents:
+    """Episodes, their messages, and questions about them with the user who asks."""
+
+    def __init__(self) -> None:
+        self.embedder, self.stored, self.messages = LocalEmbedder(), MemoryEpisodes(), MemoryMessages()
+        self.given = list[Indexed]()
+        self.questions = list[tuple[str, str]]()
+
+    async def add(self, closed: EpisodeClosed) -> None:
         summary = await ExtractiveProvider().summarize(SummaryRequest(closed, "", ROLLING_TOKENS))
         episode, texts = a_stored_episode_of(closed, summary), searchable(closed.messages)
-        await stored.put(episode, None)
-        await messages.assign(closed.episode_id, list(archived_of(closed)))
-        given.append(Indexed(episode, texts, await embed_messages(embedder, texts)))
-        asked += [(message.content, closed.user_id) for message in closed.messages if message.role == "user"]
-    asked = Random(count).sample(asked, SHORT_QUESTIONS if form.short else QUESTIONS)
+        await self.stored.put(episode, None)
+        await self.messages.assign(closed.episode_id, list(archived_of(closed)))
+        self.given.append(Indexed(episode, texts, await embed_messages(self.embedder, texts)))
+        self.questions += [(one.content, closed.user_id) for one in closed.messages if one.role == "user"]
+
+    def memory(self, index: EpisodeIndex) -> Memory:
+        return Memory(self.stored, self.messages, index.search, embed=QueryEmbedding(self.embedder))
+
+
+async def run(form: Form, directory: Path) -> None:
+    count = max(form.messages, default=SHORT_EPISODES if form.short else EPISODES)
+    documents = Documents()
+    for closed in _episodes(count):
+        await documents.add(closed)
+    asked = Random(count).sample(documents.questions, SHORT_QUESTIONS if form.short else QUESTIONS)
+    model = documents.embedder.model
     async with QdrantServer(routes=routes_in(directory, has_log=True)) as server:
         connections = EngineClient(server), AsyncQdrantClient(url=server.url, check_compatibility=False)
-        engine, http = (QdrantIndex(HttpConnection(one), f"e{n}", embedder.model) for n, one in enumerate(connections))
-        sqlite = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), embedder.model)
+        engine, http = (QdrantIndex(HttpConnection(one), f"e{n}", model) for n, one in enumerate(connections))
+        sqlite = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), model)
         indexes: dict[str, EpisodeIndex] = {"SQLite": sqlite, "Qdrant's engine": engine, "– with a request": http}
         times = {name: Times([], [], []) for name in indexes}
         for start in range(0, count, CHUNK):
             for name, index in indexes.items():
-                await _write(index, given[start : start + CHUNK], times[name])
-        for index in (engine, http):
-            shard_of(server.client, index.collection).optimize()
-        memories = {
-            name: Memory(stored, messages, index.search, embed=QueryEmbedding(embedder))
-            for name, index in indexes.items()
-        }
+                await _write(index, documents.given[start : start + CHUNK], times[name])
+        for qdrant in (engine, http):
+            shard_of(server.client, qdrant.collection).optimize()
         for at, (text, user_id) in enumerate(asked):
-            for name, memory in memories.items():
+            for name, index in indexes.items():
                 began = time.perf_counter()
-                await memory.recall(text, user_id=user_id, tenant_id=None)
+                await documents.memory(index).recall(text, user_id=user_id, tenant_id=None)
                 if at >= WARM_UP:
                     times[name].recalls.append(time.perf_counter() - began)
         for index in indexes.values():
             await index.close()
-    size = sum(len(one.texts) for one in given)
+    size = sum(len(one.texts) for one in documents.given)
     title = f"{count:,} episodes of {-(-count // OF_A_USER)} users, {size:,} messages with vectors"
     show(title, [_row(name, each, times["SQLite"]) for name, each in times.items()])
 
