@@ -115,12 +115,7 @@ async def run(form: Form, directory: Path) -> None:
                 await _write(index, documents.given[start : start + CHUNK], times[name])
         for qdrant in (engine, http):
             shard_of(server.client, qdrant.collection).optimize()
-        for at, (text, user_id) in enumerate(asked):
-            for name, index in indexes.items():
-                began = time.perf_counter()
-                await documents.memory(index).recall(text, user_id=user_id, tenant_id=None)
-                if at >= WARM_UP:
-                    times[name].recalls.append(time.perf_counter() - began)
+        await _recall({name: documents.memory(index) for name, index in indexes.items()}, asked, times)
         for index in indexes.values():
             await index.close()
     size = sum(len(one.texts) for one in documents.given)
@@ -149,6 +144,15 @@ async def _write(index: EpisodeIndex, given: list[Indexed], times: Times) -> Non
     await asyncio.gather(*(write() for _ in range(TOGETHER)))
     if others := len(given) - ALONE:
         times.together.append((time.perf_counter() - began) / others)
+
+
+async def _recall(memories: Mapping[str, Memory], asked: list[tuple[str, str]], times: Mapping[str, Times]) -> None:
+    for at, (text, user_id) in enumerate(asked):
+        for name, memory in memories.items():
+            began = time.perf_counter()
+            await memory.recall(text, user_id=user_id, tenant_id=None)
+            if at >= WARM_UP:
+                times[name].recalls.append(time.perf_counter() - began)
 
 
 def _row(name: str, times: Times, sqlite: Times) -> dict[str, str]:
