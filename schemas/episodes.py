@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.schemas.messages import MessageFields
+from afterword.schemas.messages import MessageFields, replaced_answers
 
 EPISODE_CLOSED = "episode.closed"
 EPISODE_AMENDED = "episode.amended"
@@ -129,6 +129,15 @@ class EpisodeClosed(EpisodeFields):
 
         core = own(self.messages)
         return self.model_copy(update={"user_id": user_of(core), "messages": core, "overlap": own(self.overlap)})
+
+    @property
+    def with_last_answers(self) -> Self:
+        """The event without the answers that later ones replace, which are not summarized."""
+        replaced = replaced_answers((*self.overlap, *self.messages))
+        core, overlap = (
+            tuple(message for message in some if message.id not in replaced) for some in (self.messages, self.overlap)
+        )
+        return self.model_copy(update={"messages": core, "overlap": overlap}) if replaced and core else self
 
 
 class EpisodeAmended(Model):

@@ -1,8 +1,8 @@
 """Input events on the topic `messages`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -61,6 +61,9 @@ class MessageFields(Model):
     """Display name of the author, useful if several people take part."""
     content: str
     """The text; may be empty."""
+    reply_to: Id | None = None
+    """Id of the message that an assistant's message answers. Of several answers to it by the same agent and author, the
+    last one counts."""
     sent_at: Time | None = None
     """Event time. If it is absent, decoding fills in the record's timestamp."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
@@ -99,6 +102,36 @@ class MessageCreated(MessageFields):
         """The edit that this record stands for if an earlier one has its id."""
         ids = {name: getattr(self, name) for name in ("id", "conversation_id", "tenant_id")}
         return MessageEdited(**ids, **{name: getattr(self, name) for name in EDITABLE})
+
+
+class Reply(Protocol):
+    """What tells whether another answer replaces a message."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def role(self) -> Role: ...
+    @property
+    def agent_id(self) -> str | None: ...
+    @property
+    def author(self) -> str | None: ...
+    @property
+    def reply_to(self) -> str | None: ...
+
+
+def replaced_answers(messages: Iterable[Reply]) -> set[str]:
+    """Return the ids of messages, given in log order, that a later answer to the same message replaces.
+
+    What an agent did and wrote further in reply to a replaced answer is replaced with it; a user's reply stays.
+    """
+    of_agents = [message for message in messages if message.reply_to and message.role in ("assistant", "tool")]
+    answers = {(one.reply_to, one.agent_id, one.author): one.id for one in of_agents if one.role == "assistant"}
+    replaced = set[str]()
+    for message in of_agents:
+        last = answers.get((message.reply_to, message.agent_id, message.author), message.id)
+        if message.reply_to in replaced or (message.role == "assistant" and message.id != last):
+            replaced.add(message.id)
+    return replaced
 
 
 class ConversationFlush(Model):

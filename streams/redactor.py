@@ -223,7 +223,7 @@ AnyEvent = TypeVar(
     InputEvent,
 )
 
-IDS = frozenset({"id", "conversation_id", "user_id", "from_user_id", "agent_id", "tenant_id"})
+IDS = frozenset({"id", "conversation_id", "user_id", "from_user_id", "agent_id", "tenant_id", "reply_to"})
 """Fields that stay, because a redacted id would be another message's."""
 NOT_TEXT = frozenset({"role"})
 """Fields that stay because their values are ours. Every other field of an event, even a new one, is redacted."""

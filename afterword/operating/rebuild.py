@@ -291,7 +291,7 @@ async def index_episodes(
             summary = stored.summary
             keys = [message_key(summary.conversation_id, each, summary.tenant_id) for each in summary.message_ids]
             found = await messages.get_many(keys)
-            texts = searchable(archived.message for archived in found.values())
+            texts = searchable(found[key].message for key in keys if key in found)
             await index.put(stored, texts, await embed_messages(embedder, texts) if embedder else None)
             done.incomplete += len(found) < len(set(keys))
         last = page[-1].event.episode_id

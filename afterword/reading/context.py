@@ -19,6 +19,7 @@ from pydantic import computed_field
 from afterword.reading.profile import KNOWN, Profile
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Model
+from afterword.schemas.messages import replaced_answers
 from afterword.streams.stores.episodes import Conversation, EpisodeStore
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection
 from afterword_text.fences import GAP, INDENTATION, NAMED, SPEAKERS, indented, one_name, quotation, speaker_of
@@ -341,7 +342,9 @@ async def _verbatim(
         return None
     newest = await newest_messages(archive, selection, events_full)
     last = {archived.message.id for archived in newest[:recent]}
-    shown = [a.message for a in reversed(newest) if not a.message.skip_summarization or a.message.id in last]
+    messages = [archived.message for archived in reversed(newest)]
+    replaced = replaced_answers(message for message in messages if not message.skip_summarization)
+    shown = [m for m in messages if m.id not in replaced and (not m.skip_summarization or m.id in last)]
     if len(newest) < events_full or await asyncio.to_thread(_cost, shown) > max_tokens:
         return None
     return ContextWindow(tuple(shown), await asyncio.to_thread(_tokens, shown))
@@ -445,11 +448,13 @@ async def _window(
     by_id = {one.message.id: one for one in (*latest, *loaded)}
     # in log order, because producers' clocks differ
     messages = [one.message for one in sorted(by_id.values(), key=lambda archived: archived.offset)]
+    replaced = replaced_answers(message for message in messages if not message.skip_summarization)
+    said = [message for message in messages if message.id not in replaced]
     beside = await asyncio.to_thread(_newest_within, latest, recent_tokens)
-    window = await asyncio.to_thread(fit, messages, pending | last | beside, max_tokens)
+    window = await asyncio.to_thread(fit, said, pending | last | beside, max_tokens)
     shown = {message.id for message in window.messages}
     skipped = counted.skipped if uncovered.unsummarised else 0
-    omitted = counted.messages - skipped - len(shown & pending) + len(last - pending - shown)
+    omitted = counted.messages - skipped - len((shown | replaced) & pending) + len(last - pending - shown - replaced)
     return window, omitted
 
 

@@ -22,6 +22,7 @@ from afterword.reading.ranking import NEAREST, VECTOR_WEIGHT, Ranked, rank, shar
 from afterword.reading.reranking import Mask, Reranking
 from afterword.reading.spelling import MOST_EPISODES, respelt
 from afterword.schemas.ids import message_key
+from afterword.schemas.messages import replaced_answers
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import MOST_RERANKED, zone_of
 from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, scope_of
@@ -397,12 +398,13 @@ def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open
         last = messages[-1].text
         if last.role == "user" and last.content.rstrip().endswith(QUESTION_MARKS):
             messages.pop()
-        texts = {message.message_id: message.text for message in messages if words(message.text.content) != asked}
+        replaced = replaced_answers(messages)
+        said = [one for one in messages if one.id not in replaced and words(one.text.content) != asked]
+        texts = {message.id: message.text for message in said}
         if texts and query.conversation_id in (None, conversation_id):
-            said = [SearchText.of(text.content, text.role, text.name) for text in texts.values()]
             times = [text.sent_at for text in texts.values()]
             name = f"{conversation_id}:pending"
-            packed = pack_words(said, "")
+            packed = pack_words([SearchText.of(text.content, text.role, text.name) for text in texts.values()], "")
             candidate = Candidate(name, conversation_id, tuple(texts), min(times), max(times), packed)
             talks[name] = OpenConversation(candidate, query.agent_id, texts)
     return talks

@@ -168,6 +168,7 @@ class Fields(Table):
     tenant_id: Found | None = None
     agent_id: Found | None = None
     author: Found | None = None
+    reply_to: Found | None = None
     is_continuation: Found | None = None
     sentiment: Found | None = None
     flows: Found | None = None
@@ -321,9 +322,10 @@ MOST_BYTES = 4 * MAX_INPUT_BYTES
 SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 YEARS = range(1990, 2100)
 """A time outside these years must be in a different unit."""
-PARTIES = ("agent_id", "author")
+NAMES = ("agent_id", "author", "reply_to")
+"""Fields for which a whole number is taken as its text."""
 _READ_OTHERWISE = {
-    *(*PARTIES, "id", "conversation_id", "tenant_id", "user_id", "role"),
+    *(*NAMES, "id", "conversation_id", "tenant_id", "user_id", "role"),
     *("content", "sent_at", "tools", "skip_summarization"),
 }
 AS_THEY_ARE = [name for name in Fields.model_fields if name not in _READ_OTHERWISE]
@@ -474,10 +476,10 @@ def _text(name: str, form: KeyFormat, data: bytes | None) -> Any:
 def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) -> list[dict[str, Any]]:
     fields = source.map
     shared = {**ids, "user_id": _id(fields.user_id, about, "user_id"), "sent_at": _time(fields.sent_at, about)}
-    for name in PARTIES:
-        party: Expression | None = getattr(fields, name)
-        if party is not None and party.find(about) is not None:
-            shared[name] = _id(party, about, name)
+    for name in NAMES:
+        named: Expression | None = getattr(fields, name)
+        if named is not None and named.find(about) is not None:
+            shared[name] = _id(named, about, name)
     for name in AS_THEY_ARE:
         expression: Expression | None = getattr(fields, name)
         if expression is not None and (value := expression.find(about)) not in (None, source.unavailable):
@@ -488,9 +490,12 @@ def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) 
     messages = said(role, _pieces(fields.content, about, role), ids["id"])
     tools = fields.tools.find(about) if fields.tools is not None else None
     is_skipped = fields.skip_summarization is not None and bool(fields.skip_summarization.find(about))
+    answered = shared.pop("reply_to", None)
     for message in messages:
         message["tools"] = message["tools"] if tools is None else tools
         message["skip_summarization"] = message["skip_summarization"] or is_skipped
+        if answered and not message["skip_summarization"]:  # the parts of one answer do not replace each other
+            message["reply_to"], answered = answered, message["id"]
     return [{**shared, **message} for message in messages]
 
 

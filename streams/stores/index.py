@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from afterword.schemas import EpisodeMessage, MessageCreated, SummaryCreated
 from afterword.schemas.base import Time
-from afterword.schemas.messages import Role
+from afterword.schemas.messages import Role, replaced_answers
 from afterword.streams.stores.episodes import StoredEpisode
 
 Dense = Sequence[float]
@@ -220,8 +220,11 @@ class SearchText(NamedTuple):
 
 
 def searchable(messages: Iterable[EpisodeMessage | MessageCreated]) -> dict[str, SearchText]:
-    """Return the texts to index by message id."""
-    return {message.id: SearchText.of(message.content, message.role, message.author) for message in messages}
+    """Return the texts to index by message id, without answers that were replaced; `messages` are in log order."""
+    said = list(messages)
+    replaced = replaced_answers(said)
+    texts = {message.id: SearchText.of(message.content, message.role, message.author) for message in said}
+    return {name: text for name, text in texts.items() if name not in replaced}
 
 
 class EpisodeIndex(Protocol):
@@ -239,7 +242,7 @@ class EpisodeIndex(Protocol):
     ) -> None:
         """Index an episode by its summary and its messages, for each of its `writers`.
 
-        `texts`, as `searchable` makes them, and `vectors` are by message id; some may be missing.
+        `texts`, as `searchable` makes them, and `vectors` are by message id, in log order; some may be missing.
         """
         ...
 

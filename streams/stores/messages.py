@@ -52,10 +52,19 @@ class PendingMessage(NamedTuple):
     """A message that is in no stored episode yet."""
 
     conversation_id: str
-    message_id: str
+    id: str
     agent_id: str | None
+    reply_to: str | None
     offset: int
     text: MessageText
+
+    @property
+    def role(self) -> Role:
+        return self.text.role
+
+    @property
+    def author(self) -> str | None:
+        return self.text.name
 
 
 @dataclass(frozen=True)

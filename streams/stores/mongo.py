@@ -486,7 +486,7 @@ class MongoMessages(MessageArchive):
             {"$match": wanted},
             {"$sort": {"sent_at": -1, "source.offset": -1}},
             {"$limit": limit},
-            {"$project": {**_text_fields(characters), "id": 1, "conversation_id": 1}},
+            {"$project": {**_text_fields(characters), **dict.fromkeys(("id", "conversation_id", "reply_to"), 1)}},
         ]
         with mongo_errors():
             documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
@@ -495,6 +495,7 @@ class MongoMessages(MessageArchive):
                 document["conversation_id"],
                 document["id"],
                 document["agent_id"],
+                document.get("reply_to"),
                 document["source"]["offset"],
                 _text(document),
             )

@@ -23,18 +23,15 @@ LARGEST = 127
 MOST_WORDS = 2000
 """Maximum number of words of a text that are kept."""
 
-NOTHING = SearchText("")
-
 Vector = Sequence[float] | NDArray[np.float32]
 
 
 def packed_texts(
     summary: SummaryCreated, texts: Mapping[str, SearchText], vectors: Mapping[str, Dense] | None
 ) -> tuple[bytes, bytes]:
-    """Pack the words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
+    """Pack the words and vectors of an episode's messages, in the order of `texts`. Linear in the texts."""
     summarized = f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
-    words = pack_words([texts.get(message_id, NOTHING) for message_id in summary.message_ids], summarized)
-    return words, pack_vectors([(vectors or {}).get(message_id) for message_id in summary.message_ids])
+    return pack_words(list(texts.values()), summarized), pack_vectors([(vectors or {}).get(name) for name in texts])
 
 
 def pack_words(messages: Sequence[SearchText], summary: str) -> bytes:

@@ -67,7 +67,7 @@ WORDS, VECTORS = "words", "messages"
 """Names of a point's vectors, and of the payload fields that the ranking reads."""
 
 PAYLOAD = {
-    *("episode_id", "revision", "conversation_id", "agent_id", "tenant_id", "message_ids"),
+    *("episode_id", "revision", "conversation_id", "agent_id", "tenant_id"),
     *("started_at", "ended_at"),
 }
 """Fields of an episode that filters compare or that a candidate has."""
@@ -456,6 +456,7 @@ def _point(
         named[VECTORS] = [list(vector) for vector in vectors.values()]
     payload = {
         **summary.model_dump(mode="json", include=PAYLOAD),
+        "message_ids": list(texts),
         USERS: list(episode.writers),
         WORDS: base64.b64encode(words).decode(),
         VECTORS: base64.b64encode(packed).decode(),

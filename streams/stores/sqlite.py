@@ -523,14 +523,15 @@ class SqliteMessages(MessageArchive):
     async def pending(
         self, user_id: str, tenant_id: str | None, limit: int, characters: int, since: datetime | None = None
     ) -> list[PendingMessage]:
-        select = f"""SELECT conversation_id, message ->> 'id', agent_id, offset, substr(content, 1, ?1), {TEXT_COLUMNS}
-            FROM messages WHERE user_id = ?2 AND tenant_id IS ?3 AND sent_at >= ?4 AND episode_id IS NULL
+        select = f"""SELECT conversation_id, message ->> 'id', agent_id, message ->> 'reply_to', offset,
+            substr(content, 1, ?1), {TEXT_COLUMNS} FROM messages
+            WHERE user_id = ?2 AND tenant_id IS ?3 AND sent_at >= ?4 AND episode_id IS NULL
             AND NOT skipped ORDER BY sent_at DESC, offset DESC LIMIT ?5"""
         values = characters, user_id, tenant_id, milliseconds(since or EPOCH), limit
         messages = await self._file.select(select, *values)
         return [
-            PendingMessage(conversation_id, name, agent_id, offset, _text(*text))
-            for conversation_id, name, agent_id, offset, *text in messages
+            PendingMessage(conversation_id, name, agent_id, reply_to, offset, _text(*text))
+            for conversation_id, name, agent_id, reply_to, offset, *text in messages
         ]
 
     async def states(

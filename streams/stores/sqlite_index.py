@@ -143,7 +143,7 @@ def _point(
         "ended_at": milliseconds(summary.ended_at),
         "model": model,
         "stemmer": stemmer,
-        "message_ids": orjson.dumps(summary.message_ids).decode(),
+        "message_ids": orjson.dumps(list(texts)).decode(),
         "packed": words,
     }
     size = len(next(iter(vectors.values()))) if vectors else 0

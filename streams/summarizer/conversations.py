@@ -81,7 +81,7 @@ class History:
     def request(self, episode: EpisodeClosed) -> SummaryRequest:
         """Return the request for a summary of the episode, and of the row that a new episode is put into."""
         return SummaryRequest(
-            in_zone(episode, self.rules.zone),
+            in_zone(episode.with_last_answers, self.rules.zone),
             self.text,
             self.rules.row_tokens,
             max_summary_length=self.rules.max_summary_length,

@@ -363,6 +363,13 @@ MUTANTS = (
         "            return Step.KEEP\n",
     ),
     Mutant(
+        "an answer that a later one replaces is summarized",
+        SUMMARIZER,
+        "schemas/episodes.py",
+        " if replaced and core else self\n",
+        " if False else self\n",
+    ),
+    Mutant(
         "an episode that closes after its conversation was assigned is the earlier user's",
         SUMMARIZER,
         RECONCILER,

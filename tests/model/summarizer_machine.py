@@ -188,9 +188,7 @@ class SummarizerMachine(FaultMachine):
         stored = [stores.episodes[e.episode_id] for e in talk.closed if e.episode_id in stores.episodes]
         assert sorted(i for e in stored for i in e.summary.message_ids) == sorted(talk.left), "not each in one episode"
         for episode in stored:
-            core, overlap = (
-                {talk.left[i].content for i in ids if i in talk.left} for ids in (episode.core_ids, episode.overlap_ids)
-            )
+            core, overlap = talk.told(episode.core_ids), talk.told(episode.overlap_ids)
             assert marks(episode.summary.long_summary) == core | overlap, "a summary of something else"
             assert episode.summary.quality.source == "llm", "a fallback has stayed"
             assert shared.index.points[episode.summary.episode_id].summary == episode.summary

@@ -6,7 +6,7 @@ message and version, and every text of the LLM repeats the marks that it was sho
 
 import re
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -78,6 +78,8 @@ ROW_TOKENS = 60
 OVERLAP = 2
 CHANGING = "bc"
 """Conversations whose messages are changed and whose summaries are redone. In all others, each record has an output."""
+ANSWERING = "c"
+"""Conversations in which every question has two answers, of which the second replaces the first."""
 TODAY = Maker("model", "prompt")
 MARK = re.compile(r"\b[abc]-m\d+-v\d+\b")
 
@@ -109,7 +111,10 @@ class Talk:
     """To whom the messages belong now, all of which u1 has sent."""
 
     def say(self, offset: int) -> MessageCreated:
-        message = an_episode_message(f"m{self.said}", self.said, content=f"{self.name}-m{self.said}-v0", offset=offset)
+        text, fields = f"{self.name}-m{self.said}-v0", dict[str, Any]()
+        if self.name in ANSWERING and self.said % SIZE:
+            fields = {"role": "assistant", "reply_to": f"m{self.said - self.said % SIZE}"}
+        message = an_episode_message(f"m{self.said}", self.said, content=text, offset=offset, **fields)
         self.said += 1
         self.pending.append(message)
         self.records[message.id] = MessageCreated(
@@ -130,6 +135,12 @@ class Talk:
         self.left |= {message.id: message for message in core}
         self.begun_anew = False
         return self.closed[-1]
+
+    def told(self, ids: Iterable[str]) -> set[str]:
+        """Return the texts to summarize of these messages, without an answer that the next one replaces."""
+        left = {int(name[1:]): self.left[name].content for name in ids if name in self.left}
+        is_replaced = self.name in ANSWERING
+        return {text for n, text in left.items() if not (is_replaced and n % SIZE == 1 and n + 1 in left)}
 
     def edit(self, message_id: str, offset: int) -> MessageEdited:
         self.versions += 1

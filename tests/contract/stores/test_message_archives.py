@@ -72,22 +72,22 @@ async def test_pending_messages_are_the_users_without_an_episode(messages: Messa
         "x3": {"tenant_id": "t1", "skip_summarization": True},
     }
     await messages.put_many([archived(name, 9, sent_at=NOON, **fields) for name, fields in others.items()])
-    answer = archived("a1", 8, conversation_id="c2", role="assistant", agent_id="bot", author="Botty", tenant_id="t1")
-    await messages.put_many([answer])  # sent at noon
+    whose = {"role": "assistant", "agent_id": "bot", "author": "Botty", "tenant_id": "t1", "reply_to": "q1"}
+    await messages.put_many([archived("a1", 8, conversation_id="c2", **whose)])  # sent at noon
     await messages.assign("c1:1", sent[:2])
     deletion = MessageDeleted(id="m5", conversation_id="c1", tenant_id="t1")
     await messages.change(ArchiveChange(deletion, 0, 10))
 
     async def pending(limit: int = 9, **asked: Any) -> list[str]:
-        return [one.message_id for one in await messages.pending("u1", "t1", limit, 100, **asked)]
+        return [one.id for one in await messages.pending("u1", "t1", limit, 100, **asked)]
 
     assert await pending() == ["m7", "m6", "m4", "m3", "m2", "a1"]
     assert await pending(2) == ["m7", "m6"]
     assert await pending(since=NOON + timedelta(minutes=4)) == ["m7", "m6", "m4"]
     [*_, found] = await messages.pending("u1", "t1", 9, 4)
     text = MessageText("Text", "assistant", NOON, "bot", "Botty", "u1")
-    assert found == ("c2", "a1", "bot", 8, text)
-    assert [one.message_id for one in await messages.pending("u1", None, 9, 9)] == ["x2"]
+    assert found == ("c2", "a1", "bot", "q1", 8, text)
+    assert [one.id for one in await messages.pending("u1", None, 9, 9)] == ["x2"]
 
 
 async def test_repeat_with_another_text_edits_the_message(messages: MessageArchive) -> None:

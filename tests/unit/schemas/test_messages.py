@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from afterword.schemas import ConversationFlush, InputEvent, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.headers import to_record
+from afterword.schemas.messages import replaced_answers
 from tests.samples import NOON, a_message
 
 
@@ -87,3 +88,28 @@ HALF = "\ud83c"
 )
 def test_lone_surrogate_is_sent_as_a_replacement(event: InputEvent, field: str, written: Any) -> None:
     assert orjson.loads(to_record(event, NOON).value)[field] == written
+
+
+BOT, TOOL, USER = ({"role": role, "user_id": "u1"} for role in ("assistant", "tool", "user"))
+
+
+@pytest.mark.parametrize(
+    ("given", "replaced"),
+    [
+        ([BOT | {"reply_to": "q"}, BOT | {"reply_to": "q"}, BOT | {"reply_to": "q"}], {"0", "1"}),
+        ([BOT | {"reply_to": "q"}, BOT | {"reply_to": "p"}, BOT], set()),
+        ([BOT | {"reply_to": "q", "agent_id": "a"}, BOT | {"reply_to": "q", "agent_id": "b"}], set()),
+        ([BOT | {"reply_to": "q", "author": "Ann"}, BOT | {"reply_to": "q", "author": "Ben"}], set()),
+        ([USER | {"reply_to": "q"}, TOOL | {"reply_to": "q"}, USER | {"reply_to": "q"}], set()),
+        (
+            [
+                *(BOT | {"reply_to": "q"}, TOOL | {"reply_to": "0"}, BOT | {"reply_to": "1"}, USER | {"reply_to": "0"}),
+                *(BOT | {"reply_to": "q"}, TOOL | {"reply_to": "4"}),
+            ],
+            {"0", "1", "2"},
+        ),
+    ],
+)
+def test_last_answer_of_an_agent_replaces_its_earlier_ones(given: list[dict[str, Any]], replaced: set[str]) -> None:
+    messages = [a_message(str(number), **fields) for number, fields in enumerate(given)]
+    assert replaced_answers(messages) == replaced

@@ -19,6 +19,7 @@ from afterword.schemas import (
     MessageEdited,
     SummaryCreated,
     SummaryDeleted,
+    fingerprint,
 )
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ProviderUnavailable
@@ -29,7 +30,16 @@ from afterword.streams.summarizer.conversations import MOST_BEFORE
 from afterword.streams.summarizer.current import archived as archived_message
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
-from tests.samples import NOON, Changed, a_cause, a_closed_episode, a_fact, an_amendment, an_assignment
+from tests.samples import (
+    NOON,
+    Changed,
+    a_cause,
+    a_closed_episode,
+    a_fact,
+    an_amendment,
+    an_assignment,
+    an_episode_message,
+)
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, World, cancelled, crash, outage
 
 CLOSED = tuple(a_closed_episode(ordinal) for ordinal in (1, 2, 3))
@@ -159,6 +169,20 @@ async def test_deleted_message_leaves_summary_counts_and_index() -> None:
     after = world.episodes.known["c1"]
     assert (after.message_count, after.episode_count) == (before.message_count - 1, 3)
     assert after.token_count < before.token_count
+    check(world)
+
+
+async def test_replaced_answer_counts_once_the_later_one_is_deleted() -> None:
+    world, answer = World(), {"role": "assistant", "reply_to": "m0"}
+    messages = (an_episode_message("m0"), *(an_episode_message(f"m{n}", n, **answer) for n in (1, 2)))
+    closed = a_closed_episode(1, messages=messages, fingerprint=fingerprint(messages))
+    await world.messages.put_many(archived([closed]))
+    await world.run([closed])
+    await amend(world, delete("m2"))
+    asked = [contents(request.episode) for request in world.provider.requests]
+    assert asked == [["Text of m0.", "Text of m2."], ["Text of m0.", "Text of m1."]]
+    assert world.episodes.episodes["c1:1"].summary.message_ids == ("m0", "m1")
+    assert "m1" in world.index.points["c1:1"].raw_text
     check(world)
 
 

@@ -175,6 +175,19 @@ async def test_skipped_messages_are_not_pending_but_may_be_last(world: Remembere
     assert (await world.context(keep_recent=1)).omitted == 0
 
 
+@pytest.mark.parametrize("is_summarized", [False, True])
+async def test_replaced_answer_is_in_no_context(world: Remembered, is_summarized: bool) -> None:
+    said = await world.say("Where to?")
+    said += await world.say("To Rome.", "To Oslo.", role="assistant", reply_to="m0")
+    said += await world.say("Thanks.", role="user")
+    if is_summarized:
+        await world.summarise(said)
+    for wanted in ({}, {"keep_recent": 4}):
+        found = await world.context(**wanted)
+        assert (ids(found), found.omitted) == (["m0", "m2", "m3"], 0)
+        assert "Rome" not in found.as_text()
+
+
 async def test_tool_call_is_never_separated_from_its_results(world: Remembered) -> None:
     said = await world.say(long_texts(1, 400)[0], role="user")
     said += await world.say("Looking.", role="assistant", tools=("search",))

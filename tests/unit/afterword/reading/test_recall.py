@@ -386,6 +386,18 @@ async def test_fresh_words_of_another_conversation_are_recalled(world: Remembere
     assert (hit.episode_id, hit.pending) == ("open:1", False)
 
 
+@pytest.mark.parametrize("is_summarized", [False, True])
+async def test_replaced_answer_is_not_recalled(world: Remembered, is_summarized: bool) -> None:
+    said = await world.say("Which hotel is near the walnut market?")
+    said += await world.say("The Walnut Inn.", "The Walnut Palace.", role="assistant", reply_to="m0")
+    said += await world.say("Book it.", role="user")
+    if is_summarized:
+        await world.summarise(said)
+    (hit,) = await world.memory.recall("walnut hotel", **OWNER)
+    assert hit.pending is not is_summarized
+    assert {match.message_id for match in hit.matches} & {"m1", "m2"} == {"m2"}
+
+
 async def test_pending_message_is_recalled_by_meaning(world: Remembered) -> None:
     await world.say("We got a puppy.", conversation_id="open", role="user")
     await world.say("How nice.", conversation_id="open", role="assistant")

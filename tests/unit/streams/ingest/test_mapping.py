@@ -39,9 +39,20 @@ def test_flat_record_is_a_message_under_its_conversation() -> None:
 def test_every_field_of_a_message_can_be_mapped() -> None:
     assert Fields.model_fields.keys() == MessageCreated.model_fields.keys()
     found = message(
-        source(FIELDS + 'author = "value.name"\nagent_id = "value.bot"'), {**VALUE, "name": "Dana", "bot": 7}
+        source(FIELDS + 'author = "value.name"\nagent_id = "value.bot"\nreply_to = "value.parent"'),
+        {**VALUE, "name": "Dana", "bot": 7, "parent": 6},
     )
-    assert (found.author, found.agent_id) == ("Dana", "7")
+    assert (found.author, found.agent_id, found.reply_to) == ("Dana", "7", "6")
+
+
+def test_parts_of_an_answer_follow_each_other() -> None:
+    """Otherwise the last part would replace the others."""
+    parts = [{"type": "text", "text": "I look."}, {"type": "tool_result", "content": "4"}]
+    parts.append({"type": "text", "text": "Four."})
+    value = {**VALUE, "role": "assistant", "text": parts, "parent": "q"}
+    messages = events(source(FIELDS + 'reply_to = "value.parent"'), value)
+    found = [(each.id, each.reply_to) for each in messages if isinstance(each, MessageCreated)]
+    assert found == [("m1", "q"), ("m1.2", "m1"), ("m1.3", "m1.2")]
 
 
 def test_numbers_are_ids_and_record_parts_can_be_mapped() -> None:
