@@ -1,9 +1,11 @@
 """Prints for people and programs: JSON, tables, progress, and the current wait."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -12,6 +14,7 @@ from afterword_text.visible import INDENT, printable, shown_json
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from afterword.reading.context import Context
 
@@ -129,39 +132,47 @@ class Screen:
     """
 
     def __init__(self) -> None:
+        self._is_terminal = sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+    @cached_property
+    def _console(self) -> "Console":
         from rich.console import Console
 
-        self._console = Console(highlight=False)
-        self._waiting = self._console.status("")
+        return Console(highlight=False)
+
+    @cached_property
+    def _waiting(self) -> "Status":
+        return self._console.status("")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._waiting.stop()
+        self.doing("")
 
     def doing(self, text: str, live: bool = False) -> None:
         """Describe the current wait. An empty text hides the line."""
-        from rich.markup import escape
+        if not self._is_terminal:
+            if text and not live:
+                self.line(f"… {text}")
+        elif text:
+            from rich.markup import escape
 
-        if not text:
-            self._waiting.stop()
-        elif self._console.is_terminal:
             self._waiting.update(escape(text))
             self._waiting.start()
-        elif not live:
-            self.line(f"… {text}")
+        else:
+            self._waiting.stop()
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print one line as plain text, never as markup."""
-        if self._console.is_terminal:
+        if self._is_terminal:
             print_wrapped(self._console, printable(text), style)
         else:
             typer.echo(printable(text))
 
     def row(self, label: str, text: str, style: str = "", label_width: int = LABEL_WIDTH) -> None:
         """Print a text beside its label, wrapped within its own column."""
-        if not self._console.is_terminal:
+        if not self._is_terminal:
             typer.echo(printable(f"  {label:<{label_width}}{text}").rstrip())
             return
         from rich.table import Table
