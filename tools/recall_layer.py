@@ -83,10 +83,12 @@ def _softmax(scores: Floats) -> Any:
 
 def main() -> None:
     encoder, pairs = SentenceEncoder(), read_pairs()
-    mean = encoder.encode(embedders.background_sentences()).mean(axis=0)
+    background = encoder.encode(embedders.background_sentences())
+    mean = background.mean(axis=0)
     messages = [message[:VECTOR_CHARACTERS] for message in pairs.messages]
     query, passage = trained(*(unit(encoder.encode(texts) - mean) for texts in (pairs.questions, messages)))
-    arrays = {"mean": mean, "query": query, "passage": passage}
+    known = unit(unit(background - mean) @ passage.T)
+    arrays = {"mean": mean, "query": query, "passage": passage, "background": known}
     np.savez_compressed(LAYER, **{name: array.astype(np.float16) for name, array in arrays.items()})
 
 

@@ -46,6 +46,8 @@ MARGIN_CHARACTERS = 4000
 """A text is redacted with this many characters beyond its limit, because half a card number is not recognized."""
 SMALLEST_DEVIATION = 1e-6
 """Used where a model gives all background sentences the same cosine, so that nothing is divided by zero."""
+KEPT_VECTORS = 1024
+"""Of 2 kB each, with their texts."""
 LARGEST_COORDINATE = 3.4e38
 """Largest 32-bit float, which is what vector stores use for coordinates."""
 
@@ -214,19 +216,25 @@ class LocalEmbedder:
     def __init__(self) -> None:
         self._waiting: list[tuple[Sequence[str], asyncio.Future[list[Vector | None]]]] = []
         self._turn = asyncio.Lock()
+        self._known: dict[str, Vector | None] = dict(zip(background_sentences(), _layer().background, strict=True))
 
     async def passages(self, texts: Sequence[str]) -> list[Vector | None]:
-        """Embed texts, together with those of all calls that wait meanwhile, which costs a third less CPU."""
+        """Embed texts, together with those of all calls that wait meanwhile, which costs a third less CPU.
+
+        Texts that were embedded not long ago have their vectors: people repeat themselves, and an edit changes one
+        message of many.
+        """
         made: asyncio.Future[list[Vector | None]] = asyncio.get_running_loop().create_future()
         self._waiting.append(([text[:VECTOR_CHARACTERS] for text in texts], made))
         async with self._turn:
             if not made.done():
                 calls = self._waiting[:]
-                vectors = iter(
-                    await asyncio.to_thread(_local_vectors, [one for some, _ in calls for one in some], "passage")
-                )
+                new = list(dict.fromkeys(text for some, _ in calls for text in some if text not in self._known))
+                vectors = await asyncio.to_thread(_local_vectors, new, "passage") if new else []
+                known = self._known | dict(zip(new, vectors, strict=True))
                 for some, future in calls:
-                    future.set_result(list(islice(vectors, len(some))))
+                    future.set_result([known[text] for text in some])
+                self._known = dict(islice(known.items(), max(0, len(known) - KEPT_VECTORS), None))
                 del self._waiting[: len(calls)]
         return made.result()
 
@@ -373,6 +381,8 @@ class _Layer(NamedTuple):
     query: Floats
     passage: Floats
     """Matrices that map the encoder's vectors to ours."""
+    background: Floats
+    """Our vectors of the background sentences."""
 
 
 def _local_vectors(texts: Sequence[str], kind: Literal["query", "passage"]) -> list[Vector | None]:
@@ -393,9 +403,13 @@ def _local_model() -> tuple[Any, _Layer, Any]:
     except ImportError:
         problem = "local needs: pip install '.[memory]' ./distributions/text in a checkout"
         raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
+    return SentenceEncoder(), _layer(), ThreadpoolController()
+
+
+@cache
+def _layer() -> _Layer:
     with as_file(files(__package__) / "recall_layer.npz") as file, np.load(file) as arrays:
-        layer = _Layer(**{name: arrays[name].astype(np.float32) for name in _Layer._fields})
-    return SentenceEncoder(), layer, ThreadpoolController()
+        return _Layer(**{name: arrays[name].astype(np.float32) for name in _Layer._fields})
 
 
 def _folder_model(directory: Path) -> Any:

