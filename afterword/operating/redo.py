@@ -9,7 +9,7 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Settings, variable
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.timers import RedoCounts, mark_as_due
+from afterword.streams.summarizer.timers import RedoCounts, mark_as_due, was_refused
 
 
 def today_of(settings: Settings) -> Maker:
@@ -29,4 +29,5 @@ async def redo(
     today, archived_since = today_of(settings), settings.retention.messages_before(datetime.now(UTC))
     since = max(filter(None, (since, archived_since)), default=None)
     async with open_stores(settings) as stores:
-        return await mark_as_due(stores.episodes, today, since, conversation_id, limit, refused=refused)
+        is_wanted = was_refused if refused else None
+        return await mark_as_due(stores.episodes, today, since, conversation_id, limit, is_wanted)

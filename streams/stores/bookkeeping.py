@@ -17,6 +17,7 @@ RecordKind = Literal[
     "erasures",
     "erased_conversations",
     "erasure_receipts",
+    "llm_servers",
     "llm_settings",
 ]
 

@@ -30,7 +30,7 @@ from afterword.streams.kafka.clients import IdempotentProducer, require_topics, 
 from afterword.streams.lanes import attach_agents, send
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.steps import StepRunner
-from afterword.streams.stores.bookkeeping import Budgets
+from afterword.streams.stores.bookkeeping import Budgets, Records
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.reconciler import STAGE, Event, Reconciler
@@ -46,7 +46,7 @@ from faust_eos.failures import Attempts
 from faust_eos.options import wall_clock_ms
 from faust_eos.output import Output
 
-MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
+MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer, Records], Summarizer]
 MOST_ASKED = 2
 """Maximum number of summaries for which one record asks an LLM: a message may be in one episode and the next."""
 
@@ -83,7 +83,7 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
     stores = worker.stores
     if embedder := make_embedder(settings.embedder, settings.redaction):
         closing.push_async_callback(embedder.close)
-    summaries = make(settings, stores.budgets, metrics, tracer)
+    summaries = make(settings, stores.budgets, metrics, tracer, stores.records)
     closing.push_async_callback(summaries.close)
     app = summarizer_app(settings, metrics)
     steps = StepRunner(worker.readiness, metrics, tracer)

@@ -20,7 +20,6 @@ from afterword.streams.errors import (
     PromptRefused,
     ProviderError,
     ProviderMisconfigured,
-    ProviderUnavailable,
     StoreUnavailable,
 )
 from afterword.streams.settings import LOCAL_EMBEDDER, EmbedderSettings, Redaction, variable
@@ -158,7 +157,7 @@ class HttpEmbedder:
         return self._checked(answer, len(texts))
 
     async def _ask(self, texts: Sequence[str]) -> dict[str, Any]:
-        asked_at = asyncio.get_running_loop().time()
+        asked_at = self._state.now()
         try:
             answer = await self._post(texts)
         except ProviderMisconfigured as error:
@@ -169,12 +168,8 @@ class HttpEmbedder:
         return answer
 
     async def _post(self, texts: Sequence[str]) -> dict[str, Any]:
-        self._state.require_open(takes_interval=True)
-        try:
+        async with self._state.turn():
             return await self._http.post(self._path, {"model": self.model, "input": list(texts)})
-        except ProviderUnavailable as error:
-            self._state.failed(error)
-            raise
 
     def _checked(self, answer: dict[str, Any], count: int) -> list[Vector | None]:
         try:

@@ -7,11 +7,8 @@ import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
 
@@ -20,7 +17,7 @@ from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import Usage
 from afterword.streams import genai
-from afterword.streams.calls import OK, Calls, add_up
+from afterword.streams.calls import OK, Calls
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -28,11 +25,10 @@ from afterword.streams.errors import (
     ProviderError,
     ProviderMisconfigured,
     ProviderUnavailable,
-    StoreUnavailable,
 )
 from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
-from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets
+from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
@@ -327,11 +323,11 @@ class LlmClient:
         metrics: Metrics,
         tracer: Tracer,
         close: Callable[[], Awaitable[None]] | None = None,
-        turns: Budgets | None = None,
-        clock: Callable[[], float] | None = None,
+        records: Records | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`close` is called when the client is closed. With `turns`, workers take turns to ask a server that refuses
-        everything. `clock` returns seconds; None means the event loop's, and the wall clock for turns.
+        """`close` is called when the client is closed. With `records`, all workers pause together when the server
+        refuses everything, so their `clock` is the wall clock.
         """
         self.name = protocol.name
         self.llm = llm
@@ -343,9 +339,9 @@ class LlmClient:
         self._calls = asyncio.Semaphore(llm.max_concurrency)
         self._tracer = tracer
         self._close = close
-        self._turns = turns
-        self._wall_clock = clock or time.time
-        self._states: defaultdict[str | None, ServerState] = defaultdict(lambda: ServerState(clock))
+        self._records = records
+        self.clock = clock
+        self._states: dict[str | None, ServerState] = {}
         """By model."""
         self._learning = asyncio.Lock()
 
@@ -355,11 +351,9 @@ class LlmClient:
         `schema` is the JSON schema that the model for summaries has to follow.
         """
         question = harmless(ChatRequest(fenced_prompt("", "", {}, {}), HARMLESS_TOKENS, schema))
-        questions = [question]
-        if self.llm.title_model:
-            questions.append(replace(question, schema=None, model=self.llm.title_model))
-        for one in questions:
-            async with self._turn(one.model, takes_interval=False):
+        of_title = replace(question, schema=None, model=self.llm.title_model)
+        for one in (question, of_title) if self.llm.title_model else (question,):
+            async with self._state(one).turn(takes_interval=False):
                 await self._chat(one)
 
     async def close(self) -> None:
@@ -368,99 +362,89 @@ class LlmClient:
 
     async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
         """Return what `read` makes of the answer. Raises: ProviderError."""
-        deadline, model, error_type = asking.deadline, request.model or self.llm.model, ""
+        async with asking.deadline.hold(self._calls), self._state(request).turn():
+            answer = await self._answer(request, read, asking)
+            self._state(request).used(None)
+            return answer
+
+    async def _answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
+        model, error_type, began = request.model or self.llm.model, "", time.monotonic()
         attributes = {genai.OPERATION: genai.CHAT, genai.PROVIDER: self.name}
         if model:
             attributes[genai.REQUEST_MODEL] = model
-        name = f"{genai.CHAT} {model or ''}".rstrip()
-        async with deadline.hold(self._calls), self._turn(request.model, takes_interval=True):
-            began = time.monotonic()
-            with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
-                try:
-                    async with asyncio.timeout(deadline.left):
-                        reply = await self._chat(request)
-                except (ProviderError, TimeoutError) as error:
-                    failed = error if isinstance(error, ProviderError) else ProviderUnavailable(problem=TIME_IS_UP)
-                    error_type = failed.error_type
-                    self.metrics.llm_requests.labels(error_type).inc()
-                    asking.calls.append(Calls(model or self.name, error_type, Usage()))
-                    raise failed from None
-                finally:
-                    took = time.monotonic() - began
-                    self.metrics.llm_seconds.labels(genai.CHAT, self.name, model or "", error_type).observe(took)
-                usage = reply.usage
-                self.metrics.llm_requests.labels(reply.outcome).inc()
-                self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
-                self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
-                self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
-                span.set_attributes(
-                    {
-                        genai.INPUT_TOKENS: usage.prompt_tokens,
-                        genai.OUTPUT_TOKENS: usage.completion_tokens,
-                        genai.CACHED_TOKENS: usage.cached_tokens,
-                        "afterword.outcome": reply.outcome,
-                    }
-                )
+        with open_span(self._tracer, f"{genai.CHAT} {model or ''}".rstrip(), SpanKind.CLIENT, attributes) as span:
+            try:
+                async with asyncio.timeout(asking.deadline.left):
+                    reply = await self._chat(request)
+            except (ProviderError, TimeoutError) as error:
+                failed = error if isinstance(error, ProviderError) else ProviderUnavailable(problem=TIME_IS_UP)
+                error_type = failed.error_type
+                self.metrics.llm_requests.labels(error_type).inc()
+                asking.calls.append(Calls(model or self.name, error_type, Usage()))
+                raise failed from None
+            finally:
+                took = time.monotonic() - began
+                self.metrics.llm_seconds.labels(genai.CHAT, self.name, model or "", error_type).observe(took)
+            usage = reply.usage
+            self.metrics.llm_requests.labels(reply.outcome).inc()
+            self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
+            self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
+            self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
+            span.set_attributes(
+                {
+                    genai.INPUT_TOKENS: usage.prompt_tokens,
+                    genai.OUTPUT_TOKENS: usage.completion_tokens,
+                    genai.CACHED_TOKENS: usage.cached_tokens,
+                    "afterword.outcome": reply.outcome,
+                }
+            )
         self.is_metered = usage.prompt_tokens > 0
         if not self.is_metered:  # our own count is better than none
             usage = Usage(prompt_tokens=request.prompt_tokens, completion_tokens=count_tokens(reply.text))
         outcome = reply.outcome
         try:
-            made = read(reply.complete_text)
+            return read(reply.complete_text)
         except (AnswerInvalid, AnswerUnusable) as error:
             invalid = AnswerInvalid(problem=str(error)) if isinstance(error, AnswerUnusable) else error
             outcome = invalid.error_type if outcome == OK else outcome
             raise invalid from None
         finally:
             asking.calls.append(Calls(model or self.name, outcome, usage + Usage(seconds=took)))
-        self._states[request.model].used(None)
-        return made
 
-    @asynccontextmanager
-    async def _turn(self, model: str | None, *, takes_interval: bool) -> AsyncIterator[None]:
-        """Let a question pass. If the server refuses everything, only one worker of all asks in an interval, until it
-        gets an answer. Raises: ProviderUnavailable if nothing may be asked yet.
-        """
-        state = self._states[model]
-        seconds = state.require_open(takes_interval=takes_interval)
-        if not (seconds and self._turns):
-            yield
-            return
-        server = f"{self.llm.base_url} {model or self.llm.model}"  # hashed, because an address may hold a password
-        interval = f"{seconds:.0f} seconds, {self._wall_clock() // seconds:.0f}"
-        key = f"turn/{sha256(server.encode()).hexdigest()}/{interval}"
-        with suppress(StoreUnavailable):
-            if not await self._turns.take(key, 1, 1, datetime.now(UTC) + COUNTER_RETENTION):
-                state.require_open(takes_interval=True)  # raises, because its own interval has begun
-        yield
-        with suppress(StoreUnavailable):
-            await self._turns.correct(key, -1)
+    def _state(self, request: ChatRequest) -> ServerState:
+        if request.model not in self._states:
+            key, model = self.llm.api_key, request.model or self.llm.model
+            server = f"{self.llm.base_url} {model} {key.get_secret_value() if key else ''}"
+            # hashed, because it holds secrets
+            digest = sha256(server.encode()).hexdigest()
+            self._states[request.model] = ServerState(self.clock, self._records, digest)
+        return self._states[request.model]
 
-    def gave_up(self, request: ChatRequest, problem: str) -> None:
+    async def gave_up(self, request: ChatRequest, problem: str) -> None:
         """Note that a question got no usable answer."""
-        self._states[request.model].used(problem)
+        self._state(request).used(problem)
+        await self._state(request).tell()
 
     async def _chat(self, request: ChatRequest) -> Reply:
         """Ask once, and again without optional fields if that may help.
 
         Raises: ProviderError, which is a PromptRefused if the server refuses this request but answers others.
         """
-        state = self._states[request.model]
-        asked_at = state.now()
+        asked_at = self.clock()
         try:
             reply = await self._protocol.chat(self._accepted(request))
         except ProviderUnavailable as error:
-            state.failed(error)
-            if error.stops_asking or not (error.named or isinstance(error, ProviderMisconfigured)):
+            is_final = error.stops_asking or error.retry_after
+            if is_final or not (error.named or isinstance(error, ProviderMisconfigured)):
                 raise
             reply = await self._chat_without(self._accepted(request), error, asked_at)
-        state.answered()
+        self._state(request).answered()
         return reply
 
     async def concern_one_request(self, request: ChatRequest, asked_at: float) -> bool:
         """Return whether the server answers other requests while it fails at this one, which was sent at `asked_at`."""
         question = self._accepted(harmless(request))
-        return await self._states[request.model].concern_one_request(asked_at, lambda: self._protocol.chat(question))
+        return await self._state(request).concern_one_request(asked_at, lambda: self._protocol.chat(question))
 
     def _accepted(self, request: ChatRequest) -> ChatRequest:
         return replace(request, left_out=self.left_out) if self.left_out else request
@@ -481,7 +465,6 @@ class LlmClient:
                 suspects = fields
             if not suspects:
                 first.stops_asking = True
-                self._states[request.model].failed(first)
                 raise first
             request = replace(request, left_out=request.left_out | suspects)
             try:
@@ -518,20 +501,19 @@ class Asking:
     """Time for the retries of a question."""
     deadline: Deadline = field(default_factory=Deadline)
     calls: list[Calls] = field(default_factory=list)
-    """All calls so far."""
+    """All calls so far; more are added."""
 
     async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
         """Return what `read` makes of the answer. While it may help, ask again, saying what was wrong with the answer.
 
-        `problem` describes the fault of an earlier answer. Raises: ProviderError with the `usage` of all calls so far.
+        `problem` describes the fault of an earlier answer. Raises: ProviderError.
         """
-
         last: tuple[ChatRequest, float] | None = None
 
         async def once() -> T:
             nonlocal problem, last
             request = question(problem)
-            last = request, asyncio.get_running_loop().time()
+            last = request, self.client.clock()
             try:
                 return await self.client.answer(request, read, self)
             except AnswerInvalid as error:
@@ -544,11 +526,10 @@ class Asking:
                 STAGE, once, llm.attempts, self.retry_seconds, self.deadline, self.client.metrics, ANSWERS
             )
         except ProviderError as error:
-            error.calls = add_up(self.calls)
             if last and isinstance(error, AnswerInvalid):
-                self.client.gave_up(last[0], error.problem)
+                await self.client.gave_up(last[0], error.problem)
             if last and await self._is_of_one_request(error, *last):
-                raise PromptFailed(problem=error.problem, calls=error.calls) from None
+                raise PromptFailed(problem=error.problem) from None
             raise
 
     async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:
@@ -563,11 +544,11 @@ PROTOCOLS: Mapping[str, type[ChatProtocol]] = {"openai": OpenAi, "ollama": Ollam
 """Chat protocols by `llm.provider`."""
 
 
-def make_client(llm: Llm, metrics: Metrics, tracer: Tracer, turns: Budgets | None = None) -> LlmClient:
+def make_client(llm: Llm, metrics: Metrics, tracer: Tracer, records: Records | None = None) -> LlmClient:
     """Make the client of the configured server, which connects with its first question.
 
     Raises: ConfigurationError if the address, the key or the CA file cannot be used.
     """
     protocol = PROTOCOLS[llm.provider]
     http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency)
-    return LlmClient(protocol(llm, http), llm, metrics, tracer, http.close, turns)
+    return LlmClient(protocol(llm, http), llm, metrics, tracer, http.close, records)

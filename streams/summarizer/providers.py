@@ -14,7 +14,7 @@ from afterword.schemas import EpisodeClosed, EpisodeMessage, Quality
 from afterword.schemas.messages import Role
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
-from afterword.streams.stores.bookkeeping import Budgets
+from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.summarizer.llm import STAGE, Asking, ChatRequest, LlmClient, make_client
 from afterword.streams.summarizer.prompt import (
     EPISODIC,
@@ -189,8 +189,8 @@ class LlmProvider(Provider):
         self._questions = questions_of(template, llm)
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        """Ask until the answers are usable. Raises: ProviderError with the `usage` of all calls."""
-        asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline)
+        """Ask until the answers are usable. Raises: ProviderError."""
+        asking = Asking(self._client, self._llm.retry_budget_seconds, request.deadline, request.calls)
         answer = await self._questions.ask(request, asking)
         # without facts of the LLM, people's own statements are used
         select = partial(first_person, before=request.episode.overlap)
@@ -202,7 +202,6 @@ class LlmProvider(Provider):
             facts,
             quality=Quality(source="llm"),
             model=self._llm.model or self.name,
-            calls=tuple(asking.calls),
             prompt_version=self._questions.version,
         )
 
@@ -285,7 +284,7 @@ def maker_of(settings: Settings) -> Maker:
     return Maker(llm.model or llm.provider, questions_of(template_of(settings.summarizer), llm).version)
 
 
-def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer, turns: Budgets | None = None) -> Provider:
+def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer, records: Records | None = None) -> Provider:
     """Make the configured provider, which connects with its first question.
 
     Raises: ConfigurationError if the address, the key or the CA file cannot be used.
@@ -293,7 +292,7 @@ def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer, turns: B
     llm = settings.llm
     if llm.provider == "extractive":
         return ExtractiveProvider()
-    client = make_client(llm, metrics, tracer, turns)
+    client = make_client(llm, metrics, tracer, records)
     return LlmProvider(client, llm, template_of(settings.summarizer))
 
 

@@ -4,9 +4,10 @@ It needs no telemetry, because agents' embedders use it too.
 """
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,9 +20,11 @@ from afterword.streams.errors import (
     ProviderError,
     ProviderMisconfigured,
     ProviderUnavailable,
+    StoreUnavailable,
 )
 
 if TYPE_CHECKING:
+    from afterword.streams.stores.bookkeeping import Records
     from afterword.streams.telemetry import Metrics
 
 T = TypeVar("T")
@@ -143,12 +146,17 @@ class ServerState:
     request, a gateway for a wrong key. The two differ in whether the server answers any other request.
 
     Nothing is asked while the server asks to wait. If it refuses everything, or its answers are unusable again and
-    again, only one question is asked in each of a series of growing intervals.
+    again, only one question is asked in each of a series of growing intervals, by all workers that share `records`.
     """
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        """`clock` returns seconds; None means the event loop's."""
+    def __init__(
+        self, clock: Callable[[], float] | None = None, records: "Records | None" = None, key: str = ""
+    ) -> None:
+        """`clock` returns seconds; None means the event loop's. `key` is that of the shared record."""
         self.now = clock or _now
+        self._records, self._key = records, key
+        self._shared: str | None = None
+        """The shared record as it was last seen."""
         self._answered_at = self._failed_at = -inf
         self._probing = asyncio.Lock()
         self._until = -inf
@@ -156,25 +164,36 @@ class ServerState:
         """Why nothing is asked before `_until`."""
         self._intervals = 0
         """Number of intervals since the server refuses everything."""
-        self._unusable: list[str] = []
-        """What was wrong with the last answers, all the same."""
+        self._fault, self._unusable = "", 0
+        """What was wrong with the last answers, and how many had this fault in a row."""
 
-    def require_open(self, *, takes_interval: bool) -> float:
-        """Return the seconds for which this is the only question to a server that refuses everything, else 0.
+    @asynccontextmanager
+    async def turn(self, *, takes_interval: bool = True) -> AsyncIterator[None]:
+        """Let a question pass. `takes_interval` makes others wait for this one.
 
-        `takes_interval` makes others wait for this one. Raises: ProviderUnavailable while nothing may be asked.
+        Raises: ProviderUnavailable while nothing may be asked.
         """
-        if self._error is None:
-            return 0.0
+        await self._hear()
+        self.require_open(takes_interval=takes_interval)
+        if not await self.tell():  # another worker was quicker
+            await self._hear()
+            self.require_open(takes_interval=takes_interval)
+        try:
+            yield
+        except ProviderUnavailable as error:
+            self.failed(error)
+            raise
+        finally:
+            await self.tell()
+
+    def require_open(self, *, takes_interval: bool = True) -> None:
+        """Raise ProviderUnavailable while nothing may be asked, and begin the next interval if one is over."""
         left = self._until - self.now()
-        if left > 0:
+        if self._error and left > 0:
             wait = 0.0 if self._error.stops_asking else left
             raise type(self._error)(**{**self._error.__dict__, "retry_after": wait, "was_held": True})
-        is_refusing = len(self._unusable) < MOST_UNUSABLE
-        if self._intervals and (takes_interval or is_refusing):
+        if self._intervals and (takes_interval or self._unusable < MOST_UNUSABLE):
             self._begin_interval()
-            return self._until - self.now() if is_refusing else 0.0
-        return 0.0
 
     def failed(self, error: ProviderUnavailable) -> None:
         """Note an error after which nothing may be asked for a time; any other one changes nothing."""
@@ -188,18 +207,18 @@ class ServerState:
     def answered(self) -> None:
         """Note that the server has just answered a request."""
         self._answered_at = self.now()
-        if self._intervals and len(self._unusable) < MOST_UNUSABLE:
+        if self._intervals and self._unusable < MOST_UNUSABLE:
             self._error, self._intervals = None, 0
 
     def used(self, problem: str | None) -> None:
         """Note whether a question got a usable answer, or in the end what was wrong with the last one."""
         if problem is None:
-            self._unusable = []
+            self._unusable = 0
             self.answered()
             return
-        self._unusable = [*self._unusable, problem] if problem in self._unusable[-1:] else [problem]
-        if len(self._unusable) >= MOST_UNUSABLE:
-            times = f"{problem}, {len(self._unusable)} times in a row"
+        self._fault, self._unusable = problem, self._unusable + 1 if problem == self._fault else 1
+        if self._unusable >= MOST_UNUSABLE:
+            times = f"{problem}, {self._unusable} times in a row"
             self.failed(ProviderMisconfigured(problem=times, stops_asking=True))
 
     def _begin_interval(self) -> None:
@@ -207,6 +226,29 @@ class ServerState:
             log.warning("llm_not_asked", problem=self._error.problem, error_type=self._error.error_type)
         self._until = self.now() + min(FIRST_INTERVAL_SECONDS * 2.0**self._intervals, LONGEST_INTERVAL_SECONDS)
         self._intervals = min(self._intervals + 1, MOST_INTERVALS)
+
+    async def tell(self) -> bool:
+        """Tell other workers what has changed; return False if another one has told something since `_hear`."""
+        told = None
+        if self._error and self._intervals:
+            told = json.dumps([self._error.problem, self._until, self._intervals, self._fault, self._unusable])
+        with suppress(StoreUnavailable):  # until the store is back, each worker is on its own
+            if self._records and told != self._shared:
+                if not await self._records.replace("llm_servers", self._key, self._shared, told):
+                    return False
+                self._shared = told
+        return True
+
+    async def _hear(self) -> None:
+        """Adopt what another worker has learned."""
+        with suppress(StoreUnavailable):
+            told = await self._records.read("llm_servers", self._key) if self._records else None
+            if told != self._shared and told:
+                problem, self._until, self._intervals, self._fault, self._unusable = json.loads(told)
+                self._error = ProviderMisconfigured(problem=problem, stops_asking=True)
+            elif told != self._shared:
+                self._error, self._intervals, self._unusable = None, 0, 0
+            self._shared = told
 
     async def concern_one_request(
         self, asked_at: float, ask_something_harmless: Callable[[], Awaitable[object]]

@@ -11,7 +11,7 @@ import structlog
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import EpisodeMessage, Usage
-from afterword.streams.calls import OK, Calls, add_up, total
+from afterword.streams.calls import OK, add_up, total
 from afterword.streams.errors import (
     BudgetExhausted,
     ContextExceeded,
@@ -21,7 +21,7 @@ from afterword.streams.errors import (
     SummaryRefused,
 )
 from afterword.streams.settings import Budget, QualitySettings, Settings
-from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, budget_key
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, Records, budget_key
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
 from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (
@@ -183,27 +183,6 @@ def _not_counted(error: StoreUnavailable) -> None:
     log.warning("tokens_not_counted", stage="budget", error_type=error.error_type)
 
 
-class Questions:
-    """The questions of one summary, whose calls add up."""
-
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-        self.calls: tuple[Calls, ...] = ()
-
-    async def summarize(self, request: SummaryRequest) -> Summary:
-        try:
-            summary = await self._provider.summarize(request)
-        except ProviderError as error:
-            self.calls = add_up((*self.calls, *error.calls))
-            raise
-        self.calls = add_up((*self.calls, *summary.calls))
-        return summary
-
-    def refuse(self, reason: str) -> None:
-        """Note that the summary which the last good answers gave was refused."""
-        self.calls = tuple(replace(one, outcome=reason) if one.outcome == OK else one for one in self.calls)
-
-
 class Summarizer:
     """Makes summaries; may be used for several episodes at a time.
 
@@ -260,17 +239,16 @@ class Summarizer:
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
-        request = replace(request, deadline=Deadline(self._seconds))
+        request = replace(request, deadline=Deadline(self._seconds), calls=[])
         taken = await self._budget.take(request) if self._budget else None
-        questions = Questions(self._provider)
         try:
-            summary = await self._ask_until_good(request, questions)
+            summary = await self._ask_until_good(request)
         except ProviderError as error:
-            error.calls = questions.calls
-            await self._settle(taken, total(questions.calls))
+            error.calls = add_up(request.calls)
+            await self._settle(taken, total(error.calls))
             raise
-        await self._settle(taken, total(questions.calls))
-        return replace(summary, calls=questions.calls)
+        await self._settle(taken, total(request.calls))
+        return replace(summary, calls=add_up(request.calls))
 
     async def check(self) -> None:
         """Check that the LLM answers. Raises: ProviderError."""
@@ -283,33 +261,34 @@ class Summarizer:
         if self._budget and taken:
             await self._budget.settle(taken, used, is_metered=self._is_metered())
 
-    async def _ask_until_good(self, request: SummaryRequest, questions: Questions) -> Summary:
+    async def _ask_until_good(self, request: SummaryRequest) -> Summary:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
         if self._check is None:
-            return await self._ask(request, questions)
+            return await self._ask(request)
         asked = request
         source = source_of(request, self._check.instructions)  # once, because it is analyzed once for both answers
         while True:
-            answer = await self._ask(asked, questions)
+            answer = await self._ask(asked)
             summary, problems = await self._check.check(source, answer, request.episode.episode_id)
             if not problems:
                 return summary
-            questions.refuse(problems[0].reason)
+            reason = problems[0].reason
+            request.calls[:] = [replace(one, outcome=reason) if one.outcome == OK else one for one in request.calls]
             if asked is not request or request.deadline.left <= 0:
-                raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback)
+                raise SummaryRefused(reason=reason, problem=problems[0].feedback)
             asked = replace(request, problem="; ".join(problem.feedback for problem in problems))
 
-    async def _ask(self, request: SummaryRequest, questions: Questions) -> Summary:
+    async def _ask(self, request: SummaryRequest) -> Summary:
         """Ask; with a `redactor`, the provider sees placeholders, and the summary has the originals."""
         if self._redactor is None:
-            return await self._ask_as_planned(request, questions)
+            return await self._ask_as_planned(request)
         from afterword.streams.summarizer.masking import Masking  # its libraries are needed only here
 
         masking = Masking(self._redactor)
         masked = await request.read(lambda: masking.request(request))
-        return masking.summary(await self._ask_as_planned(masked, questions), request)
+        return masking.summary(await self._ask_as_planned(masked), request)
 
-    async def _ask_as_planned(self, request: SummaryRequest, questions: Questions) -> Summary:
+    async def _ask_as_planned(self, request: SummaryRequest) -> Summary:
         """Ask for the episode as a whole, or in parts if it is longer than the LLM's context.
 
         If the server's context turns out to be smaller than the settings say, the parts become smaller.
@@ -318,7 +297,7 @@ class Summarizer:
         for has_another in (True,) * MOST_HALVINGS + (False,):
             plan = await self._plan(request, room)
             try:
-                summary = await self._ask_for(request, plan, room, questions)
+                summary = await self._ask_for(request, plan, room)
             except ContextExceeded:
                 if room is None or not has_another:
                     raise
@@ -330,14 +309,12 @@ class Summarizer:
             return summary
         return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
 
-    async def _ask_for(
-        self, request: SummaryRequest, plan: Plan, room: SpareTokens | None, questions: Questions
-    ) -> Summary:
+    async def _ask_for(self, request: SummaryRequest, plan: Plan, room: SpareTokens | None) -> Summary:
         if len(plan.parts) == 1:
-            return await questions.summarize(plan.parts[0])
+            return await self._provider.summarize(plan.parts[0])
         # one episode at a time: its parts use all available calls, and with many episodes none would ever finish
         async with self._split:
-            return await self._ask_in_parts(request, plan.parts, room, questions)
+            return await self._ask_in_parts(request, plan.parts, room)
 
     async def _plan(self, request: SummaryRequest, room: SpareTokens | None, at_least: int = 1) -> Plan:
         if room is None:
@@ -345,29 +322,31 @@ class Summarizer:
         return await request.read(lambda: plan_of(request, room, at_least))
 
     async def _ask_in_parts(
-        self, request: SummaryRequest, parts: Sequence[SummaryRequest], room: SpareTokens | None, questions: Questions
+        self, request: SummaryRequest, parts: Sequence[SummaryRequest], room: SpareTokens | None
     ) -> Summary:
         """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""
-        summaries = await gather_or_cancel(*map(questions.summarize, parts))
+        summaries = await gather_or_cancel(*map(self._provider.summarize, parts))
         combined = combining(request, parts, summaries)
         plan = await self._plan(combined, room, COMBINED_AT_LEAST)
         if len(plan.parts) == 1:
-            summary = await questions.summarize(plan.parts[0])
+            summary = await self._provider.summarize(plan.parts[0])
         elif len(plan.parts) < len(parts):
-            summary = await self._ask_in_parts(combined, plan.parts, room, questions)
+            summary = await self._ask_in_parts(combined, plan.parts, room)
         else:
             raise ProviderError(problem="llm.context_tokens has no room for what is asked")
         # keep the facts of the parts, because the last call read summaries, not messages
         return replace(summary, facts=tuple(fact for part in summaries for fact in part.facts))
 
 
-def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metrics, tracer: Tracer) -> Summarizer:
+def make_summarizer(
+    settings: Settings, budgets: Budgets | None, metrics: Metrics, tracer: Tracer, records: Records | None = None
+) -> Summarizer:
     """Make the configured summarizer, which connects with its first question. Without `budgets`, its use of tokens is
-    unlimited.
+    unlimited; with `records`, all workers pause together when the LLM's server refuses everything.
 
     Raises: ConfigurationError if a setting of the LLM cannot be used.
     """
-    provider = make_provider(settings, metrics, tracer, budgets)
+    provider = make_provider(settings, metrics, tracer, records)
     budget = TokenBudget(settings.budget, budgets) if budgets and settings.budget.limited else None
     waits, seconds = waited_for(settings), settings.llm.summary_seconds
     if not isinstance(provider, LlmProvider):  # the extractive method reads episodes of any length, and invents nothing

@@ -58,6 +58,8 @@ class SummaryRequest:
     """False if the rolling summary stays as it is this time, so that the LLM need not be asked for it."""
     deadline: Deadline = field(default_factory=Deadline, compare=False, repr=False)
     """Time for everything that is asked because of this request."""
+    calls: list[Calls] = field(default_factory=list, compare=False, repr=False)
+    """All calls so far that were made because of this request."""
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -47,7 +47,6 @@ UNUSABLE_ANSWERS = 3
 REFUSED = snake_case(PromptRefused)
 ANSWER_SETTINGS = {"provider", "base_url", "model", "title_model", "temperature", "max_output_tokens", "context_tokens"}
 """Settings of the LLM that can change an answer. Summarizers that differ only in others count as having the same."""
-SETTINGS_KEY = "last"
 MOST_DOUBLINGS = 30
 MOST_REQUESTED = 8
 """Maximum number of unhandled requests of one worker, so that new episodes keep most of the LLM's capacity."""
@@ -103,14 +102,13 @@ async def mark_as_due(
     since: datetime | None,
     conversation_id: str | None,
     limit: int | None,
-    *,
-    refused: bool = False,
+    is_wanted: Callable[[StoredEpisode], bool] | None = None,
 ) -> RedoCounts:
     """Mark up to `limit` summaries that are not waiting, and count all that are still to be redone.
 
-    `since` selects episodes that began at this time or later, `refused` those whose prompt the server refused. The
-    first episodes of all conversations are due first, because later ones are written with them in view. A summary that
-    changes meanwhile is not marked; another run marks it. Raises: StoreUnavailable.
+    `since` selects episodes that began at this time or later. The first episodes of all conversations are due first,
+    because later ones are written with them in view. A summary that changes meanwhile is not marked; another run marks
+    it. Raises: StoreUnavailable.
     """
     found, marked, now = RedoCounts(), 0, datetime.now(UTC)
     async for stored in all_episodes(episodes, conversation_id):
@@ -118,7 +116,7 @@ async def mark_as_due(
             continue
         if since is not None and stored.summary.started_at < since:
             continue
-        if refused and not was_refused(stored):
+        if is_wanted and not is_wanted(stored):
             continue
         is_waiting = stored.due_at is not None
         if not is_waiting and (limit is None or marked < limit):
@@ -141,17 +139,26 @@ def was_refused(stored: StoredEpisode) -> bool:
 async def retry_refused(episodes: EpisodeStore, records: Records, settings: Settings) -> None:
     """Mark fallbacks whose prompt was refused as due if the prompt, or one of ANSWER_SETTINGS, has changed.
 
-    Raises: StoreUnavailable.
+    Where summarizers have different settings, or return to earlier ones, each of them asks about those that were made
+    since it last began. Raises: StoreUnavailable.
     """
     if settings.llm.provider == "extractive":
         return
     maker = maker_of(settings)
     chosen = f"{maker.prompt_version} {settings.llm.model_dump_json(include=ANSWER_SETTINGS)}"
     asked = sha256(chosen.encode()).hexdigest()  # the address may hold a password
-    before = await records.read("llm_settings", SETTINGS_KEY)
-    if asked != before:
-        await mark_as_due(episodes, maker, None, None, None, refused=True)
-        await records.replace("llm_settings", SETTINGS_KEY, before, asked)
+    began = await records.read_all("llm_settings")
+    before = began.get(asked)
+    if before is None or before < max(began.values()):
+        await mark_as_due(
+            episodes,
+            maker,
+            None,
+            None,
+            None,
+            lambda stored: was_refused(stored) and stored.summary.created_at.isoformat() > (before or ""),
+        )
+        await records.replace("llm_settings", asked, before, now().isoformat())
 
 
 def request_for(stored: StoredEpisode, now: datetime, *, expired: bool = False) -> EpisodeRedo:

@@ -1,7 +1,6 @@
 """Contract of every provider, the real ones and the fakes."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -63,8 +62,7 @@ async def test_every_summary_can_be_stored_unchanged(provider: Provider, content
 async def test_same_request_gives_the_same_summary(provider: Provider) -> None:
     request = SummaryRequest(a_closed_episode(), "Before.", ROLLING_TOKENS)
     first, again = [await provider.summarize(request) for _ in range(2)]
-    assert again == replace(first, calls=again.calls)
-    assert again.usage == first.usage.model_copy(update={"seconds": again.usage.seconds})
+    assert again == first
 
 
 async def test_working_provider_passes_its_check(provider: Provider) -> None:

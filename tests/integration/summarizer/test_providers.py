@@ -1,12 +1,14 @@
 """Every way in which an LLM's server can behave, and the outcome for the episode."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from afterword.streams.calls import total
 from afterword.streams.errors import (
     AnswerInvalid,
     ProviderError,
@@ -60,14 +62,15 @@ async def succeeding(provider: Provider) -> None:
 
 
 async def test_good_answer_becomes_a_summary(llm_server: LlmServer, protocol: str) -> None:
-    provider = provider_of(llm_server, protocol)
-    summary = await provider.summarize(REQUEST)
+    provider, request = provider_of(llm_server, protocol), replace(REQUEST, calls=[])
+    summary = await provider.summarize(request)
     await provider.close()
     assert summary.short_summary == llm.TEXTS["short_summary"]
     assert summary.long_summary == llm.TEXTS["long_summary"]
     assert summary.rolling_summary == llm.TEXTS["rolling_summary"]
     assert (summary.quality.source, summary.quality.reason, summary.model) == ("llm", None, llm.MODEL)
-    assert (summary.usage.prompt_tokens, summary.usage.completion_tokens) == (llm.PROMPT_TOKENS, llm.COMPLETION_TOKENS)
+    used = total(request.calls)
+    assert (used.prompt_tokens, used.completion_tokens) == (llm.PROMPT_TOKENS, llm.COMPLETION_TOKENS)
 
 
 async def test_request_carries_transcript_rolling_summary_schema_and_key(llm_server: LlmServer, protocol: str) -> None:

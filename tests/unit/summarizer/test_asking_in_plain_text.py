@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -79,8 +80,8 @@ def provider(model: Model, template: Template = TEMPLATES[PLAIN], **llm: Any) ->
 
 
 async def test_each_plain_text_is_a_separate_question() -> None:
-    model = Model()
-    summary = await provider(model).summarize(REQUEST)
+    model, request = Model(), replace(REQUEST, calls=[])
+    summary = await provider(model).summarize(request)
     assert sorted(model.asked) == ["LONG", "ROLLING", "SHORT", "TITLE"]
     assert {(request.schema, request.max_tokens, request.model) for request in model.requests} == {(None, 500, None)}
     assert (summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary) == (
@@ -89,7 +90,7 @@ async def test_each_plain_text_is_a_separate_question() -> None:
         LONG,
         ANSWERS["ROLLING"],
     )
-    assert (summary.usage.prompt_tokens, summary.quality.source) == (40, "llm")
+    assert (total(request.calls).prompt_tokens, summary.quality.source) == (40, "llm")
     assert summary.prompt_version is not None
     assert summary.prompt_version.startswith("plain_3_5-")
 
@@ -131,41 +132,32 @@ async def test_json_answer_is_sized_for_its_texts() -> None:
 
 async def test_unusable_answer_is_repeated_and_its_tokens_count() -> None:
     answers = iter(["", "I'm sorry, but I can't.", LONG])
-    model = Model(LONG=lambda _: next(answers))
-    summary = await provider(model).summarize(REQUEST)
+    model, request = Model(LONG=lambda _: next(answers)), replace(REQUEST, calls=[])
+    await provider(model).summarize(request)
     assert model.asked[:3] == ["LONG"] * 3
     assert "it was empty" in model.requests[1].messages[1]["content"]
-    assert summary.usage.prompt_tokens == 60
+    assert total(request.calls).prompt_tokens == 60
 
 
-def tokens(usage: Usage | None) -> Usage:
-    """Usage without the time that the test happened to take."""
-    assert usage is not None
-    return usage.model_copy(update={"seconds": 0.0})
+ERRORS = [kind(problem="x") for kind in (ProviderUnavailable, ProviderError)]
 
 
-async def test_unusable_answers_are_limited() -> None:
-    model = Model(SHORT=lambda _: "")
-    with pytest.raises(AnswerInvalid) as raised:
-        await provider(model).summarize(REQUEST)
-    assert model.asked == ["LONG", "SHORT", "SHORT", "SHORT"]
-    assert tokens(total(raised.value.calls)) == Usage(prompt_tokens=40, completion_tokens=4)
-
-
-@pytest.mark.parametrize("error", [ProviderUnavailable, ProviderError])
-@pytest.mark.parametrize(("failing", "calls"), [("LONG", 0), ("SHORT", 1), ("ROLLING", 2)])
-async def test_error_carries_tokens_of_earlier_questions(failing: str, calls: int, error: type[ProviderError]) -> None:
-    model = Model(**{failing: lambda _: error(problem="x")})
-    with pytest.raises(error) as raised:
-        await provider(model).summarize(REQUEST)
-    assert tokens(total(raised.value.calls)) == Usage(prompt_tokens=10 * calls, completion_tokens=calls)
-
-
-async def test_error_carries_tokens_of_unusable_answers() -> None:
-    answers = iter(["", ProviderUnavailable(problem="x")])
-    with pytest.raises(ProviderUnavailable) as raised:
-        await provider(Model(LONG=lambda _: next(answers))).summarize(REQUEST)
-    assert tokens(total(raised.value.calls)) == Usage(prompt_tokens=10, completion_tokens=1)
+@pytest.mark.parametrize(
+    ("question", "answers", "calls"),
+    [
+        ("SHORT", [""] * 3, 4),
+        ("LONG", ["", ERRORS[0]], 1),
+        *(("LONG", [error], 0) for error in ERRORS),
+        *(("SHORT", [error], 1) for error in ERRORS),
+        *(("ROLLING", [error], 2) for error in ERRORS),
+    ],
+)
+async def test_tokens_before_an_error_are_counted(question: str, answers: list[Any], calls: int) -> None:
+    left, request = iter(answers), replace(REQUEST, calls=[])
+    with pytest.raises(type(answers[-1]) if answers[-1] else AnswerInvalid):
+        await provider(Model(**{question: lambda _: next(left)})).summarize(request)
+    used = total(request.calls)
+    assert (used.prompt_tokens, used.completion_tokens) == (10 * calls, calls)
 
 
 @pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])

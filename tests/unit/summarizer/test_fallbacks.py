@@ -18,6 +18,7 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import Retry, Settings
+from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.timers import (
@@ -180,26 +181,12 @@ def settings_of(model: str, **llm: Any) -> Settings:
     return Settings.model_validate({"llm": {"provider": "openai", "model": model, **llm}})
 
 
-class OneRecord:
-    """Records of which only one is used."""
-
-    text: str | None = None
-
-    async def read(self, *_: str) -> str | None:
-        return self.text
-
-    async def replace(self, _kind: str, _key: str, before: str | None, after: str | None) -> bool:
-        assert before == self.text
-        self.text = after
-        return True
-
-
 async def test_refused_prompt_is_retried_after_a_server_change() -> None:
-    world, records = Deployment(RETRY.model_copy(update={"attempts": 100})), OneRecord()
+    world, records = Deployment(RETRY.model_copy(update={"attempts": 100})), SqliteRecords(SqliteFile(None))
     world.clock.now = datetime.now(UTC)
 
     async def started(settings: Settings) -> int:
-        await retry_refused(world.episodes, records, settings)  # type: ignore[arg-type]
+        await retry_refused(world.episodes, records, settings)
         return sum([await world.after(60) for _ in range(5)])
 
     await started(settings_of("m"))
@@ -216,6 +203,24 @@ async def test_refused_prompt_is_retried_after_a_server_change() -> None:
     assert await started(settings_of("better", base_url="http://other/v1")) == 2
     sources = [one.summary.quality.source for one in world.episodes.episodes.values()]
     assert sources == ["llm", "llm", "fallback"]
+
+
+async def test_two_models_ask_once_each_about_a_refused_prompt() -> None:
+    world, records = Deployment(RETRY.model_copy(update={"attempts": 100})), SqliteRecords(SqliteFile(None))
+    asked = dict.fromkeys("ab", 0)
+    world.clock.now = datetime.now(UTC)
+    world.provider.script.extend([REFUSED] * 100)
+    await world.close(CLOSED[0])
+    for _ in range(5):
+        for model in asked:
+            await retry_refused(world.episodes, records, settings_of(model))
+            asked[model] += sum([await world.after(60) for _ in range(5)])
+    assert set(asked.values()) == {UNUSABLE_ANSWERS}
+    await world.close(CLOSED[1])
+    world.episodes.episodes["c1:2"] = replace(world.episodes.episodes["c1:2"], due_at=None)
+    for model in asked:
+        await retry_refused(world.episodes, records, settings_of(model))
+        assert sum([await world.after(60) for _ in range(5)]) == UNUSABLE_ANSWERS
 
 
 async def test_zero_attempts_keep_fallbacks() -> None:

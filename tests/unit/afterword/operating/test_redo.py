@@ -11,7 +11,7 @@ from afterword.streams.settings import load_settings
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.timers import UNUSABLE_ANSWERS, RedoCounts, mark_as_due, request_for
+from afterword.streams.summarizer.timers import UNUSABLE_ANSWERS, RedoCounts, mark_as_due, request_for, was_refused
 from tests.doubles.stores import MemoryEpisodes
 from tests.samples import NOON, a_stored_episode
 
@@ -65,7 +65,7 @@ async def test_refused_selects_summaries_whose_prompt_was_refused() -> None:
     reasons = {1: "prompt_refused", 2: "provider_unavailable"}
     fallbacks = (stored("a", n, quality=Quality(source="fallback", reason=reason)) for n, reason in reasons.items())
     known = world(*fallbacks, stored("a", 3))
-    assert (await mark_as_due(known, TODAY, None, None, None, refused=True)).waiting == 1
+    assert (await mark_as_due(known, TODAY, None, None, None, was_refused)).waiting == 1
     assert await due(known) == ["a:1"]
 
 

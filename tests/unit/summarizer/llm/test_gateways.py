@@ -1,7 +1,6 @@
 """Recorded answers of gateways such as LiteLLM, and what is asked of a server that pauses or refuses everything."""
 
 from asyncio import gather
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import httpx
 import orjson
 import pytest
 from opentelemetry.trace import NoOpTracer
+from pydantic import SecretStr
 
 from afterword.schemas import Usage
 from afterword.streams import errors
@@ -22,6 +22,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.http import failure
 from afterword.streams.settings import Llm
+from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.summarizer import retrying
 from afterword.streams.summarizer.llm import (
     ONLY_THOUGHT,
@@ -33,7 +34,9 @@ from afterword.streams.summarizer.llm import (
     read_openai_reply,
 )
 from afterword.streams.summarizer.retrying import MOST_UNUSABLE, ServerState
+from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.llm import a_client, unread
+from tests.samples import a_closed_episode
 from tests.unit.summarizer.llm.test_strange_servers import LLM, TEXT, TEXTS, Server, answers, provider, summary_of
 
 HALF = "The user asked to cancel order 4711. The assistant cancelled it and said that the refund"
@@ -215,29 +218,13 @@ def test_alternating_answer_faults_do_not_hold_back_calls() -> None:
     assert is_open(state)
 
 
-class Turns:
-    """The counters of a store, which may be away."""
-
-    def __init__(self) -> None:
-        self.counters, self.is_away = Counter[str](), False
-
-    async def take(self, key: str, amount: int, limit: int, _: Any) -> bool:
-        if self.is_away:
-            raise StoreUnavailable(store="any", problem="away")
-        free = self.counters[key] < limit
-        self.counters[key] += amount * free
-        return free
-
-    async def correct(self, key: str, amount: int) -> None:
-        self.counters[key] += amount
-
-
 class Keyed:
     """A server that refuses the key until it is restored."""
 
     name, restored = "openai", False
 
     def __init__(self) -> None:
+        self.llm = LLM
         self.asked: list[float] = []
         self.clock = Clock()
 
@@ -250,8 +237,8 @@ class Keyed:
     def optional_fields(self, _: ChatRequest) -> frozenset[str]:
         return frozenset()
 
-    def worker(self, turns: Any) -> LlmClient:
-        return LlmClient(self, LLM, unread(), NoOpTracer(), turns=turns, clock=self.clock)  # type: ignore[arg-type]
+    def worker(self, records: Any) -> LlmClient:
+        return LlmClient(self, self.llm, unread(), NoOpTracer(), records=records, clock=self.clock)  # type: ignore[arg-type]
 
 
 async def hears(client: LlmClient) -> bool:
@@ -261,27 +248,55 @@ async def hears(client: LlmClient) -> bool:
     return not all(isinstance(one, ProviderUnavailable) for [one] in heard)
 
 
-async def test_workers_take_turns_to_ask_a_refusing_server() -> None:
-    server, turns = Keyed(), Turns()
-    workers = [server.worker(turns) for _ in range(5)]
-    for _ in range(720):
+async def test_one_question_tells_all_workers_of_a_refused_key() -> None:
+    server, records = Keyed(), SqliteRecords(SqliteFile(None))
+    workers = [server.worker(records) for _ in range(5)]
+    for _ in range(3600):
         for worker in workers:
             await hears(worker)
-        server.clock.now += 5
-    later = [at - 1000 for at in server.asked if at - 1000 > 600]
-    assert len(later) <= 3000 / retrying.LONGEST_INTERVAL_SECONDS + 2
+        server.clock.now += 1
+    assert [at - 1000 for at in server.asked[:6]] == [0, 5, 15, 35, 75, 155]
+    assert server.asked[-1] - server.asked[-2] == retrying.LONGEST_INTERVAL_SECONDS
+    assert not await hears(server.worker(records)), "nor does one that starts ask at once"
     server.restored = True
-    waited = 0
-    while not all([await hears(worker) for worker in workers]):
-        server.clock.now += 5
-        waited += 5
-    assert waited <= 2 * retrying.LONGEST_INTERVAL_SECONDS
+    server.clock.now += retrying.LONGEST_INTERVAL_SECONDS
+    assert all([await hears(worker) for worker in workers])
+    assert await records.read_all("llm_servers") == {}
+
+
+async def test_new_key_is_tried_at_once() -> None:
+    server, records = Keyed(), SqliteRecords(SqliteFile(None))
+    await hears(server.worker(records))
+    server.restored, server.llm = True, LLM.model_copy(update={"api_key": SecretStr("new")})
+    assert await hears(server.worker(records))
+
+
+async def test_workers_share_the_pause_of_an_unusable_model() -> None:
+    server, records = Keyed(), SqliteRecords(SqliteFile(None))
+    server.restored = True
+    first, second = server.worker(records), server.worker(records)
+    question = ChatRequest([{"role": "user", "content": "x"}], 9)
+    for _ in range(MOST_UNUSABLE):
+        await first.gave_up(question, "no JSON")
+    for worker in (first, second):
+        with pytest.raises(ProviderMisconfigured, match="no JSON, 5 times in a row"):
+            await Asking(worker, 0).until_usable(lambda _: question, str)
+    server.clock.now += 5
+    for worker in (first, second):
+        await worker.check()  # which says nothing of the answers to real questions
+    assert await Asking(second, 0).until_usable(lambda _: question, str) == "yes"
+    assert await Asking(first, 0).until_usable(lambda _: question, str) == "yes"
 
 
 async def test_workers_without_a_store_ask_on_their_own() -> None:
-    server, turns = Keyed(), Turns()
-    turns.is_away = True
-    workers = [server.worker(turns) for _ in range(3)]
+    class Away:
+        async def read(self, *_: object) -> None:
+            raise StoreUnavailable(store="any", problem="away")
+
+        replace = read
+
+    server = Keyed()
+    workers = [server.worker(Away()) for _ in range(3)]
     for _ in range(7):
         for worker in workers:
             await hears(worker)
@@ -300,10 +315,10 @@ async def test_workers_without_a_store_ask_on_their_own() -> None:
 )
 async def test_failed_calls_have_model_and_outcome(answer: Any, outcome: str) -> None:
     asked, _ = provider(answer)
-    with pytest.raises(ProviderError) as raised:
-        await summary_of(asked)
-    [calls] = raised.value.calls
-    assert (calls.model, calls.outcome) == ("m", outcome)
+    request = SummaryRequest(a_closed_episode(), "", 800)
+    with pytest.raises(ProviderError):
+        await asked.summarize(request)
+    assert {(calls.model, calls.outcome) for calls in request.calls} == {("m", outcome)}
 
 
 async def test_answer_without_usage_counts_as_estimated() -> None:

@@ -59,10 +59,11 @@ class Reader:
         return [message for message in messages if not message.id.startswith("part-")]
 
     def _summary(self, request: SummaryRequest, number: int) -> Summary:
+        request.calls.extend(some_calls(USAGE))
         if self.room(request) < 0:
-            raise ProviderError(problem="context_length_exceeded", calls=some_calls(USAGE))
+            raise ProviderError(problem="context_length_exceeded")
         if number in self._failing:
-            raise ProviderError(problem="it failed", calls=some_calls(USAGE))
+            raise ProviderError(problem="it failed")
         told = f"Told by call {number}: {' '.join(m.content[:250] for m in request.episode.messages)}"[:1000]
         rolling = condense(f"{request.previous_rolling}\n{told}", request.rolling_tokens)
         return Summary(
@@ -72,7 +73,6 @@ class Reader:
             rolling_summary=rolling if request.wants_rolling else request.previous_rolling,
             quality=Quality(source="llm"),
             model=self.name,
-            calls=some_calls(USAGE),
         )
 
 
