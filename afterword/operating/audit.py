@@ -7,7 +7,7 @@ is the smaller one: SQLite itself has no statistics to choose by.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -50,35 +50,6 @@ SELECT partition, offset, conversation, tenant, message, content, FALSE, FALSE F
 CHANGED = script("changed")
 COPIES = script("copies")
 PROGRESS = script("progress")
-QUERIES: Final = script("findings")
-COUNTS: Final = {
-    "messages": {
-        "flushes": "SELECT COUNT(*) FROM flush",
-        "changes": "SELECT COUNT(*) FROM change WHERE (partition, offset) NOT IN repeat",
-        "changed_repeats": "SELECT COUNT(*) FROM repeat",
-        "expired": """
-            SELECT COUNT(*) FROM standing
-            WHERE offset < archived_to AND may_have_expired AND message NOT IN (SELECT message FROM document)
-        """,
-        "archived": "SELECT COUNT(content) FROM document",
-    },
-    "episodes": {
-        "total": "SELECT COUNT(*) FROM latest",
-        "unreadable": "SELECT COUNT(*) FROM invalid WHERE kind = 'episode'",
-    },
-    "summaries": {
-        "announced": "SELECT COUNT(*) FROM latest WHERE state = 'announced'",
-        "not_yet_summarized": "SELECT COUNT(*) FROM latest WHERE state = 'waiting'",
-        "dead_lettered": "SELECT COUNT(*) FROM latest WHERE state = 'dead_lettered'",
-        "repeats": "SELECT COUNT(*) - COUNT(DISTINCT event_id) FROM announced",
-        "superseded": "SELECT COUNT(DISTINCT event_id) - COUNT(DISTINCT episode_id) FROM announced",
-        "unreadable": "SELECT COUNT(*) FROM invalid WHERE kind = 'summary'",
-        "stored": "SELECT COUNT(*) FROM stored_episode",
-        "deleted": "SELECT COUNT(*) FROM deleted_episode",
-        "indexed": "SELECT COUNT(*) FROM indexed",
-        "with_facts": "SELECT COUNT(*) FROM stored_episode WHERE has_facts",
-    },
-}
 FATE_COUNTS: Final = script("fates")
 
 
@@ -89,10 +60,14 @@ class FindingKind(NamedTuple):
     query: str
 
 
-FINDINGS: Final[Mapping[str, FindingKind]] = {
-    name: FindingKind(meaning, query)
-    for name, meaning, query in re.findall(r"^-- (\w+): (.*)\n((?:.+\n)+)", QUERIES, re.MULTILINE)
-}
+def _queries(name: str) -> dict[str, FindingKind]:
+    """Return the queries of a script, each with the name and the sentence in the comment above it."""
+    found = re.findall(r"^-- ([\w ]+): (.*)\n((?:.+\n)+)", script(name), re.MULTILINE)
+    return {named: FindingKind(meaning, query) for named, meaning, query in found}
+
+
+COUNTS: Final = _queries("counts")
+FINDINGS: Final[Mapping[str, FindingKind]] = _queries("findings")
 
 
 @dataclass
@@ -168,13 +143,16 @@ def judge(evidence: Evidence) -> Report:
     evidence.run_all(INDEXES + STANDING)
     derive_expected(evidence)
     evidence.run_all(CHANGED + COPIES + PROGRESS)
-    counts = {kind: {name: evidence.value(sql) for name, sql in named.items()} for kind, named in COUNTS.items()}
+    counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for named, count in COUNTS.items():
+        kind, name = named.split()
+        counts[kind][name] = evidence.value(count.query)
     fates = Counter(dict(evidence.rows(FATE_COUNTS, fates=" ".join(FATES))))
     counts["messages"] = {"total": fates.total(), **{fate: fates[fate] for fate in FATES}, **counts["messages"]}
     notes = evidence.circumstances.notes
     report = Report(counts["messages"], counts["episodes"], counts["summaries"], notes=notes)
-    for name, kind in FINDINGS.items():
-        limited = f"SELECT *, COUNT(*) OVER () FROM ({kind.query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – the query is one of FINDINGS
+    for name, finding in FINDINGS.items():
+        limited = f"SELECT *, COUNT(*) OVER () FROM ({finding.query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – the query is one of FINDINGS
         if rows := list(evidence.rows(limited)):
             report.findings[name] = Finding(rows[0][1], [example for example, _ in rows])
     return report
@@ -199,27 +177,9 @@ def derive_expected(evidence: Evidence) -> None:
 
     Repeats are not accepted. Whether a message is a repeat, and which agents receive it, depends on the log's order.
     """
-    evidence.run_all("""
-        -- Conversations whose messages are read in order: those with repeats, or all of them with `scope = agent`
-        CREATE TABLE in_order AS
-        SELECT DISTINCT conversation FROM standing WHERE NOT is_dead AND NOT skipped
-        GROUP BY conversation, message HAVING :max_agents IS NOT NULL OR COUNT(*) > 1;
-        INSERT INTO expected
-        SELECT id, scope FROM standing
-        WHERE NOT is_dead AND NOT skipped AND conversation NOT IN (SELECT conversation FROM in_order);
-    """)
+    evidence.run_all(script("in_order"))
     circumstances = evidence.circumstances
-    rows = evidence.rows("""
-        SELECT 'message', id, conversation, message, partition, offset, record_ms, agent, content FROM standing
-        WHERE NOT is_dead AND NOT skipped AND conversation IN (SELECT conversation FROM in_order)
-        UNION ALL
-        SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent, NULL FROM flush
-        WHERE :max_agents IS NOT NULL AND agent IS NOT NULL AND (partition, offset) NOT IN dead_message
-        UNION ALL
-        SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL, NULL FROM change
-        WHERE :max_agents IS NOT NULL AND message IS NULL AND (partition, offset) NOT IN dead_message
-        ORDER BY 3, 5, 6
-    """)
+    rows = evidence.rows(script("events_in_order"))
     for conversation, found in groupby(map(Event._make, rows), key=attrgetter("conversation")):
         accepted, everyones = _accepted(evidence, found), scope_name(conversation)
         if circumstances.max_agents is None:
