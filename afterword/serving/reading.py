@@ -64,18 +64,18 @@ class OwnedParameters(TenantParameters):
     """The user. Defaults to the key's user if it is bound to one."""
 
 
-class ConversationsQuery(OwnedParameters):
+class Paged(Parameters):
     limit: int = Field(PAGE_SIZE, ge=1, le=MOST_PAGE_SIZE)
-    """Maximum number of conversations on the page."""
+    """Maximum number of entries on the page."""
     after: str | None = Field(None, max_length=2000)
     """`next_after` of the page before."""
 
 
-class UsersQuery(TenantParameters):
-    limit: int = Field(PAGE_SIZE, ge=1, le=MOST_PAGE_SIZE)
-    """Maximum number of users on the page."""
-    after: str | None = Field(None, max_length=2000)
-    """`next_after` of the page before."""
+class ConversationsQuery(Paged, OwnedParameters):
+    """Parameters for a page of conversations."""
+
+
+class UsersQuery(Paged, TenantParameters):
     prefix: PartyId = ""
     """Only users whose ids begin with this."""
 
@@ -147,9 +147,13 @@ class MessagesQuery(ByAgent, ByOwner):
     """`next_before` of the page before."""
 
 
-class MessageQuery(ByOwner):
+class WithNeighbours(Parameters):
     neighbours: int = Field(NEIGHBOURS, ge=0, le=MOST_NEIGHBOURS)
     """Messages before it, and as many after it."""
+
+
+class MessageQuery(WithNeighbours, ByOwner):
+    """Parameters for one message."""
 
 
 class RecallBody(Model):

@@ -18,9 +18,7 @@ from pydantic import Field, ValidationError
 from afterword.reading.context import ANYONE
 from afterword.reading.memory import (
     MAX_TOKENS,
-    MOST_NEIGHBOURS,
     MOST_PAGE_SIZE,
-    NEIGHBOURS,
     NOTHING_KNOWN,
     PAGE_SIZE,
     ConversationPage,
@@ -48,6 +46,7 @@ from afterword.serving.reading import (
     EpisodeDocument,
     ProfileAnswer,
     RecallAnswer,
+    WithNeighbours,
     known_context,
 )
 from afterword.serving.requests import EpisodeName, Parameters
@@ -84,13 +83,6 @@ class RecallArguments(Parameters):
     """Share of the query that a hit must cover; if none does, the answer is that nothing is known."""
     time_zone: TimeZone | None = None
     """The user's time zone, such as Europe/Berlin, in which days are counted and shown."""
-
-
-class MessageArguments(Parameters):
-    conversation_id: ConversationName
-    message_id: MessageName
-    neighbours: int = Field(NEIGHBOURS, ge=0, le=MOST_NEIGHBOURS)
-    """Messages before it, and as many after it."""
 
 
 class ContextArguments(Parameters):
@@ -130,9 +122,11 @@ class FlushArguments(Parameters):
     conversation_id: ConversationName
 
 
-class ForgetArguments(Parameters):
-    conversation_id: ConversationName
+class ForgetArguments(FlushArguments):
     message_id: MessageName
+
+
+class MessageArguments(WithNeighbours, ForgetArguments): ...
 
 
 class ChangeAccepted(Model):

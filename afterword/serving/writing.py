@@ -83,28 +83,22 @@ class ChangeBody(MessageChanges):
     """Tenant of the message. Defaults to the key's tenant if it is bound to one."""
 
 
-class FlushBody(Model):
-    """Which pending messages of a conversation to close."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    agent_id: PartyId | None = None
-    """If episodes are kept per agent, the agent whose pending messages to close; null for all agents."""
-    tenant_id: PartyId | None = None
-    """Tenant of the conversation. Defaults to the key's tenant if it is bound to one."""
-    reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
-    """Free-text reason."""
-
-
 class MergeBody(Model):
     """Details about a merge of two users."""
 
     model_config = ConfigDict(extra="forbid")
 
     tenant_id: PartyId | None = None
-    """Tenant of the conversations. Defaults to the key's tenant if it is bound to one."""
+    """Tenant of what is changed. Defaults to the key's tenant if it is bound to one."""
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
     """Free-text reason."""
+
+
+class FlushBody(MergeBody):
+    """Which pending messages of a conversation to close."""
+
+    agent_id: PartyId | None = None
+    """If episodes are kept per agent, the agent whose pending messages to close; null for all agents."""
 
 
 class AssignBody(MergeBody):
