@@ -1,6 +1,6 @@
 """Input events on the topic `messages`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import isfinite
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -20,8 +20,6 @@ Role = Literal["user", "assistant", "system", "tool"]
 METADATA_MAX_DEPTH = 32
 """Maximum nesting of stored metadata."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-MOST_EARLIER_USERS = 100
-"""A conversation remembers this many users whose messages were assigned to others."""
 
 
 def storable(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -259,14 +257,6 @@ class ConversationAssigned(Model):
         if self.from_user_id == self.user_id:
             raise ValueError("from_user_id and user_id must be different users")
         return self
-
-    def applied(self, users: Mapping[str, str]) -> dict[str, str]:
-        """Return to whom each earlier user's next messages belong after this assignment, given that before it."""
-        moved = {name: self.user_id if user == self.from_user_id else user for name, user in users.items()}
-        moved = {
-            name: user for name, user in {**moved, self.from_user_id: self.user_id}.items() if name != self.user_id
-        }
-        return dict(list(moved.items())[-MOST_EARLIER_USERS:])
 
 
 InputEvent = (

@@ -212,8 +212,8 @@ class Eraser:
             if own or taken_part:
                 # other people's messages may have expired while their episodes have not
                 alone = own == said and users <= {person.user_id}
-                earlier = (await messages.present_users(name, person.tenant_id)).earlier(person.user_id)
-                yield ErasedConversation(name, alone, own, taken_part, earlier)
+                moves = (await messages.present_users(name, person.tenant_id)).moves
+                yield ErasedConversation(name, alone, own, taken_part, tuple(moves))
 
     async def _delete_what_there_is(self, run: Run) -> bool:
         """Delete the person's data in the stores, once the workers are done. Returns whether there was any.
@@ -285,9 +285,9 @@ class Eraser:
         An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
         """
         alone = frozenset(name for name, each in conversations.items() if each.alone)
-        earlier = frozenset((name, digest) for name, each in conversations.items() for digest in each.earlier)
+        moves = {name: each.moves for name, each in conversations.items()}
         shared = frozenset(conversations) - alone
-        theirs = TheirDeadLetters(person, alone, shared, earlier=earlier, sources=self._queue.sources)
+        theirs = TheirDeadLetters(person, alone, shared, moves=moves, sources=self._queue.sources)
         edits: dict[str, str] = {}
         if theirs.shared:
             topic = self._settings.kafka.dead_letters(self._settings.kafka.messages_topic)

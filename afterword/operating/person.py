@@ -4,17 +4,19 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import orjson
 
-from afterword.schemas.dead_letters import INGEST, WEBHOOKS, DeadLetter, users_in
+from afterword.schemas.assignments import Move, givers, owner
+from afterword.schemas.dead_letters import ARCHIVE, INGEST, WEBHOOKS, DeadLetter, users_in
 from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import user_digest
 from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.ingest.sources import KEYS, Expression, Source, context, id_of, items_of
+from afterword.streams.segmenter.processor import STAGE as SEGMENTER
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, all_episodes
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores
@@ -154,8 +156,8 @@ class TheirDeadLetters:
     shared: frozenset[str] = frozenset()
     others: frozenset[str] = frozenset()
     """Addresses of edits in shared conversations that change somebody else's message."""
-    earlier: frozenset[tuple[str, str]] = frozenset()
-    """Conversations with the digests of users whose messages there were assigned to the person."""
+    moves: Mapping[str, Sequence[Move]] = field(default_factory=dict)
+    """Assignments of messages, by conversation."""
     sources: Sequence[Source] = ()
 
     def edited(self, dead_letter: DeadLetter) -> str | None:
@@ -163,9 +165,15 @@ class TheirDeadLetters:
         is_shared = dead_letter.conversation_id in self.shared
         return edited_id(dead_letter.value, dead_letter.headers, self.person) if is_shared else None
 
-    def _is_of_earlier_user(self, dead_letter: DeadLetter) -> bool:
-        users = {*dead_letter.users, *users_in(dead_letter.value or b"")}
-        return any((dead_letter.conversation_id, user_digest(user)) in self.earlier for user in users)
+    def _was_assigned(self, dead_letter: DeadLetter) -> bool:
+        """Return whether a record under another user's id is the person's, since it was assigned to them."""
+        if not (moves := self.moves.get(dead_letter.conversation_id or "")):
+            return False
+        users = {user_digest(user) for user in {*dead_letter.users, *users_in(dead_letter.value or b"")}}
+        person = user_digest(self.person.user_id)
+        if dead_letter.origin and dead_letter.stage in (SEGMENTER, ARCHIVE):
+            return person in {owner(moves, user, dead_letter.origin.offset) for user in users - {person}}
+        return bool(users & givers(moves, person))  # an episode may be of before and after
 
     def __call__(self, dead_letter: DeadLetter) -> bool:
         if dead_letter.stage == INGEST:
@@ -178,7 +186,7 @@ class TheirDeadLetters:
             or (is_shared and may_have_their_words)
             or (dead_letter.address not in self.others and self.edited(dead_letter) is not None)
             or self.person.user_id in dead_letter.users
-            or (bool(self.earlier) and self._is_of_earlier_user(dead_letter))
+            or self._was_assigned(dead_letter)
             or holds(dead_letter.value, self.person)
         )
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -23,6 +23,7 @@ from afterword.schemas import (
     MessageEdited,
     decode_input,
 )
+from afterword.schemas.assignments import givers, moved, owner
 from afterword.schemas.base import moment_at
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import KafkaRecord, cloud_event, owner_header, owner_in
@@ -359,9 +360,10 @@ class _Batch:
         if self._segmenter.redaction:
             event = self._segmenter.redaction.event(event)
         root = self._log(Scope(event.conversation_id))
-        claim = owner_in(record.headers)
-        if claim and root.stored and not _is_of(root.stored, user_digest(claim.user_id or "")):
-            raise InvalidRecord("user_mismatch", "the conversation's first message is of another user")
+        if (claim := owner_in(record.headers)) and root.state.user:
+            user = user_digest(claim.user_id or "")
+            if root.state.user not in (user, owner(root.state.moves, user, record.offset)):
+                raise InvalidRecord("user_mismatch", "the conversation's first message is of another user")
         if isinstance(event, MessageCreated) and event.skip_summarization:
             self._outcome.skipped += 1
             return True
@@ -394,13 +396,12 @@ class _Batch:
         if isinstance(event, ConversationDeleted):
             self._conversation(root).clear()
             if root.stored:
-                root.state = root.state._replace(overrides="", since_ms=None, user="", assigned=None)
+                root.state = root.state._replace(overrides="", since_ms=None, user="", moves=())
             amended = Amended([], is_elsewhere=True)
         elif isinstance(event, ConversationAssigned):
-            if state := root.stored:
-                users = {name: user_digest(getattr(event, name)) for name in ("from_user_id", "user_id")}
-                assigned = event.model_copy(update=users).applied(state.assigned or {})
-                root.state = state._replace(assigned=assigned, user=assigned.get(state.user, state.user))
+            state = root.stored or self._new_state(event.tenant_id)
+            moves = moved(state.moves, event, record.offset)
+            root.state = state._replace(moves=moves, user=owner(moves[-1:], state.user, record.offset))
             amended = Amended([], is_elsewhere=True)
         else:
             change: Amend = deleted
@@ -421,8 +422,10 @@ class _Batch:
     def _add(self, message: MessageCreated, root: ScopeLog, record: KafkaRecord) -> None:
         digest, text = id_digest(message.id), text_digest(message)
         known = root.known_text(digest)
-        users = namesakes(user_digest(message.user_id), root.state.assigned or {}) if known not in (None, text) else []
-        texts = {text, *(text_digest(message, user) for user in users)}
+        user, moves = user_digest(message.user_id), root.state.moves
+        present = owner(moves, user, record.offset)
+        users = {present, *givers(moves, present)} if known not in (None, text) else ()
+        texts = {text, *(text_digest(message, each) for each in users)}
         if known in texts:
             self._outcome.duplicates += 1
             return
@@ -432,8 +435,8 @@ class _Batch:
             self._amend(message.as_edit, root, record)
             return
         segmenter, before = self._segmenter, root.stored
-        state = before or State(message.tenant_id, agents=[] if segmenter.per_agent else None)
-        state = state._replace(user=state.user or user_digest(message.user_id))
+        state = before or self._new_state(message.tenant_id)
+        state = state._replace(user=state.user or present)
         overrides = segmenter.rulebook.read(message.metadata, state.overrides)
         trace = trace_in(record.headers) if segmenter.traced else b""
         arrival = from_record(message, record, segmenter.count_tokens(message.content), trace)
@@ -443,6 +446,9 @@ class _Batch:
         if before is None:
             self._outcome.new_conversation_keys.append(record.key or b"")
         self._outcome.messages += 1
+
+    def _new_state(self, tenant_id: str | None) -> State:
+        return State(tenant_id, agents=[] if self._segmenter.per_agent else None)
 
     def _repeat(self, record: KafkaRecord, *, has_same_writer: bool) -> None:
         """Count and report a message that repeats an id with another text. Raises: InvalidRecord if it is no edit."""
@@ -498,14 +504,3 @@ class _Batch:
     def _reject(self, record: KafkaRecord, error: InvalidRecord) -> None:
         self._put(self._segmenter.dead_letters.of(record, error.error_type, error.detail, self._now_ms))
         self._outcome.dead_letters[error.error_type] += 1
-
-
-def _is_of(state: State, user: str) -> bool:
-    """Return whether a conversation is the user's, or of the one to whom this user's messages were assigned."""
-    return state.user in ("", user, (state.assigned or {}).get(user))
-
-
-def namesakes(user: str, assigned: Mapping[str, str]) -> list[str]:
-    """Return the digests of all users whose messages belong to the same user now as this one's."""
-    present = assigned.get(user, user)
-    return [present, *(name for name, other in assigned.items() if other == present)]

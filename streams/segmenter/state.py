@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from afterword.schemas import CloseReason, MessageCreated
+from afterword.schemas.assignments import Move
 from afterword.schemas.ids import user_digest
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from faust_eos.database import IdleSince
@@ -98,8 +99,8 @@ class State(NamedTuple):
     """Event time from which `seconds` count, in milliseconds since 1970; None means from the next message."""
     user: str = ""
     """Digest of the user of the conversation's first message, to whom it belongs; empty if unknown."""
-    assigned: dict[str, str] | None = None
-    """Digests of users whose messages were assigned to others, each with the present user's; None if there are none."""
+    moves: tuple[Move, ...] = ()
+    """Assignments of its messages to other users."""
     next_seq: int = 0
     window_first: int = 0
     """Rows of messages before this one are deleted."""
@@ -143,6 +144,7 @@ class State(NamedTuple):
 
 _SINGLE = State._fields.index("pending")
 """Number of fields before the two totals."""
+_MOVES = State._fields.index("moves")
 _DEFAULTS = [*State(None)[:_SINGLE], *Totals(), *Totals()]
 """All fields that a row's JSON may have, with their defaults."""
 
@@ -154,7 +156,7 @@ def encode_state(state: State) -> bytes:
     while number > 1 and fields[number - 1] == _DEFAULTS[number - 1]:
         number -= 1
     moment = state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)
-    return STATE_HEADER.pack(moment, STATE_VERSION) + orjson.dumps(fields[:number])
+    return STATE_HEADER.pack(moment, STATE_VERSION) + orjson.dumps(fields[:number], default=list)
 
 
 def decode_state(row: bytes) -> State:
@@ -172,6 +174,7 @@ def decode_state(row: bytes) -> State:
         raise RowUnreadable(problem="a conversation's row has fields of the wrong type")
     pending, unsealed = fields[_SINGLE : _SINGLE + len(Totals._fields)], fields[_SINGLE + len(Totals._fields) :]
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
+    fields[_MOVES] = tuple(map(Move._make, fields[_MOVES]))
     return State._make((*fields[:_SINGLE], Totals(*pending), Totals(*unsealed), deadline_ms, silent_ms))
 
 
@@ -182,13 +185,13 @@ def _have_types(
     overrides: object,
     since_ms: object,
     user: object,
-    assigned: object,
+    moves: Any,
     *numbers: object,
 ) -> bool:
     """Compare the exact types of numbers, because `isinstance` accepts a boolean as an integer."""
     texts = isinstance(tenant_id, str | None) and isinstance(overrides, str) and isinstance(user, str)
     times = since_ms is None or type(since_ms) is int
-    lists = isinstance(agents, list | None) and isinstance(assigned, dict | None)
+    lists = isinstance(agents, list | None) and all([*map(type, move)] == [int, str, str] for move in moves)
     return texts and times and lists and {type(last_ordinal), *map(type, numbers)} == {int}
 
 

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter
 
+from afterword.schemas.assignments import Move
 from afterword.schemas.ids import escape
 
 RecordKind = Literal[
@@ -60,8 +61,8 @@ class ErasedConversation:
     """The largest number of the person's messages that were found in it at one time."""
     episodes: int = 0
     """Number of episodes in which the person took part."""
-    earlier: tuple[str, ...] = ()
-    """Digests of users whose messages in it were assigned to the person."""
+    moves: tuple[Move, ...] = ()
+    """Assignments of its messages, which its deletion forgets."""
 
     def merged(self, earlier: "ErasedConversation") -> "ErasedConversation":
         """Combine this with the result of an earlier run."""
@@ -70,7 +71,7 @@ class ErasedConversation:
             self.alone or earlier.alone,
             max(self.messages, earlier.messages),
             max(self.episodes, earlier.episodes),
-            tuple(sorted({*self.earlier, *earlier.earlier})),
+            tuple(sorted({*self.moves, *earlier.moves})),
         )
 
 

@@ -11,14 +11,13 @@ from typing import NamedTuple, Protocol
 from pydantic import TypeAdapter
 
 from afterword.schemas import ConversationAssigned, ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas.assignments import Move, moved, owner
 from afterword.schemas.ids import message_key, unescape, user_digest
 from afterword.schemas.messages import Role
 from afterword.streams.stores.bookkeeping import Records
 
 NEVER = -1
 """An offset that comes before every log offset."""
-MOST_MOVES = 100
-"""A conversation remembers this many assignments."""
 ARCHIVERS = ("metadata", "is_continuation")
 """Fields of a message that the summarizer does not have."""
 
@@ -84,14 +83,6 @@ class ArchiveChange:
     offset: int
 
 
-class Move(NamedTuple):
-    """An assignment: its log offset, and the digests of the ids of both users."""
-
-    offset: int
-    giver: str
-    taker: str
-
-
 @dataclass(frozen=True)
 class PresentUsers:
     """The users to whom a conversation's messages were assigned."""
@@ -105,7 +96,7 @@ class PresentUsers:
 
     def of(self, user_id: str, offset: int) -> str:
         """Return to whom a message belongs now that this user sent at this log offset."""
-        return self._after(self.moves, user_id, offset) if self.moves else user_id
+        return self._named(self.moves, user_id, offset)
 
     def since(self, user_id: str, offset: int) -> str:
         """Return to whom a message or an episode of this offset belongs now that is stored as this user's.
@@ -114,36 +105,17 @@ class PresentUsers:
         """
         later = [move for move in self.moves if move.offset > offset]
         due = [one for n, one in enumerate(later) if all(one.giver != other.taker for other in later[n + 1 :])]
-        return self._after(due, user_id, offset) if due else user_id
+        return self._named(due, user_id, offset)
 
-    def _after(self, moves: Sequence[Move], user_id: str, offset: int) -> str:
-        present = writer = user_digest(user_id)
-        for move in moves:
-            is_before = move.offset < offset
-            if move.giver == present or (is_before and move.giver == writer):
-                present = move.taker
-            elif is_before and move.taker == writer:
-                present = writer
-        return self.names.get(present, user_id)
+    def _named(self, moves: Sequence[Move], user_id: str, offset: int) -> str:
+        return self.names.get(owner(moves, user_digest(user_id), offset), user_id) if moves else user_id
 
     def moved(self, event: ConversationAssigned, offset: int) -> "PresentUsers":
         """Return this after one more assignment."""
-        giver, taker = user_digest(event.from_user_id), user_digest(event.user_id)
-        moves = (*self.moves, Move(offset, giver, taker))[-MOST_MOVES:]
-        takers = {move.taker for move in moves} - {giver}
-        names = {name: user for name, user in {**self.names, taker: event.user_id}.items() if name in takers}
-        return PresentUsers(offset, moves, names)
-
-    def earlier(self, user_id: str) -> tuple[str, ...]:
-        """Return the digests of the users whose messages were assigned to this one, and still belong to them."""
-        digest, givers = user_digest(user_id), dict[str, None]()
-        for n, move in enumerate(self.moves):
-            present = move.giver
-            for one in self.moves[n:]:
-                present = one.taker if one.giver == present else present
-            if present == digest:
-                givers[move.giver] = None
-        return tuple(one for one in givers if digest in self.names and one != digest)
+        moves = moved(self.moves, event, offset)
+        known = {**self.names, moves[-1].taker: event.user_id}
+        takers = {move.taker for move in moves} - {moves[-1].giver}
+        return PresentUsers(offset, moves, {name: user for name, user in known.items() if name in takers})
 
     def forgetting(self, user_id: str) -> "PresentUsers":
         """Return this without the user's id."""

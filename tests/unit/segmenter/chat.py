@@ -3,7 +3,7 @@
 import asyncio
 import atexit
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ import orjson
 
 from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.schemas.base import EPOCH, MILLISECOND, rfc3339
+from afterword.schemas.headers import owner_header
 from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Segmenter
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
@@ -198,3 +199,8 @@ def ids(episode: EpisodeClosed) -> str:
 
 def closed(found: Iterable[EpisodeClosed]) -> list[tuple[str, str]]:
     return [(ids(episode), episode.close_reason) for episode in found]
+
+
+def claimed(record: Sent, user_id: str) -> Sent:
+    """Return a record that a key of this user wrote into a conversation which the stores did not have yet."""
+    return replace(record, headers=(*record.headers, owner_header(None, user_id)))

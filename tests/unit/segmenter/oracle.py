@@ -124,6 +124,7 @@ class Oracle:
     count_tokens: Callable[[str], int] = len
     max_pending: int = PENDING_MESSAGES
     rooms: dict[str, Room] = field(default_factory=dict)
+    tenants: dict[str, str | None] = field(default_factory=dict)
     talks: dict[Name, Talk] = field(default_factory=lambda: defaultdict(Talk))
     found: list[tuple[Name, int, str, tuple[Said, ...], tuple[Said, ...]]] = field(default_factory=list)
     """Episodes: name, ordinal, reason, core and overlap."""
@@ -145,14 +146,14 @@ class Oracle:
             if not event.skip_summarization:
                 self.take(event, record.timestamp, now_ms)
             return
-        room = self.rooms.get(event.conversation_id)
-        if room and room.taken[0].message.tenant_id != event.tenant_id:
+        if self.tenants.get(event.conversation_id, event.tenant_id) != event.tenant_id:
             self.refused += 1
         elif isinstance(event, ConversationFlush):
             self.flush(event.conversation_id, event.agent_id)
         elif isinstance(event, ConversationDeleted):
             self.clear(event.conversation_id)
         elif isinstance(event, ConversationAssigned):
+            self.tenants[event.conversation_id] = event.tenant_id
             self.amended.append((event.conversation_id, None))
         else:
             self.amend(event)
@@ -238,7 +239,7 @@ class Oracle:
     def take(self, message: MessageCreated, stamped_ms: int, now_ms: int) -> None:
         name = message.conversation_id
         room = self.rooms.get(name, Room(self.limits))
-        if room.taken and room.taken[0].message.tenant_id != message.tenant_id:
+        if self.tenants.get(name, message.tenant_id) != message.tenant_id:
             self.refused += 1
             return
         remembered = room.taken[room.forgotten :][-self.limits.dedupe_window :] + self.pending(name)
@@ -251,7 +252,7 @@ class Oracle:
             return
         room.limits = limits
         room.silent_ms = now_ms
-        self.rooms[name] = room
+        self.rooms[name], self.tenants[name] = room, message.tenant_id
         new = Taken(message, stamped_ms)
         room.taken.append(new)
         room.told[message.id] = message.writer, message.content

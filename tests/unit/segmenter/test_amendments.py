@@ -11,6 +11,7 @@ from tests.unit.segmenter.chat import (
     Chat,
     amendments,
     assign,
+    claimed,
     delete,
     delete_conversation,
     edit,
@@ -217,8 +218,10 @@ def test_either_user_repeats_an_assigned_message_as_its_writer() -> None:
     assert chat.process([say("q", user_id="eve")]).dead_letters == {"changed_repeat": 1}
     chat.process([assign("bob", "cleo"), assign("cleo", "ann")])
     assert chat.process(says("q", user_id="cleo")).duplicates == 1
+    chat.process([assign("ann", "dora"), say("r"), assign("ann", "eve")])
+    assert chat.process([*says("q", user_id="dora"), *says("r", user_id="dora")]).duplicates == 2
     [episode] = chat.hear(flush())
-    assert [message.content for message in episode.messages] == ["x", "The key"]
+    assert [message.content for message in episode.messages] == ["x", "The key", "x"]
 
 
 def test_assignment_of_another_tenant_is_rejected() -> None:
@@ -227,7 +230,9 @@ def test_assignment_of_another_tenant_is_rejected() -> None:
     assert outcome.dead_letters == {"tenant_mismatch": 1}
 
 
-def test_unknown_conversation_is_assigned_without_state() -> None:
-    chat = Chat()
+@pytest.mark.parametrize("scope", ["conversation", "agent"])
+def test_conversation_is_assigned_before_its_first_message(scope: str) -> None:
+    chat = Chat(limits(scope=scope))
     assert len(amendments(chat.process([assign()]).outgoing)) == 1
-    assert chat.conversations == {}
+    assert chat.process([say("a"), claimed(say("b", user_id="bob"), "bob"), claimed(say("c"), "ann")]).messages == 3
+    assert chat.process([claimed(say("d", user_id="eve"), "eve")]).dead_letters == {"user_mismatch": 1}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
-from afterword.schemas.headers import owner_header
 from afterword.streams.segmenter.processor import Segmenter
 from afterword_text.tokens import count_tokens
 from tests.unit.segmenter.chat import (
@@ -22,6 +21,7 @@ from tests.unit.segmenter.chat import (
     Chat,
     Sent,
     assign,
+    claimed,
     delete_conversation,
     flush,
     limits,
@@ -35,11 +35,6 @@ MEGABYTE = 1_048_576
 def error_headers(outgoing):
     found = dict(outgoing.headers)
     return {n.removeprefix(DEAD_LETTER_PREFIX): found[n].decode() for n in found if n.startswith(DEAD_LETTER_PREFIX)}
-
-
-def claimed(record, user_id):
-    """Return a record that a key of this user wrote into a conversation which the stores did not have yet."""
-    return dataclasses.replace(record, headers=(*record.headers, owner_header(None, user_id)))
 
 
 class TestOutgoing:

@@ -1,7 +1,7 @@
 """Properties of any talk, checked against an oracle and on the episodes themselves."""
 
 from collections import defaultdict
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import orjson
 import pytest
@@ -191,7 +191,7 @@ def test_rows_are_bounded_and_none_is_orphaned(limits, pending, happening):
     assert seen <= bodies
     for key, row in chat.conversations.items():
         state = decode_state(row)
-        digests = sum(map(len, (state.user, *chain(*(state.assigned or {}).items()))))
+        digests = sum(map(len, (state.user, *(user for move in state.moves for user in move[1:]))))
         assert len(row) <= MAX_STATE_BYTES + len(state.overrides) + 2 * digests
         assert (state.deadline_ms == 0) == (state.pending_messages == 0)
         window = limits.dedupe_window if parse_scope(key).agent_id is None else 0

@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterword.schemas.assignments import Move
 from afterword.streams.segmenter.state import MAX_DEADLINE_MS, State, Totals, deadline_of, decode_state, encode_state
 
 COUNTER = st.integers(0, 2**53)
@@ -13,6 +14,7 @@ STATES = st.builds(
     agents=st.one_of(st.none(), st.lists(st.text(max_size=256), max_size=3)),
     overrides=st.sampled_from(["", '{"trigger":5}']),
     since_ms=st.one_of(st.none(), TIME),
+    moves=st.lists(st.builds(Move, COUNTER, st.text(max_size=32), st.text(max_size=32)), max_size=3).map(tuple),
     next_seq=COUNTER,
     window_first=COUNTER,
     overlap_first=COUNTER,
@@ -38,8 +40,8 @@ def test_state_row_is_read_as_written(state):
 
 @given(STATES)
 def test_state_row_is_small_whatever_it_counts(state):
-    assigned = [text for users in (state.assigned or {}).items() for text in users]
-    texts = [state.tenant_id or "", state.overrides, state.user or "", *(state.agents or []), *assigned]
+    users = [text for move in state.moves for text in (*move[1:], str(move.offset))]
+    texts = [state.tenant_id or "", state.overrides, state.user or "", *(state.agents or []), *users]
     assert len(encode_state(state)) <= 490 + 6 * len("".join(texts).encode()) + 3 * len(texts)
 
 

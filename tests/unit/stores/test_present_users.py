@@ -3,8 +3,9 @@
 import pytest
 
 from afterword.schemas import ConversationAssigned
+from afterword.schemas.assignments import MOST_MOVES, givers
 from afterword.schemas.ids import user_digest
-from afterword.streams.stores.messages import MOST_MOVES, PresentUsers
+from afterword.streams.stores.messages import PresentUsers
 
 
 def after(*moves: str) -> PresentUsers:
@@ -52,9 +53,8 @@ def test_offset_of_a_message_decides_whose_it_is(moves: tuple[str, ...], user: s
 def test_only_takers_who_kept_something_are_named() -> None:
     users = after("2 guest>ann", "4 guest>bob", "6 ann>cleo")
     assert set(users.names.values()) == {"bob", "cleo"}
-    assert users.earlier("cleo") == (user_digest("guest"), user_digest("ann"))
-    assert users.earlier("bob") == (user_digest("guest"),)
-    assert users.earlier("ann") == ()
+    for user, earlier in (("cleo", {"guest", "ann"}), ("bob", {"guest"}), ("ann", set())):
+        assert givers(users.moves, user_digest(user)) == set(map(user_digest, earlier))
 
 
 def test_many_assignments_forget_the_first_with_its_names() -> None:

@@ -12,6 +12,7 @@ import pytest
 from afterword.operating.dlq import DeadLetterCounts, Matching
 from afterword.operating.person import Person, TheirDeadLetters, holds, person_of
 from afterword.schemas import ConversationAssigned
+from afterword.schemas.assignments import Move
 from afterword.schemas.dead_letters import (
     DEAD_LETTER_PREFIX,
     INGEST,
@@ -293,11 +294,13 @@ def test_erasure_discards_the_persons_rejected_source_records() -> None:
 
 
 def test_letters_under_an_earlier_id_are_the_persons() -> None:
-    earlier = frozenset({("c1", user_digest("guest"))})
-    theirs = TheirDeadLetters(ANN, frozenset(), frozenset({"c1"}), earlier=earlier)
-    for conversation_id, user_id, is_theirs in (("c1", "guest", True), ("c2", "guest", False), ("c1", "bob", False)):
-        value = message(conversation_id=conversation_id, user_id=user_id)
-        assert theirs(dead(conversation_id, value)) is is_theirs
+    moves = [Move(offset, user_digest("guest"), user_digest(user)) for offset, user in ((5, "ann"), (9, "cleo"))]
+    theirs = TheirDeadLetters(ANN, frozenset(), frozenset({"c1"}), moves={"c1": moves})
+    cases = [("c1", "guest", 8, True), ("c2", "guest", 8, False), ("c1", "bob", 8, False), ("c1", "guest", 10, False)]
+    for conversation_id, user_id, offset, is_theirs in cases:
+        letter = dead(conversation_id, message(conversation_id=conversation_id, user_id=user_id))
+        letter = replace(letter, origin=Origin("messages", 0, offset))
+        assert theirs(letter) is is_theirs, (conversation_id, user_id, offset)
 
 
 @pytest.mark.parametrize("users", [["guest"], ["guest", "bob"]])
