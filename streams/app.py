@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -88,17 +88,19 @@ class Worker:
     tracer: Tracer
     closing: AsyncExitStack
     """Closes what the role opens, once its apps have stopped."""
+    opened: "list[Stores]"
 
-    @cached_property
+    @property
     def stores(self) -> "Stores":
         """The stores, which roles of one process share: writes of all wait for the disk together. Raises:
         ConfigurationError.
         """
         from afterword.streams.stores.opening import open_stores  # imported here because the segmenter has none
 
-        stores = open_stores(self.settings)
-        self.closing.push_async_exit(stores)
-        return stores
+        if not self.opened:
+            self.opened.append(open_stores(self.settings))
+            self.closing.push_async_exit(self.opened[0])
+        return self.opened[0]
 
 
 Start = Callable[[Worker], Awaitable[dict[str, App]]]
@@ -120,17 +122,21 @@ async def run_worker(
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        worker = Worker(settings, readiness, telemetry.metrics, telemetry.tracer, closing)
         apps: dict[str, App] = {}
+        reported: dict[str, Readiness] = {}
+        opened: list[Stores] = []
         for name in (names := names_of(role)):
+            worker = Worker(settings, readiness.part(), telemetry.metrics, telemetry.tracer, closing, opened)
             made = await (start or import_module(f"afterword.streams.{name}.agent").start)(worker)
-            apps |= {condition if len(names) == 1 else f"{condition}:{name}": app for condition, app in made.items()}
+            made = {condition if len(names) == 1 else f"{condition}:{name}": app for condition, app in made.items()}
+            apps |= made
+            reported |= dict.fromkeys(made, worker.readiness)
         for condition in apps:
             readiness.not_ready(condition, STARTING)
         if PARTITIONS not in apps:  # a role with several apps has a condition for each
             readiness.ready(PARTITIONS)
         try:
-            await run_together(apps, readiness, beside)
+            await run_together(apps, readiness, beside, reported)
         except AgentFailed as failed:
             if isinstance(failed.cause, AfterwordError):  # our own errors say what to do
                 raise failed.cause from None

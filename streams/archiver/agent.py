@@ -7,7 +7,7 @@ for records that it fails on itself, with the stage `archive`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,19 +59,27 @@ Entry = ArchivedMessage | ArchiveChange
 
 
 async def start(worker: Worker) -> dict[str, App]:
-    """Make the archiver's app, once the archive is there. Raises: BrokerUnavailable, TopicMissing."""
+    """Make the archiver's app. Raises: BrokerUnavailable, TopicMissing."""
     settings, kafka = worker.settings, worker.settings.kafka
     await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic))
-    stores = worker.stores
-    steps = StepRunner(worker.readiness, worker.metrics, worker.tracer)
-    await steps.retry_until_success("indexes", stores.prepare_database)
-    return {PARTITIONS: archiver_app(settings, stores.messages, steps, worker.metrics, worker.tracer)}
+    stores, metrics, tracer = worker.stores, worker.metrics, worker.tracer
+    steps = StepRunner(worker.readiness, metrics, tracer)
+    app = archiver_app(settings, stores.messages, stores.prepare_database, steps, metrics, tracer)
+    return {PARTITIONS: app}
 
 
 def archiver_app(
-    settings: Settings, archive: MessageArchive, steps: StepRunner, metrics: Metrics, tracer: Tracer
+    settings: Settings,
+    archive: MessageArchive,
+    prepare: Callable[[], Awaitable[None]],
+    steps: StepRunner,
+    metrics: Metrics,
+    tracer: Tracer,
 ) -> App:
-    """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
+    """Build the app with its one agent, which prepares the archive before its first records.
+
+    Offsets and dead letters are committed exactly once; there are no tables.
+    """
     kafka = settings.kafka
     app = faust_app(settings, kafka.archiver_id, metrics.engine_of("archiver"), role="archiver")
     redaction = settings.redaction.of_records()
@@ -87,6 +95,7 @@ def archiver_app(
         app.topic(kafka.messages_topic, schema=Batches(reject=reject, stops=(AfterwordError,))), name="archiver"
     )
     async def archive_messages(stream: AsyncIterable[Any]) -> None:
+        await steps.retry_until_success("indexes", prepare)
         async for records in stream:
             with failing_batch() as batch:
                 batch.take_first(await archiver.handle(records, kafka.archiver_id))

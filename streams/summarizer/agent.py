@@ -105,11 +105,15 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
     attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
     handler = RecordHandler(reconciler, dead_letters, attempts, tracer, kafka.summarizer_id)
     episodes = kafka.episodes_topic, AtLeastOnce(order=lane_of, reject=handler.dead_letter)
-    lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handler.handle)
+    prepared = asyncio.Event()
+
+    async def handle(event: Any) -> None:
+        await prepared.wait()
+        await handler.handle(event)
+
+    lanes = attach_agents(app, STAGE, {"summarizer": episodes}, handle)
     metrics.in_flight.set_function(lambda: lanes.in_flight)
     closing.push_async_callback(lanes.cancel)
-    await steps.retry_until_success("indexes", stores.prepare_database)
-    await steps.retry_until_success("indexes", stores.index.prepare)
     producer: IdempotentProducer | None = None
 
     async def send_redo(redo: EpisodeRedo) -> None:
@@ -122,11 +126,17 @@ async def start(worker: Worker, make: MakeSummarizer = make_summarizer) -> dict[
 
     sweep = RetentionSweep(settings.retention, episodes=stores.episodes, messages=stores.messages, send=send_redo)
     timer = FallbackTimer(stores.episodes, summaries, send_redo, settings.retry)
-    refused = steps.retry_until_success("refused", lambda: retry_refused(stores.episodes, stores.records, settings))
-    running = [asyncio.create_task(one) for one in (sweep.run(), timer.run(), refused)]
-    for task in running:
-        closing.callback(task.cancel)
-    closing.callback(asyncio.create_task(crash_with(app, running)).cancel)
+
+    async def work_beside() -> None:
+        await steps.retry_until_success("indexes", stores.prepare_database)
+        await steps.retry_until_success("indexes", stores.index.prepare)
+        prepared.set()
+        refused = steps.retry_until_success("refused", lambda: retry_refused(stores.episodes, stores.records, settings))
+        await asyncio.gather(sweep.run(), timer.run(), refused)
+
+    working = asyncio.create_task(work_beside())
+    closing.callback(working.cancel)
+    closing.callback(asyncio.create_task(crash_with(app, [working])).cancel)
     return {PARTITIONS: app}
 
 

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import faust
@@ -144,8 +146,15 @@ async def run(app: App, readiness: Readiness | None = None) -> None:
     await run_together({PARTITIONS: app}, readiness or Readiness(PARTITIONS))
 
 
-async def run_together(apps: Mapping[str, App], readiness: Readiness, beside: Sequence[RunBeside] = ()) -> None:
+async def run_together(
+    apps: Mapping[str, App],
+    readiness: Readiness,
+    beside: Sequence[RunBeside] = (),
+    reported: Mapping[str, Readiness] = MappingProxyType({}),
+) -> None:
     """Run several apps as `run` does, each given with its readiness condition; one that crashes stops the others.
+
+    Agents report what they wait for in `readiness`, or in what `reported` has for their app's condition.
 
     What is run `beside` them returns once its event is set, and stops them if it ends earlier. Raises: whatever made
     the first one end.
@@ -160,14 +169,17 @@ async def run_together(apps: Mapping[str, App], readiness: Readiness, beside: Se
         ended.set()
         timer.begin(code=0)
 
-    def agents_wait() -> bool:
-        """Return whether the agents have reported that they wait for a dependency."""
-        return bool(readiness.reasons.keys() - apps.keys())
+    def agents_wait(condition: str) -> bool:
+        """Return whether an app's agents have reported that they wait for a dependency."""
+        return bool(reported.get(condition, readiness).reasons.keys() - apps.keys())
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop)
     order = list[int]()  # the ids of what has ended, the first one first
-    runs = [_run_until(ended, order, app, condition, readiness, agents_wait, timer) for condition, app in apps.items()]
+    runs = [
+        _run_until(ended, order, app, condition, readiness, partial(agents_wait, condition), timer)
+        for condition, app in apps.items()
+    ]
     runs += [_run_beside(ended, order, run) for run in beside]
     try:
         outcomes = await asyncio.gather(*runs, return_exceptions=True)

@@ -82,6 +82,11 @@ class ConcurrentMessage(EngineMessage):
         """True once its output is its dead letter, because Kafka refuses what the agent sent."""
         super().__init__(*args)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the record and of what it sends."""
+        return sum(map(size_of, (self.value, *self.batch.outputs)))
+
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
         setattr(self, "acked", True)  # noqa: B010 – a slot of Faust's, which its types do not show
         if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # a message that Faust skipped was not handled
@@ -121,6 +126,8 @@ class AtLeastOncePartition:
         self._in_hand: dict[int, ConcurrentMessage] = {}
         self._finished: list[ConcurrentMessage] = []
         """Finished records that are not committed yet, in the order in which they finished."""
+        self._finished_bytes = 0
+        """Bytes of these records and of what they send."""
         self._committed: Progress | None = None
         self._writes = False
         """True while the producer is open, so that earlier owners are fenced."""
@@ -265,13 +272,19 @@ class AtLeastOncePartition:
     @property
     def _room(self) -> int:
         """Number of further records that may be handed over. Some more may be finished and await their commit."""
-        return min(self._window.room, self._most_finished - len(self._finished))
+        return min(self._window.room, 0 if self._is_full else self._most_finished - len(self._finished))
+
+    @property
+    def _is_full(self) -> bool:
+        """True if no more finished records may wait for their commit."""
+        is_heavy = self._finished_bytes >= self._options.max_in_flight_bytes
+        return is_heavy or len(self._finished) >= self._most_finished
 
     @property
     def _is_behind(self) -> bool:
-        """True while at least half as many records are in hand as may be, and the finished ones fill no transaction."""
+        """True while at least half as many records are in hand as may be, and more may finish before a commit."""
         is_busy = 2 * self._window.room <= self._options.max_in_flight and not self._feeding[0].done()
-        return is_busy and len(self._finished) < self._most_finished
+        return is_busy and not self._is_full
 
     @property
     def _may_read(self) -> bool:
@@ -304,9 +317,10 @@ class AtLeastOncePartition:
     def _done(self, message: ConcurrentMessage) -> None:
         self._in_hand.pop(message.offset, None)
         self._finished.append(message)
+        self._finished_bytes += message.size
         self._put(self._window.finish(message.offset))
         self._consumer.handled += 1
-        if message.batch.outputs:
+        if message.batch.outputs or self._is_full:
             self._something_sent.set()
         self._changed.set()
 
@@ -402,6 +416,7 @@ class AtLeastOncePartition:
         if not all(message.rejected for message in self._finished[:number]):
             self._breaker.succeeded()
         del self._finished[:number]
+        self._finished_bytes = sum(message.size for message in self._finished)
         self._window.committed(progress)
         self._committed, self.last_error = progress, ""
         self._changed.set()

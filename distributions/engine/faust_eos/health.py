@@ -10,6 +10,7 @@ mark that changes with progress. If a mark stays the same for too long, the work
 
 import asyncio
 import time
+from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +45,12 @@ class Readiness:
 
     def __init__(self, *conditions: str) -> None:
         self._reasons: dict[str, str | None] = dict.fromkeys(conditions, STARTING)
+        self._parts: list[Readiness] = []
+
+    def part(self) -> "Readiness":
+        """Return further conditions, which count here too, for one of several apps' agents."""
+        self._parts.append(Readiness())
+        return self._parts[-1]
 
     def ready(self, condition: str) -> None:
         self._reasons[condition] = None
@@ -58,7 +65,8 @@ class Readiness:
     @property
     def reasons(self) -> dict[str, str]:
         """Reasons why the worker is not ready, by condition; empty if it is ready."""
-        return {condition: reason for condition, reason in self._reasons.items() if reason is not None}
+        own = {condition: reason for condition, reason in self._reasons.items() if reason is not None}
+        return dict(ChainMap(own, *(part.reasons for part in self._parts)))
 
 
 class HealthServer:

@@ -48,7 +48,8 @@ class Options:
     max_in_flight: int = 64
     """Maximum number of records of one partition that the agent may have in hand (at-least-once)."""
     max_in_flight_bytes: int = 4 * 1024 * 1024
-    """Size of these records at which no further ones are handed over until some are finished (at-least-once)."""
+    """Size of these records at which no further ones are handed over until some are finished, and of finished ones,
+    with what they send, at which none are until those are committed (at-least-once)."""
     commit_interval_seconds: float = 1.0
     """Interval between commits that have no outputs (at-least-once); outputs are committed at once, or in a backlog up
     to a second later."""

@@ -331,21 +331,22 @@ def test_large_records_in_hand_are_limited_by_their_bytes() -> None:
     assert most == 4
 
 
-def test_finished_records_wait_a_second_for_slow_ones() -> None:
+@pytest.mark.parametrize(("size", "committed"), [(10, []), (1000, [0, 2, 4, 6])])
+def test_finished_records_wait_a_second_unless_they_are_large(size: int, committed: list[int]) -> None:
     async def story() -> tuple[list[int], list[int]]:
         async def agent(message: ConcurrentMessage) -> None:
             if message.offset % 2:
                 await asyncio.sleep(60.0)
-            await worker.answer(message)
+            await worker.answer(message, size)
 
-        worker = Worker(Broker(100), agent, max_in_flight=4)
+        worker = Worker(Broker(100), agent, max_in_flight=4, max_in_flight_bytes=1500)
         await asyncio.sleep(0.5)
         early = worker.broker.outputs
         await asyncio.sleep(1.0)
         await worker.partition.stop(0)
         return early, worker.broker.outputs
 
-    assert run_in_virtual_time(story()) == ([], [0, 2, 4, 6])
+    assert run_in_virtual_time(story()) == (committed, [0, 2, 4, 6])
 
 
 def always(error: Exception) -> Callable[[], None]:

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from faust_eos.app import App
-from faust_eos.health import BROKER, GROUP, Mark, Watch, remember_stall, stalls_before
+from faust_eos.health import BROKER, GROUP, Mark, Readiness, Watch, remember_stall, stalls_before
 from faust_eos.metrics import EngineMetrics
 from faust_eos.options import Options
 
@@ -66,6 +66,14 @@ def test_agent_may_take_longer_for_records_in_hand() -> None:
 def test_suspended_process_is_not_blamed_for_that_time() -> None:
     asleep_for_an_hour = [(0.0, {WORK: Mark(7)}), (3600.0, {WORK: Mark(7)}), (3601.0, {WORK: Mark(7)})]
     assert first_stall(asleep_for_an_hour) is None
+
+
+def test_waiting_agents_of_one_app_are_no_excuse_for_another() -> None:
+    readiness = Readiness("segmenter", "summarizer")
+    of_segmenter, of_summarizer = readiness.part(), readiness.part()
+    of_summarizer.not_ready("store", "unavailable")
+    assert (of_segmenter.reasons, of_summarizer.reasons) == ({}, {"store": "unavailable"})
+    assert readiness.reasons == {"segmenter": "starting", "summarizer": "starting", "store": "unavailable"}
 
 
 async def test_stalls_of_earlier_processes_count_if_never_scraped(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ async def archiving(
     metrics = metrics or Metrics("archiver", "0")
     steps = StepRunner(readiness or Readiness(), metrics, NoOpTracer())
     async with open_stores(settings) as stores:
-        await stores.prepare_database()
-        async with running(archiver_app(settings, archive or stores.messages, steps, metrics, NoOpTracer())) as app:
+        kept, prepare = archive or stores.messages, stores.prepare_database
+        async with running(archiver_app(settings, kept, prepare, steps, metrics, NoOpTracer())) as app:
             yield app
 
 

@@ -11,6 +11,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from afterword import SummarySubscriber
+from afterword.embedded.claims import free_ports
 from afterword.schemas import SummaryCreated
 from afterword.streams.kafka.clients import running_consumer, running_producer
 from afterword.streams.roles import ALWAYS_RUN
@@ -177,3 +178,17 @@ async def test_killed_worker_leaves_due_fallbacks_to_the_next(settings, deployme
     assert {event.event_id for event in second.values()} == {f"{name}:1:2" for name in CONVERSATIONS}
     report = await deployment.audit()
     assert report.clean, list(report.lines())
+
+
+async def test_segmenter_works_and_stops_beside_roles_without_their_database(
+    make_settings: Callable[..., Settings], tmp_path
+) -> None:
+    [port] = free_ports(1)
+    mongo = {"uri": f"mongodb://127.0.0.1:{port}/?serverSelectionTimeoutMS=200"}
+    settings = make_settings(sqlite={"path": None}, mongo=mongo, kafka={"partitions": 1}, drain_seconds=1)
+    async with deployed(settings, tmp_path) as deployment:
+        deployment.start("all")
+        await deployment.produce(lines())
+        await until(lambda: '"stage": "indexes"' in deployment.logs("all"))
+        assert len(await deployment.episodes()) == len(CONVERSATIONS)
+        assert await deployment.stop("all") == 0
