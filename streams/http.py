@@ -2,10 +2,12 @@
 
 import asyncio
 import re
+import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx
@@ -32,40 +34,20 @@ MOST_RESPONSE_BYTES = 4 * 1024 * 1024
 models 1 MB."""
 LONGEST_PAUSE_SECONDS = 86_400.0
 """A server that asks for a longer wait is asked again after this time."""
-PAUSES = {"retry-after-ms": 0.001, "x-ms-retry-after-ms": 0.001, "retry-after": 1.0}
-"""Headers that ask to wait, with the seconds of their unit. LiteLLM gives those of the server behind it a prefix."""
 GATEWAYS_PREFIX = "llm_provider-"
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
-KEY, CREDIT, LIMIT, MODEL, FILTER, CONTEXT = "key", "credit", "limit", "model", "filter", "context"
-DOWN, REDIRECT, UNPARSED, FORBIDDEN, NOT_FOUND, REFUSED = "down", "redirect", "unparsed", "forbidden", "lost", "refused"
-STATUSES = {401: KEY, 402: CREDIT, 403: FORBIDDEN, 404: NOT_FOUND, 407: KEY}
-SENTENCES = {
-    KEY: "it does not accept the API key",
-    CREDIT: "it asks for payment",
-    MODEL: "it does not know this model",
-    FILTER: "its content filter refuses the text",
-    REDIRECT: "it redirects, so check the base URL",
-    FORBIDDEN: "the API key may not do this",
-    NOT_FOUND: "it does not know this model or address",
-    REFUSED: "it refused the request",
-}
-_NAMES = {
-    KEY: "invalid_api_key incorrect_api_key authentication_error invalid_authentication unauthenticated"
-    " no_db_connection token_not_found_in_db expired_key auth_error",
-    CREDIT: "insufficient_quota billing_hard_limit_reached billing_not_active billing_error credit_balance_too_low"
-    " insufficient_balance payment_required",
-    LIMIT: "budget_exceeded all_deployments_in_cooldown throttling_error throttlingexception rate_limit_exceeded"
-    " rate_limit_error overloaded_error capacity_exceeded resource_exhausted too_many_requests",
-    MODEL: "model_not_found unknown_model invalid_model deploymentnotfound",
-    FILTER: "content_filter content_policy_violation responsibleaipolicyviolation data_inspection_failed",
-    CONTEXT: "context_length_exceeded exceed_context_size_error",
-}
-NAMES = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
-"""Meanings of servers' codes and types of errors, which are read before their texts."""
+_TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("http.toml").read_text(encoding="utf-8"))
+PAUSES: Mapping[str, float] = _TABLES["pauses"]
+STATUSES = {int(status): meaning for status, meaning in _TABLES["statuses"].items()}
+NAMES = {name: meaning for meaning, names in _TABLES["names"].items() for name in names.split()}
+TEXTS = {meaning: re.compile(text, re.I | re.S) for meaning, text in _TABLES["texts"].items()}
+SENTENCES: Mapping[str, str] = _TABLES["sentences"]
+FINAL = {"key", "credit", "model", "forbidden", "lost"}
+"""Meanings that concern every request, if a status, code or type says so."""
 ERRORS = {str(status) for status in range(400, 600)}
 MESSAGE_CHARACTERS = 2000
 """Maximum number of characters of a server's error message that are read."""
-_CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
+_CODE = re.compile(r"(?!none$)[a-z][a-z0-9_.]{0,63}", re.I)
 _CONTEXT = re.compile(r"context (?:length|limit|size|window)", re.I)
 _SIZED = r"(?:\b(?:prompts?|inputs?|context|conversation|tokens?|messages|text|sequence)\b(?! deadline)|长度|上下文)"
 _LIMIT = (
@@ -82,11 +64,8 @@ _QUOTA = re.compile(r"rate.?limit|throttl|\bwait\b|\bper (?:second|minute|hour|d
 _CONTENTS = {"input", "messages", "model", "prompt"}
 _ANSWER_LIMIT = re.compile("max(?:imum)?(?:completion|output)?tokens")
 """Names of the same limit: servers do not always call it as the request does."""
-_UNKNOWN_MODEL = re.compile(
-    r"\b(?:invalid|unknown) model\b|\bmodel\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)",
-    re.I | re.S,
-)
-_FILTERED = re.compile(r"content.(?:filter|management|policy)|moderation|guardrail|\bflagged\b", re.I)
+_PARAMETER = re.compile(r"param|support", re.I)
+"""What a router says that knows the model, but none that takes such a request."""
 _GATEWAYS_NOTE = re.compile(r"\s*LiteLLM: model group .*", re.S)
 """What LiteLLM writes below the error of the server behind it."""
 
@@ -206,6 +185,8 @@ def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -
         said = orjson.loads(content)
     except orjson.JSONDecodeError:
         said = {}
+    if isinstance(said, list) and said:
+        said = said[0]  # of Google
     error = _as_error(said.get("error", said) if isinstance(said, dict) else said)
     return _meaning(response.status_code, error, request, retry_after)
 
@@ -215,7 +196,8 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
     about = {"retry_after": retry_after, "has_response": True, "named": named}
     known = next(filter(_CODE.fullmatch, _names(error)), "")  # any text but an identifier might quote the prompt
     shown = f"{status} {known}".rstrip()
-    match _kind(status, error, named):
+    kind, is_certain = _kind(status, error, named)
+    match kind:
         case "limit":
             return ProviderRateLimited(retry_after=retry_after, reason=f"({shown})")
         case "context":
@@ -224,40 +206,50 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
             return AnswerInvalid(problem="it was not valid JSON")
         case "down":
             return ProviderUnavailable(problem=f"it answers with {shown}", **about)
-        case kind:
-            about["is_refusal"] = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
-            stops = kind in (KEY, CREDIT)
-            if kind in (MODEL, FILTER) and known.lower() not in NAMES:  # the text said more than the type
-                shown = str(status)
-            return ProviderMisconfigured(problem=f"{SENTENCES[kind]} ({shown})", stops_asking=stops, **about)
+    if kind in TEXTS and not is_certain:  # the text said more than the type
+        shown = str(status)
+    return ProviderMisconfigured(
+        problem=f"{SENTENCES[kind]} ({shown})",
+        is_refusal=HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR,
+        stops_asking=kind in FINAL and is_certain,
+        **about,
+    )
 
 
-def _kind(status: int, error: dict[str, Any], named: frozenset[str]) -> str:
-    """Return what an error means: by its code or type, else by its status, else by its text."""
+def _kind(status: int, error: dict[str, Any], named: frozenset[str]) -> tuple[str, bool]:
+    """Return what an error means, by its code or type, else by its status, else by its text.
+
+    Also returns False if that may be different for another request.
+    """
     by_name = next((NAMES[name] for name in map(str.lower, _names(error)) if name in NAMES), "")
-    if by_name == LIMIT or (status == HTTPStatus.TOO_MANY_REQUESTS and by_name != CREDIT):
-        return LIMIT
-    names_context = by_name == CONTEXT or bool(_CONTEXT.search(_message(error)))
+    if by_name == "limit" or (status == HTTPStatus.TOO_MANY_REQUESTS and by_name != "credit"):
+        return "limit", True
+    names_context = by_name == "context" or bool(_CONTEXT.search(_message(error)))
     is_down = status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED
     if status in RETRIED_4XX or (is_down and not (names_context and status == HTTPStatus.INTERNAL_SERVER_ERROR)):
-        return DOWN
+        return "down", True
     if status < HTTPStatus.BAD_REQUEST:
-        return REDIRECT
-    by_status = STATUSES.get(status, CONTEXT if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else "")
-    if by_name in ("", CONTEXT) and by_status in ("", CONTEXT):
-        return _kind_of_text(error, named, is_too_long=bool(by_name or by_status) or names_context)
-    return by_status if by_name in ("", CONTEXT) else by_name
+        return "redirect", True
+    by_status = STATUSES.get(status, "")
+    certain = by_status if by_status in ("key", "credit") else by_name
+    if certain not in ("", "context"):
+        return certain, True
+    return _kind_of_text(by_status, error, named, is_too_long=names_context or by_status == "context")
 
 
-def _kind_of_text(error: dict[str, Any], named: frozenset[str], *, is_too_long: bool) -> str:
+def _kind_of_text(
+    by_status: str, error: dict[str, Any], named: frozenset[str], *, is_too_long: bool
+) -> tuple[str, bool]:
     said = _message(error)
     if "failed_generation" in error:  # Groq's form of an answer that does not follow the schema
-        return UNPARSED
+        return "unparsed", True
     if is_too_long or (named <= _CONTENTS and _TOO_LONG.search(said)):
-        return LIMIT if _QUOTA.search(said) else CONTEXT
-    if _text(error, "param") == "model" or _UNKNOWN_MODEL.search(said):
-        return MODEL
-    return FILTER if _FILTERED.search(said) else REFUSED
+        return ("limit" if _QUOTA.search(said) else "context"), True
+    by_text = next((meaning for meaning, text in TEXTS.items() if text.search(said)), "")
+    if _text(error, "param") == "model":
+        by_text = "model"
+    is_lost = by_status == "lost" and by_text in ("", "model") and not _PARAMETER.search(said)
+    return by_text or by_status or "refused", is_lost
 
 
 def _names(error: dict[str, Any]) -> list[str]:

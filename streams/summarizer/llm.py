@@ -7,7 +7,8 @@ import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, ClassVar, TypeVar
@@ -32,7 +33,7 @@ from afterword.streams.stores.bookkeeping import Records
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span
-from afterword_text.answer import AnswerUnusable
+from afterword_text.answer import AnswerUnusable, without_thinking
 from afterword_text.content import (
     ASKED,
     TEXTS,
@@ -57,6 +58,9 @@ finish reason stop eos token sequence end of turn found complete completed done 
 COMPLETE = frozenset(_COMPLETE.split())
 """Words of the reasons for which a model finishes its answer: `end_turn`, `FINISH_REASON_STOP`. With any other word,
 the answer counts as cut off."""
+_REFUSING = "filter filtered safety refusal blocklist prohibited sensitive guardrail intervened recitation spii"
+REFUSING = frozenset(_REFUSING.split())
+"""Words of the reasons for which a server declines: `content_filter`, `PROHIBITED_CONTENT`."""
 MOST_TOKENS = 10**9
 """Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
 OPTIONAL = frozenset({"max_tokens", "max_completion_tokens", "temperature", "response_format"})
@@ -150,23 +154,27 @@ class ChatProtocol(ABC):
         """Return the optional fields that this question is sent with."""
 
 
+def content_text(message: Mapping[str, Any]) -> str:
+    """Return the text of a message's content in any form, without its thoughts if they are marked as such."""
+    content = message.get("content")
+    if isinstance(content, dict) and content.keys().isdisjoint(TEXTS):
+        return json.dumps(content)  # some servers parse the object that was asked for
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    with suppress(ContentUnreadable):  # parts of one answer may be split anywhere, so they are joined directly
+        return "".join(piece.text for part in content for piece in flatten(part) if piece.kind is Kind.SAID)
+    return ""
+
+
 def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
-    """Return a message's text, from its content in any form, else from its reasoning or the arguments of a call.
+    """Return a message's text, from its content, else from its reasoning or the arguments of a call.
 
     Raises: ProviderUnavailable for a complete message without any text.
     """
-    content = message.get("content")
-    if isinstance(content, str) and content.strip():
-        return content
-    if isinstance(content, dict) and content.keys().isdisjoint(TEXTS):
-        return json.dumps(content)  # some servers parse the object that was asked for
-    try:  # parts of one answer may be split anywhere, so they are joined directly
-        pieces = [piece for part in content for piece in flatten(part)] if isinstance(content, list) else []
-        said = "".join(piece.text for piece in pieces if piece.kind is Kind.SAID)
-        pieces = [] if said.strip() else flatten_message(message)
-    except ContentUnreadable:
-        said, pieces = "", []
-    text = said or "\n".join(piece.text for piece in pieces if piece.kind is not Kind.RESULT)
+    text = content_text(message)
+    if not text.strip():
+        with suppress(ContentUnreadable):
+            text = "\n".join(piece.text for piece in flatten_message(message) if piece.kind is not Kind.RESULT)
     if is_complete and not text.strip():
         objects = (value for path, value in walk(message) if path and path[-1] in {*ASKED, "parsed"} and value)
         text = next((value if isinstance(value, str) else json.dumps(value) for value in objects), "")
@@ -177,8 +185,17 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
 
 def is_complete(reason: object) -> bool:
     """Return whether a model that finished for this reason said everything; None means that no reason is given."""
-    words = name_words(reason) if isinstance(reason, str) else ()
+    words = reason_words(reason)
     return reason is None or (bool(words) and COMPLETE.issuperset(words))
+
+
+def reason_words(reason: object) -> Sequence[str]:
+    return name_words(reason) if isinstance(reason, str) else ()
+
+
+def is_only_thought(message: Mapping[str, Any]) -> bool:
+    """Return whether an answer that was cut off had not begun."""
+    return not without_thinking(content_text(message)).strip()
 
 
 def token_count(value: object) -> int:
@@ -218,10 +235,11 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
         choice = data["choices"][0]
         message = choice["message"]
         finished, refusal = choice.get("finish_reason"), message.get("refusal")
-        own = choice.get("provider_specific_fields")  # of LiteLLM
-        own = own if isinstance(own, dict) else {}
-        native = [own.get("native_finish_reason"), choice.get("native_finish_reason")]  # the second is OpenRouter's
-        error = choice.get("error") or own.get("error")
+        # LiteLLM's two places for what its upstream says, and OpenRouter's
+        places = [choice.get("provider_specific_fields"), message.get("provider_specific_fields"), choice]
+        told = [place for place in places if isinstance(place, dict)]
+        native = [place.get("native_finish_reason") for place in told]
+        error = next(filter(None, (place.get("error") for place in told)), None)
     except (KeyError, IndexError, TypeError, AttributeError):
         raise reported(data, body, "its response was not a chat completion") from None
     # gateways call any reason that they do not know "stop"
@@ -235,7 +253,8 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     # Anthropic's servers use the second name
     cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))
-    refused, complete = bool(refusal) or finished == "content_filter", is_complete(reason)
+    refused = bool(refusal) or not REFUSING.isdisjoint([*reason_words(finished), *reason_words(reason)])
+    complete = is_complete(reason)
     return Reply(
         text="" if refused else said_in(message, is_complete=complete),
         usage=Usage(
@@ -245,7 +264,7 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
         ),
         cut_off=not complete,
         refused=refused,
-        only_thought=not complete and not message.get("content"),
+        only_thought=not complete and is_only_thought(message),
     )
 
 
@@ -298,7 +317,7 @@ def read_ollama_reply(data: dict[str, Any]) -> Reply:
             completion_tokens=token_count(data.get("eval_count")),
         ),
         cut_off=not complete,
-        only_thought=not complete and not message.get("content"),
+        only_thought=not complete and is_only_thought(message),
     )
 
 
@@ -399,8 +418,9 @@ class LlmClient:
                 }
             )
         self.is_metered = usage.prompt_tokens > 0
-        if not self.is_metered:  # our own count is better than none
-            usage = Usage(prompt_tokens=request.prompt_tokens, completion_tokens=count_tokens(reply.text))
+        # our own count is better than none
+        asked, said = usage.prompt_tokens or request.prompt_tokens, usage.completion_tokens or count_tokens(reply.text)
+        usage = usage.model_copy(update={"prompt_tokens": asked, "completion_tokens": said})
         outcome = reply.outcome
         try:
             return read(reply.complete_text)

@@ -30,7 +30,9 @@ from afterword.streams.summarizer.llm import (
     ChatRequest,
     LlmClient,
     Ollama,
+    OpenAi,
     Reply,
+    read_ollama_reply,
     read_openai_reply,
 )
 from afterword.streams.summarizer.retrying import MOST_UNUSABLE, ServerState
@@ -50,6 +52,8 @@ def test_recorded_error_has_its_meaning(case: dict[str, Any]) -> None:
     assert type(found) is getattr(errors, case["error"])
     assert case.get("says", "") in str(found)
     assert case.get("not", "\0") not in str(found)
+    if "stops" in case:
+        assert getattr(found, "stops_asking", False) is case["stops"]
     if "wait" in case:
         assert isinstance(found, ProviderUnavailable)
         assert found.retry_after == case["wait"]
@@ -62,34 +66,34 @@ def ended(native: object, text: str | None = HALF, **choice: Any) -> dict[str, A
     return {"choices": [{"index": 0, "finish_reason": "stop", "message": message, **fields}]}
 
 
+INTERRUPTED = """
+abort insufficient_system_resource network_error model_length incomplete MALFORMED_RESPONSE UNEXPECTED_TOOL_CALL
+model_context_window_exceeded TOO_MANY_TOOL_CALLS MISSING_THOUGHT_SIGNATURE max_tokens
+"""
+DECLINED = "refusal SAFETY RECITATION BLOCKLIST PROHIBITED_CONTENT SPII sensitive guardrail_intervened content_filtered"
+ENDED = ["eos", "eos_token", "end_turn", "stop_sequence", "COMPLETE", "STOP", "completed", "EndTurn", None, ""]
+
+
 @pytest.mark.parametrize(
-    "native",
+    ("native", "outcome"),
     [
-        "abort",
-        "insufficient_system_resource",
-        "network_error",
-        "model_length",
-        "incomplete",
-        "MALFORMED_RESPONSE",
-        "UNEXPECTED_TOOL_CALL",
-        "model_context_window_exceeded",
-        "TOO_MANY_TOOL_CALLS",
-        "MISSING_THOUGHT_SIGNATURE",
+        *((native, "cut_off") for native in INTERRUPTED.split()),
+        *((native, "refused") for native in DECLINED.split()),
+        *((native, "ok") for native in ENDED),
     ],
 )
-def test_native_reason_of_an_interruption_counts(native: str) -> None:
-    assert read_openai_reply(ended(native), {}).cut_off
-    assert read_openai_reply(ended(None, native_finish_reason=native), {}).cut_off
+def test_native_reason_counts_wherever_it_is(native: str | None, outcome: str) -> None:
+    fields = {"native_finish_reason": native}
+    assert read_openai_reply(ended(native), {}).outcome == outcome
+    assert read_openai_reply(ended(None, native_finish_reason=native), {}).outcome == outcome
+    in_message = ended(None)
+    in_message["choices"][0]["message"]["provider_specific_fields"] = fields
+    assert read_openai_reply(in_message, {}).outcome == outcome
 
 
-@pytest.mark.parametrize(
-    "native", ["eos", "eos_token", "end_turn", "stop_sequence", "COMPLETE", "STOP", "completed", None, ""]
-)
-def test_native_reason_of_a_complete_answer_is_complete(native: object) -> None:
-    assert not read_openai_reply(ended(native), {}).cut_off
-    assert not read_openai_reply(ended(None, native_finish_reason=native), {}).cut_off
-    for fields in ({}, None, [], "x"):
-        assert not read_openai_reply(ended(None, provider_specific_fields=fields), {}).cut_off
+@pytest.mark.parametrize("fields", [{}, None, [], "x", {"native_finish_reason": 5}])
+def test_unreadable_native_reason_leaves_the_mapped_one(fields: object) -> None:
+    assert read_openai_reply(ended(None, provider_specific_fields=fields), {}).outcome == "ok"
 
 
 @pytest.mark.parametrize(
@@ -98,11 +102,30 @@ def test_native_reason_of_a_complete_answer_is_complete(native: object) -> None:
         {"provider_specific_fields": {"error": {"code": 502, "message": "x"}, "native_finish_reason": "error"}},
         {"provider_specific_fields": {"native_finish_reason": "ERROR"}},
         {"native_finish_reason": "error"},
+        {"error": {"code": 502, "message": "x"}},
     ],
 )
 def test_error_beside_an_answer_makes_it_unavailable(choice: dict[str, Any]) -> None:
     with pytest.raises(ProviderUnavailable):
         read_openai_reply(ended(None, **choice), {})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": None, "reasoning_content": "Let me think"},
+        {"content": "", "reasoning": "Let me think"},
+        {"content": "<think>Let me think about"},
+        {"content": [{"type": "thinking", "thinking": "Let me think"}]},
+        {},
+    ],
+)
+def test_answer_cut_off_in_its_thoughts_says_what_helps(message: dict[str, Any]) -> None:
+    of_openai = read_openai_reply({"choices": [{"message": message, "finish_reason": "length"}]}, {})
+    of_ollama = read_ollama_reply({"message": message, "done": True, "done_reason": "length"})
+    for reply in (of_openai, of_ollama):
+        with pytest.raises(AnswerInvalid, match="AFTERWORD_LLM__MAX_OUTPUT_TOKENS"):
+            _ = reply.complete_text
 
 
 @pytest.mark.parametrize(
@@ -321,19 +344,31 @@ async def test_failed_calls_have_model_and_outcome(answer: Any, outcome: str) ->
     assert {(calls.model, calls.outcome) for calls in request.calls} == {("m", outcome)}
 
 
-async def test_answer_without_usage_counts_as_estimated() -> None:
-    class Silent:
-        name = "openai"
-
-        async def chat(self, request: ChatRequest) -> Reply:
-            return Reply("five words are enough here", Usage())
-
-    client = a_client(Silent(), Llm(provider="openai", model="m"))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("usage", "prompt", "completion"),
+    [
+        (None, 54, 6),
+        ({}, 54, 6),
+        ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, 54, 6),
+        ({"prompt_tokens": None, "completion_tokens": -1}, 54, 6),
+        ({"prompt_tokens": "120", "completion_tokens": 40.0}, 54, 6),
+        ({"prompt_tokens": 120}, 120, 6),
+        ({"completion_tokens": 40}, 54, 40),
+        ({"prompt_tokens": 120, "completion_tokens": 40}, 120, 40),
+    ],
+)
+async def test_tokens_a_server_does_not_report_are_estimated(usage: Any, prompt: int, completion: int) -> None:
+    status, body = answers("five words are enough here")
+    server = Server(lambda _: (status, {**body, "usage": usage}))
+    client = a_client(OpenAi(LLM, server), LLM)
     asking = Asking(client, 1)
     await asking.until_usable(lambda _: ChatRequest([{"role": "user", "content": "word " * 50}], 10), str)
-    assert 40 < total(asking.calls).prompt_tokens < 80
-    assert 3 < total(asking.calls).completion_tokens < 10
-    assert not client.is_metered
+    used = total(asking.calls)
+    assert (used.prompt_tokens, used.completion_tokens) == (
+        pytest.approx(prompt, abs=4 * (prompt == 54)),
+        pytest.approx(completion, abs=2 * (completion == 6)),
+    )
+    assert client.is_metered is (prompt == 120)
 
 
 async def test_ollama_refuses_rather_than_cuts_a_long_prompt() -> None:

@@ -108,6 +108,9 @@ FAILURES: list[Response] = [
 LOCKOUTS: list[Response] = [
     (401, {"error": {"message": "no", "type": "whatever"}}),
     (402, {"error": {"message": "Insufficient credits", "code": 402}}),
+    (403, {"error": {"message": "key not allowed to access model", "type": "key_model_access_denied"}}),
+    (404, "404 page not found"),
+    (404, {"error": {"message": "The model `m` does not exist.", "type": "NotFoundError", "code": 404}}),
     (402, {"error": {"message": "Prompt tokens limit exceeded: 64128 > 6964. Upgrade to a paid account"}}),
     (400, {"error": {"message": "No connected db.", "type": "no_db_connection", "code": "400"}}),
     (429, {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}),
@@ -234,7 +237,7 @@ async def test_error_quoting_a_field_disables_it_only_if_confirmed() -> None:
 @pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "model_length", "user_stop", "abort", "SAFETY", "", 5, {}])
 async def test_answer_that_ended_for_unknown_reasons_is_cut(reason: object) -> None:
     asked, _ = provider(lambda _: answers("Odile repaired the red tractor. She", reason), "plain_3_5")
-    with pytest.raises(AnswerInvalid, match="cut off"):
+    with pytest.raises(AnswerInvalid, match="refusal" if reason == "SAFETY" else "cut off"):
         await summary_of(asked)
 
 
