@@ -2,7 +2,7 @@
 
 What would mix people is never guessed: a field whose values are all equal is nobody's id, a role needs two values, and
 whatever is not found gets an expression that finds nothing, so that no record passes until the operator has written it.
-The words that names consist of are in `names.toml`.
+The words that names consist of are in `names.toml`, with the shapes of changes.
 """
 
 import json
@@ -41,8 +41,6 @@ NOTHING = "`null`"
 """The expression of a required field that was not found."""
 PLACE = ("topic", "to_string(partition)", "to_string(offset)", "to_string(index)")
 """Parts of an id for messages without one; the last is of an item of a list."""
-BARE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-"""A name that JMESPath needs no quotes for."""
 MAX_DEPTH = 10
 FEW = 8
 """Maximum number of distinct values of a role or a kind of record."""
@@ -51,28 +49,15 @@ NAMED = 3
 USUALLY = 0.5
 """A field is only mapped if at least this share of the messages has it."""
 NEARLY_ALL = 0.8
-UNEDITED = 4
-"""What a text that may have been corrected or masked since loses against others."""
 SOMETIMES = 0.1
 """Minimum share of records that are messages."""
-HIDDEN = (
-    (("audiences",), "hidden_audiences"),
-    (("kinds", "places"), "hidden_kinds"),
-    (("authors",), "hidden_authors"),
-)
-"""Groups of words for fields, and those for their values that mean a note."""
-UNION = re.compile(r"string|int|long|float|double|boolean|bytes|array|map|[NS]|\$\w+|[A-Za-z_]\w*(\.\w+)+", re.ASCII)
-"""The only name in an object that stands for a value of a union (Avro as JSON) or of a type (MongoDB, DynamoDB)."""
-OF_TOOLS = ("__", "apicurio.")
-"""How headers begin that serializers and connectors write."""
-STANDS_FOR = re.compile(r"__[a-z_]+", re.ASCII)
-"""What a placeholder of Debezium looks like, whose text can be configured."""
+UNEDITED = 4
+"""What a text that may have been corrected or masked since loses against others."""
 
 NAMES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+PATTERNS = {name: re.compile(pattern, re.ASCII) for name, pattern in NAMES["patterns"].items()}
 WORDS: Mapping[str, frozenset[str]] = {group: frozenset(words.split()) for group, words in NAMES["words"].items()}
 ROLE_OF = {**ROLES, **{word: role for role, words in NAMES["roles"].items() for word in words.split()}}
-TRUTH = [(True, False), (1, 0), *(tuple(pair.split("/")) for pair in NAMES["words"]["truth"].split())]
-"""How fields say that something is so, or not. Texts may have capitals."""
 TALK = ("messages", "events", "conversations", "places")
 PEOPLE = ("users", "accounts", "writers", "staff", "tenants")
 """The groups of words for things that names are made of: what is said and where, and those whom it concerns."""
@@ -141,6 +126,11 @@ class Column:
         return [*(own or [*above, *kind] or [""])][-1]
 
     @property
+    def flagged(self) -> set[str]:
+        """The words of its name without those that only say that it is a flag."""
+        return {word for word in self.last if not _any([word], "flags")}
+
+    @property
     def is_id(self) -> bool:
         return _any(self.last, "ids")
 
@@ -159,9 +149,17 @@ class Column:
         """Whether it may tell people or conversations apart: a constant is the same for all of them."""
         return self.are_ids and self.distinct > 1
 
+    @cached_property
+    def truth(self) -> Sequence[Any]:
+        """The two values with which it says that something is so, or not; () if it does not."""
+        texts = (tuple(map(change, pair)) for pair in NAMES["truth"] for change in (str, str.title, str.upper))
+        pairs, kinds = ((True, False), (1, 0), *texts), {type(value) for value in self.values.values()}
+        return next((pair for pair in pairs if {type(pair[0])} == kinds and {*self.values.values()} <= {*pair}), ())
+
     @property
-    def have_digits(self) -> bool:
-        return all(any(map(str.isdigit, str(one))) for one in self.values.values())
+    def texts(self) -> list[str]:
+        """Its different texts that an expression can name."""
+        return sorted({one for one in self.values.values() if isinstance(one, str) and "'" not in one})
 
     def is_about(self, *groups: str) -> bool:
         return _any([self.noun], *groups)
@@ -174,6 +172,13 @@ class Column:
         """Return how much its path matches a group of words: 1, and 2 more if the path's last part does."""
         return 2 * _any([*self.last, self.noun if self.is_id else ""], group) + self.has(group)
 
+    def equals(self, *values: Any) -> str:
+        return " || ".join(f"{self.path} == {_literal(value)}" for value in values)
+
+
+def _literal(value: Any) -> str:
+    return f"'{value}'" if isinstance(value, str) else f"`{json.dumps(value)}`"
+
 
 class Sample:
     """The records that a mapping is guessed from, with their columns."""
@@ -185,13 +190,12 @@ class Sample:
         found: dict[str, Column] = {}
         for number, row in self.rows.items():
             record = records[number]
-            headers = {name: said for name, said in record["headers"].items() if not name.startswith(OF_TOOLS)}
+            headers = {name: said for name, said in record["headers"].items() if not PATTERNS["of_tools"].match(name)}
             parts = {path: row, "item": record.get("item"), "key": record["key"], "headers": headers}
-            for start, inner in parts.items():
-                for place, words, value in _leaves(start, inner):
-                    column = found.setdefault(place, Column(place, words))
-                    if value is not None:
-                        column.values[number] = value
+            for place, words, value in (leaf for start, inner in parts.items() for leaf in _leaves(start, inner)):
+                column = found.setdefault(place, Column(place, words))
+                if value is not None:
+                    column.values[number] = value
         for column in found.values():
             kind = found.get(f"{column.path.rpartition('.')[0]}.type")
             if kind is not None and kind.distinct == 1:
@@ -201,6 +205,38 @@ class Sample:
         """The paths of lists of messages."""
         longer = tuple(f"{place}[0]" for place, values in lists.items() if any(len(one) > 1 for one in values))
         self.columns = {place: one for place, one in found.items() if not place.startswith(longer)}
+
+    def content(self, under: str = "") -> tuple[float, Column | None]:
+        """Return the column of what was said, after its score."""
+        least = SOMETIMES * len(self.rows)
+        columns = [one for one in self.columns.values() if one.path.startswith(under) and len(one.values) >= least]
+        return _best(columns, self._as_content)
+
+    def _as_content(self, column: Column) -> float:
+        values = [one for one in column.values.values() if one != UNAVAILABLE]
+        if any(_are_objects(one) and _are_messages(one) for one in values):
+            return 0
+        texts = [_text_of(value) for value in values]
+        different, count = len(set(texts)), len(texts)
+        is_of_other = column.has("old", "quoted") or any({"reply", "to"} <= {*part} for part in column.parts)
+        if not any(texts) or is_of_other or (count > 2 and different == 1):
+            return 0
+        spoken = sum(" " in text.strip() or not text.isascii() for text in texts) / count
+        is_name = column.is_id or (count > 1 and different == count)
+        if not spoken and (is_name or column.named("texts") < NAMED or not all(texts)):
+            return 0
+        length = min(1.0, sum(map(len, texts)) / count / 200)
+        length -= sum(text.startswith("<") for text in texts) / count  # the same text may be there without its markup
+        length -= UNEDITED * column.has("unedited")
+        return spoken + column.named("texts") + length + len(column.values) / len(self.rows) + 2 * different / count
+
+
+def _text_of(value: Any) -> str:
+    """Return the text that ingest would find in a message's content, or ""."""
+    if isinstance(value, list) and value and isinstance(value[0], dict | str):
+        with suppress(ContentUnreadable):
+            return " ".join(piece.text for piece in flatten(value))
+    return value if isinstance(value, str) else ""
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]], Any]]:
@@ -212,7 +248,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Sequence[Sequence[str]
             with suppress(orjson.JSONDecodeError):
                 path, value = f"from_json({path})", orjson.loads(value)
         if isinstance(value, dict) and len(parts) < MAX_DEPTH:
-            is_union = len(value) == 1 and parts and UNION.fullmatch(next(iter(value)))
+            is_union = len(value) == 1 and parts and PATTERNS["union"].fullmatch(next(iter(value)))
             waiting += [
                 (f"{path}.{_name(name)}", parts if is_union else (*parts, _words(name)), one)
                 for name, one in value.items()
@@ -227,21 +263,13 @@ def _are_objects(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
 
 
+def _are_messages(items: Sequence[Any]) -> bool:
+    return any(_any(name_words(name), "marks") for item in items for name in item)
+
+
 def _name(name: str) -> str:
     """Write a name as JMESPath and TOML do."""
-    return name if BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-
-
-def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
-    """Return the items of a list in each record, as expressions see them."""
-    expression = Expression(foreach)
-    lists = [(record, expression.find(record)) for record in records]
-    return [
-        {**record, "item": item, "index": index}
-        for record, items in lists
-        if isinstance(items, list)
-        for index, item in enumerate(items)
-    ]
+    return name if PATTERNS["bare"].fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _words(name: str) -> list[str]:
@@ -254,15 +282,21 @@ def _words(name: str) -> list[str]:
     return found
 
 
-def _are_messages(items: Sequence[Any]) -> bool:
-    return any(_any(name_words(name), "marks") for item in items if isinstance(item, dict) for name in item)
+def items_in(records: Sequence[Record], foreach: str) -> list[Record]:
+    """Return the items of a list in each record, as expressions see them."""
+    expression = Expression(foreach)
+    return [
+        {**record, "item": item, "index": index}
+        for record in records
+        if isinstance(items := expression.find(record), list)
+        for index, item in enumerate(items)
+    ]
 
 
 def guess(records: Sequence[Record], key_format: KeyFormat = "text") -> Guess:
     """Guess the mapping. Without records, everything is missing."""
     for program in NAMES["programs"]:
-        is_of_program = Expression(program["when"])
-        if records and all(is_of_program.find(record) for record in records):
+        if records and all(map(Expression(program["when"]).find, records)):
             return Guess(program["source"])
     return _Guesser(records, key_format).guess()
 
@@ -288,44 +322,13 @@ def _is_key_of(record: Record) -> bool:
     return isinstance(key, dict) and bool(key) and all(name in row and row[name] == key[name] for name in key)
 
 
-def _best(columns: Iterable[Column], score: Callable[[Column], float]) -> Column | None:
-    """Return the column with the highest score above 0, or among equal ones the one with the shortest path."""
+def _best(columns: Iterable[Column], score: Callable[[Column], float]) -> tuple[float, Column | None]:
+    """Return the highest score and its column, among equal ones that with the shortest path; (0, None) if none is
+    above 0.
+    """
     scored = [(score(one), -len(one.path), one.path, one) for one in columns]
     best = max(scored, default=None)
-    return best[3] if best is not None and best[0] > 0 else None
-
-
-def _content(sample: Sample, under: str = "") -> Column | None:
-    least = SOMETIMES * len(sample.rows)
-    columns = [one for one in sample.columns.values() if one.path.startswith(under) and len(one.values) >= least]
-    return _best(columns, lambda column: _as_content(column, sample))
-
-
-def _as_content(column: Column, sample: Sample) -> float:
-    values = [one for one in column.values.values() if one != UNAVAILABLE]
-    if any(isinstance(one, list) and one and isinstance(one[0], dict) and _are_messages(one) for one in values):
-        return 0
-    texts = [_text_of(value) for value in values]
-    different, count = len(set(texts)), len(texts)
-    is_of_other = column.has("old", "quoted") or any({"reply", "to"} <= {*part} for part in column.parts)
-    if not any(texts) or is_of_other or (count > 2 and different == 1):
-        return 0
-    spoken = sum(" " in text.strip() or not text.isascii() for text in texts) / count
-    is_name = column.is_id or (count > 1 and different == count)
-    if not spoken and (is_name or column.named("texts") < NAMED or not all(texts)):
-        return 0
-    length = min(1.0, sum(map(len, texts)) / count / 200)
-    length -= sum(text.startswith("<") for text in texts) / count  # the same text may be there without its markup
-    length -= UNEDITED * column.has("unedited")
-    return spoken + column.named("texts") + length + len(column.values) / len(sample.rows) + 2 * different / count
-
-
-def _text_of(value: Any) -> str:
-    """Return the text that ingest would find in a message's content, or ""."""
-    if isinstance(value, list) and value and isinstance(value[0], dict | str):
-        with suppress(ContentUnreadable):
-            return " ".join(piece.text for piece in flatten(value))
-    return value if isinstance(value, str) else ""
+    return (best[0], best[3]) if best is not None and best[0] > 0 else (0, None)
 
 
 class _Guesser:
@@ -335,18 +338,26 @@ class _Guesser:
         self.key_format = key_format
         self.foreach: str | None = None
         sample = self._changed(records) if self.envelope else Sample(records)
-        content = _content(sample)
+        score, content = sample.content()
         for path in () if self.envelope else sorted(sample.lists):
             every = f"{path.replace('[0]', '[]')}[]" if "[0]" in path else path
             items = Sample(items_in(records, every))
-            inner = _content(items, "item")
+            of_items, inner = items.content("item")
             is_within = content is not None and content.path.startswith(f"{path}[0]")
-            if inner and (is_within or _as_content(inner, items) > (_as_content(content, sample) if content else 0)):
-                self.foreach, sample, content = every, items, inner
+            if inner and (is_within or of_items > score):
+                self.foreach, sample, score, content = every, items, of_items, inner
         self.sample, self.content = sample, content
         others = [f"{path}[0]" for path in sample.lists]
         others = [path for path in others if content is None or not content.path.startswith(path)]
         self.everything = [one for one in sample.columns.values() if not one.path.startswith(tuple(others))]
+        self.kinds = [
+            one
+            for one in self.everything
+            if (one.is_about("kinds") or (one.noun == "name" and _any(one.last, "kinds")))
+            and not one.is_id
+            and 0 < len(one.texts) == one.distinct <= FEW
+        ]
+        """The columns that say what a record is."""
         self.private = self._private()
         hidden = Expression(self.private or NOTHING)
         said = [at for at in sample.rows if content is None or at in content.values]
@@ -374,7 +385,7 @@ class _Guesser:
     def take(self, score: Callable[[Column], float]) -> Column | None:
         """Return the best column that is not taken yet; among equal ones, one that stands near the text."""
         free = [one for one in self.columns if one.path not in self.taken]
-        best = _best(free, lambda one: (found := score(one)) and found + self._nearness(one))
+        _, best = _best(free, lambda one: (found := score(one)) and found + self._nearness(one))
         self.taken.add(best.path if best else "")
         return best
 
@@ -398,10 +409,10 @@ class _Guesser:
         identifier = self._identifier(conversation, role, tenant)
         sent_at = self._sent_at()
         edits, deletions = self._changes(identifier, conversation, tenant)
+        place = f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
         in_history = self._in_history(conversation) if identifier is None else ""
-        place = in_history or f"join(':', [{', '.join(PLACE if self.foreach else PLACE[:3])}])"
         fields: dict[str, Any] = {
-            "id": self._also_deleted(identifier) if identifier else place,
+            "id": self._also_deleted(identifier) if identifier else in_history or place,
             "conversation_id": self._also_deleted(conversation) if conversation else NOTHING,
             "user_id": _known_by(user, conversation) if user else NOTHING,
             **({"tenant_id": self._also_deleted(tenant)} if tenant else {}),
@@ -410,20 +421,19 @@ class _Guesser:
             **({"sent_at": sent_at} if sent_at else {}),
         }
         missing = [name for name, expression in fields.items() if expression == NOTHING]
-        if identifier is None and not in_history:
+        if fields["id"] == place:
             self.notes["id"] = "not found: the record's place, so no message can be edited or repeated"
             missing.append("id")
         if "role" in self.notes:
             missing.append("role")
-        skip = " || ".join(one for one in (self._other_kinds(deletions), self.private) if one)
-        texts = self.content.values.values() if self.content and self.envelope else ()
+        texts = self.content.texts if self.content and self.envelope else []
         source = {
             "key_format": self.key_format if self.key_format != "text" else None,
             "foreach": self.foreach,
-            "skip": skip,
-            "unavailable": next((one for one in texts if one != UNAVAILABLE and STANDS_FOR.fullmatch(str(one))), None),
+            "skip": " || ".join(filter(None, (self._other_kinds(deletions), self.private))),
+            "unavailable": next((one for one in texts if one != UNAVAILABLE and _stands_for(one)), None),
             "map": fields,
-            "edits": edits,
+            "edits": edits and identifier and {"when": edits, "creates": True},
             "deletions": deletions and {"when": deletions},
         }
         notes = {**dict.fromkeys(missing, "not found: please write it"), **self.notes}
@@ -459,10 +469,13 @@ class _Guesser:
                 return 0
             return 2 + one.is_id + (one.distinct < len(one.values))
 
+        def place(one: Column) -> float:
+            have_digits = all(any(map(str.isdigit, str(value))) for value in one.values.values())
+            return one.differs and have_digits and score(one, "places")
+
+        share_ids = any(one.is_about("tenants") and one.differs for one in self.columns)  # as several tenants may do
         named = self.take(lambda one: one.differs and score(one, "conversations"))
-        if named is None and any(one.is_about("tenants") and one.differs for one in self.columns):
-            named = self.take(lambda one: score(one, "conversations"))  # several tenants use one id
-        return named or self.take(lambda one: one.differs and one.have_digits and score(one, "places"))
+        return named or (share_ids and self.take(lambda one: score(one, "conversations"))) or self.take(place)
 
     def _tenant_and_user(self, conversation: Column | None) -> tuple[Column | None, Column | None]:
         def tenant_of(one: Column) -> float:
@@ -508,14 +521,13 @@ class _Guesser:
                 return 0
             if one.path not in ("key", "key.payload") and not one.is_about("writers"):
                 return 0
-            talking = _groups(one.values, [role], [one]).values()
-            return 2 * sum(len(sides) > 1 for sides in talking) > len(talking) and 1 + (one.path != "key")
+            return 2 * _mixed(one.values, [role], [one]) > one.distinct and 1 + (one.path != "key")
 
         return self.take(score) if role else None
 
     def _identifier(self, conversation: Column | None, role: Column | None, tenant: Column | None) -> Column | None:
         """Return a column with an id per message: where it repeats, it is the same message again."""
-        texts = len(_groups(self.messages, [], [self.content])) if self.content else 0
+        texts = len({repr(self.content.values[at]) for at in self.messages}) if self.content else 0
 
         def score(one: Column) -> float:
             if not one.are_ids or len(one.values) < len(self.messages):
@@ -524,8 +536,7 @@ class _Guesser:
                 return 0
             if one.is_about("conversations", "places", "users", "accounts", "writers", "tenants"):
                 return 0
-            sides = _groups(one.values, [conversation, role], [one, tenant]).values()
-            if 2 * one.distinct < texts or any(len(found) > 1 for found in sides):
+            if 2 * one.distinct < texts or _mixed(one.values, [conversation, role], [one, tenant]):
                 return 0
             return one.distinct / len(one.values) + 2 * one.is_id + one.named("messages") / 2
 
@@ -537,9 +548,8 @@ class _Guesser:
             return ""
         index = Column("index", (), {at: self.sample.records[at]["index"] for at in self.messages})
         told = _groups(self.messages, [self.content], [conversation, index])
-        if len(told) > NEARLY_ALL * len(self.messages) or any(len(texts) > 1 for texts in told.values()):
-            return ""
-        return f"join(':', [to_string({conversation.path}), to_string(index)])"
+        is_repeated = len(told) <= NEARLY_ALL * len(self.messages) and all(len(texts) == 1 for texts in told.values())
+        return f"join(':', [to_string({conversation.path}), to_string(index)])" if is_repeated else ""
 
     def _sent_at(self) -> Any:
         """Return what stands in the file for the time."""
@@ -561,65 +571,51 @@ class _Guesser:
         """Return an expression for what the user never saw: notes among the people who serve them."""
         found: list[str] = []
         for column in self.everything:
-            words = [word for word in column.last if not _any([word], "flags")]
-            for is_set, group in ((True, "private"), (False, "shown")):
-                if _any(words, group) and all(_any([word], group, "messages", "users", "flags") for word in words):
-                    found.append(_flag(column, is_set=is_set))
-            hidden = next((hidden for groups, hidden in HIDDEN if column.is_about(*groups)), None)
+            for is_shown, group in enumerate(("private", "shown")):
+                is_named = all(_any([word], group, "messages", "users") for word in column.flagged)
+                if is_named and column.truth and _any(column.flagged, group):
+                    found.append(column.equals(column.truth[is_shown]))
+            hidden = [
+                f"hidden_{group}" for group in ("audiences", "kinds", "places", "authors") if column.is_about(group)
+            ]
             if hidden and column.distinct <= FEW:
-                found += [_equals(column, [one]) for one in _texts(column) if _any(_words(one), hidden)]
-        return " || ".join(one for one in found if one)
+                found += [column.equals(text) for text in column.texts if _any(_words(text), *hidden)]
+        return " || ".join(found)
 
     def _changes(
         self, identifier: Column | None, conversation: Column | None, tenant: Column | None
-    ) -> tuple[dict[str, Any] | None, str | None]:
-        """Return the tables of edits, and when records are deletions."""
-        deletions, when = self._deletions(identifier, conversation) if identifier else [], ""
+    ) -> tuple[str, str]:
+        """Return expressions for edits and deletions, or ""."""
+        deletions, edits = self._deletions(identifier, conversation) if identifier else [], ""
         if self.envelope is not None:
             self._warn()
             deletions.insert(0, self.envelope.deletions.format(self.base))
-            when = self.envelope.edits.format(self.base)
-        for column in () if when else self._kinds():
+            edits = self.envelope.edits.format(self.base)
+        for column in self.kinds:
             known = {column.values[at] for at in self.messages if at in column.values}
             found = sorted(value for value in known if _says(column, value, "updated"))
             if 0 < len(found) < len(known):
-                when = when or _equals(column, found)
-        if not when and any(
-            len(texts) > 1
-            for texts in _groups(self.messages, [self.content], [identifier, conversation, tenant]).values()
-        ):
-            when = "`true`"  # a message is there twice, with different texts
-        is_edited = identifier is not None and when
-        return {"when": when, "creates": True} if is_edited else None, " || ".join(filter(None, deletions)) or None
-
-    def _kinds(self) -> list[Column]:
-        return [
-            one
-            for one in self.everything
-            if (one.is_about("kinds") or (one.noun == "name" and _any(one.last, "kinds")))
-            and not one.is_id
-            and 0 < len(_texts(one)) == one.distinct <= FEW
-        ]
+                edits = edits or column.equals(*found)
+        if _mixed(self.messages, [self.content], [identifier, conversation, tenant]):
+            edits = edits or "`true`"  # a message is there twice, with different texts
+        return edits, " || ".join(filter(None, deletions))
 
     def _deletions(self, identifier: Column, conversation: Column | None) -> list[str]:
-        found = []
-        moments = WORDS["moments"]
+        found, wanted = [], [self.sample.columns[one.path] for one in (identifier, conversation) if one]
         for column in self.everything:
-            words = {word for word in column.last if not _any([word], "flags")}
-            others = {word for word in words if not _any([word], "deleted")}
-            if others == words or not others <= {*moments, "message", "flag"} or ".__" in column.path:
+            others = {word for word in column.flagged if not _any([word], "deleted")}
+            if others == column.flagged or not others <= {*WORDS["moments"], "message", "flag"} or ".__" in column.path:
                 continue
             is_number = any(type(one) is int for one in column.values.values())
             moment = f"{column.path} > `0`" if is_number else column.path
-            found.append(moment if words & moments else _flag(column))
-        for column in self._kinds():
-            gone = [value for value in _texts(column) if _says(column, value, "deleted")]
+            found.append(moment if _any(others, "moments") else column.equals(*column.truth[:1]))
+        for column in self.kinds:
+            gone = [value for value in column.texts if _says(column, value, "deleted")]
             places = [at for at, value in column.values.items() if value in gone]
-            wanted = [self.sample.columns[one.path] for one in (identifier, conversation) if one]
             if gone and all(self._is_in(one, places) for one in wanted):
-                found.append(_equals(column, gone))
+                found.append(column.equals(*gone))
             elif gone:
-                self.notes[""] = f"deletions name no message and are not mapped: {_equals(column, gone)}"
+                self.notes[""] = f"deletions name no message and are not mapped: {column.equals(*gone)}"
         return found
 
     def _is_in(self, column: Column, places: Sequence[int]) -> bool:
@@ -645,19 +641,19 @@ class _Guesser:
         if text := next((one["text"] for one in NAMES["warnings"] if Expression(one["when"]).find(about)), ""):
             self.notes[""] = text
 
-    def _other_kinds(self, deletions: str | None) -> str:
+    def _other_kinds(self, deletions: str) -> str:
         """Return an expression for kinds of records that never have content."""
         content, records = self.content, len(self.sample.rows)
         if self.envelope is not None:
             return self.envelope.skip.format(self.base)
         if content is None or len(content.values) == records:
             return ""
-        columns = [one for one in self._kinds() if one.distinct > 1 and len(one.values) == records]
+        columns = [one for one in self.kinds if one.distinct > 1 and len(one.values) == records]
         for column in sorted(columns, key=lambda one: -one.named("kinds")):
             with_content = {value for at, value in column.values.items() if at in content.values}
             without_content = {value for at, value in column.values.items() if at not in content.values}
             if with_content and not with_content & without_content:
-                kept = {value for value in without_content if deletions and f"'{value}'" in deletions}
+                kept = {value for value in without_content if f"'{value}'" in deletions}
                 if not kept:
                     self.notes["skip"] = "kinds that were not seen are skipped, too: add those that edit or delete"
                 return " && ".join(f"{column.path} != '{value}'" for value in sorted(with_content | kept))
@@ -675,10 +671,14 @@ def _groups(
     return found
 
 
+def _mixed(rows: Iterable[int], of: Sequence[Column | None], by: Sequence[Column | None]) -> int:
+    """Return how many values of `by` have several values of `of`."""
+    return sum(len(values) > 1 for values in _groups(rows, of, by).values())
+
+
 def _is_one_of_each(column: Column, *scope: Column | None) -> bool:
     """Return whether no group has two values of a column. Without groups, there are no two to mix."""
-    groups = _groups(column.values, [column], scope) if any(scope) else {}
-    return column.are_ids and all(len(values) == 1 for values in groups.values())
+    return column.are_ids and not (any(scope) and _mixed(column.values, [column], scope))
 
 
 def _is_each(column: Column, conversation: Column) -> bool:
@@ -726,37 +726,23 @@ def _as_role(column: Column) -> float:
 def _known_roles(column: Column) -> dict[str, str]:
     """Return the role that each value stands for, if any. In a field like `is_bot`, the name decides."""
     said = ROLE_OF.get("_".join(word for word in column.last if not _any([word], "flags")))
-    if said is not None and (flag := _flag_of(column)):
-        return dict(zip(map(role_name, flag), (said, "assistant" if said == "user" else "user"), strict=True))
+    if said is not None and column.truth:
+        return dict(zip(map(role_name, column.truth), (said, "assistant" if said == "user" else "user"), strict=True))
     names = {role_name(one) for one in column.values.values()}
     return {name: role for name in names if (role := ROLE_OF.get(name.lower().replace("-", "_")))}
 
 
 def _known_by(user: Column, conversation: Column | None) -> str:
     """Return an expression for the user, by which those who are not known are not one and the same."""
-    values = [*_texts(user), *sorted({one for one in user.values.values() if isinstance(one, int)})]
+    values = [*user.texts, *sorted({one for one in user.values.values() if isinstance(one, int)})]
     nobody = [_literal(one) for one in values if str(one).lower() in WORDS["nobody"]]
     if not nobody or conversation is None:
         return user.path
     return f"contains([{', '.join(nobody)}], {user.path}) && {conversation.path} || {user.path}"
 
 
-def _flag_of(column: Column) -> tuple[Any, Any] | None:
-    """Return the two values with which a column says that something is so, or not; None for one that does not."""
-    texts = (tuple(map(change, pair)) for pair in TRUTH[2:] for change in (str, str.title, str.upper))
-    pairs, kinds = (*TRUTH[:2], *texts), {type(value) for value in column.values.values()}
-    return next((pair for pair in pairs if {type(pair[0])} == kinds and {*column.values.values()} <= {*pair}), None)
-
-
-def _flag(column: Column, *, is_set: bool = True) -> str:
-    """Return an expression for a column that is true or false; "" for any other one."""
-    flag = _flag_of(column)
-    return _equals(column, [flag[not is_set]]) if flag else ""
-
-
-def _texts(column: Column) -> list[str]:
-    """Return its different texts that an expression can name."""
-    return sorted({one for one in column.values.values() if isinstance(one, str) and "'" not in one})
+def _stands_for(text: str) -> bool:
+    return PATTERNS["placeholder"].fullmatch(text) is not None
 
 
 def _says(column: Column, value: str, group: str) -> bool:
@@ -767,14 +753,6 @@ def _says(column: Column, value: str, group: str) -> bool:
         return True
     is_of_other = any(word != "chat" and _any([word], "conversations", "users", "places") for word in said)
     return _any(said, group) and not is_of_other
-
-
-def _equals(column: Column, values: Sequence[Any]) -> str:
-    return " || ".join(f"{column.path} == {_literal(value)}" for value in values)
-
-
-def _literal(value: Any) -> str:
-    return f"'{value}'" if isinstance(value, str) else f"`{json.dumps(value)}`"
 
 
 def _unit_of(column: Column) -> Unit | None:
@@ -799,19 +777,15 @@ def key_format_of(keys: Sequence[bytes | None], headers: Sequence[str] = ()) -> 
 
 
 def toml_of(topic: str, form: str, found: Guess) -> str:
-    """Write a source as TOML."""
+    """Write a source as TOML, with its notes."""
+    notes = {name: f"  # {note}" for name, note in found.notes.items() if name}
     source = {"topics": [topic], "format": form, **found.source}
-    tables = {name: value for name, value in source.items() if isinstance(value, dict)}
-    values = {name: value for name, value in source.items() if name not in tables}
-    lines = ["[[sources]]", *([f"# {found.notes['']}"] if "" in found.notes else []), *_lines(values, found)]
-    for name, table in tables.items():
-        lines += [f"[sources.{name}]", *_lines(table, found)]
+    tables = [(name, value) for name, value in source.items() if isinstance(value, dict)]
+    lines = ["[[sources]]", *([f"# {found.notes['']}"] if "" in found.notes else [])]
+    for title, table in (("", {name: value for name, value in source.items() if not isinstance(value, dict)}), *tables):
+        lines += [f"[sources.{title}]"] if title else []
+        lines += [f"{name} = {_toml(value)}{notes.get(name, '')}" for name, value in table.items()]
     return "\n".join([*lines, ""])
-
-
-def _lines(table: Mapping[str, Any], found: Guess) -> list[str]:
-    notes = {name: f"  # {note}" for name, note in found.notes.items()}
-    return [f"{name} = {_toml(value)}{notes.get(name, '')}" for name, value in table.items()]
 
 
 def _toml(value: Any) -> str:
