@@ -6,7 +6,7 @@ A registry's value begins with a zero byte and the schema's id in four bytes, un
 import binascii
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -24,7 +24,7 @@ from google.protobuf.message_factory import GetMessageClass
 from afterword.schemas import InvalidRecord
 from afterword.schemas.decoding import RecordHeaders, loads
 
-MAGIC, PREFIX_BYTES, UUID_BYTES, LONG_BYTES = 0, 5, 16, 8
+MAGIC, PREFIX_BYTES = 0, 5
 MAX_SCHEMA_DEPTH = 64
 
 Read = Callable[[bytes], Any]
@@ -43,20 +43,26 @@ class SchemaId(NamedTuple):
     """Where a registry has a schema."""
 
     number: int | str
-    kind: Literal["ids", "guids", "globalIds"] = "ids"
-    """`globalIds` are Apicurio's numbers of versions, which are not the `ids` of its Confluent-compatible API."""
+    kind: str = "ids"
+    """`ids`, `guids`, or `globalIds`: Apicurio's numbers of versions, unknown to its Confluent-compatible API."""
 
 
 INVALID_FRAMING = "invalid_framing"
 UNFRAMED = "it does not begin with a zero byte and a schema's id"
+Part = Literal["key", "value"]
 FRAMINGS = (
-    (r"(?i)content-type: avro/binary\+", "is in the header content-type (Azure)", ""),
-    (r"\x03[\x00\x05](?s:.{16})", "is a UUID after 03 00 or 03 05 (AWS Glue)", ""),
-    (r"(__value_schema_id|apicurio\.value\.(content|global)(Id|Hash)): ", "is in a header in another form", ""),
-    (r"\x00{5}(?s:.{4})", "seems to have 8 bytes (Apicurio 2)", ": Default4ByteIdHandler"),
+    (r"__PART_schema_id: \x01(.{16})", "guids", ""),
+    (r"__PART_schema_id: \x00(.{4})", "ids", ""),
+    (r"apicurio\.PART\.contentId: (.{8})\Z", "ids", ""),
+    (r"apicurio\.PART\.globalId: (.{8})\Z", "globalIds", ""),
+    (r"(__PART_schema_id|apicurio\.PART\.(content|global)(Id|Hash)): ", "", "is in a header in another form"),
+    (r"(?i)content-type: avro/binary\+", "", "is in the header content-type (Azure)"),
+    (r"\x03[\x00\x05].{16}", "", "is a UUID after 03 00 or 03 05 (AWS Glue)"),
+    (r"\x00{5}.{4}", "", "seems to have 8 bytes (Apicurio 2) without Default4ByteIdHandler"),
+    (r"\x00(.{4})", "ids", ""),
 )
-"""How lines of headers, or values, of serializers begin that are not supported, where these write a schema's id, and
-what else to tell them."""
+"""How values, or lines of headers, of serializers begin, with the kind of the id in the group. Without a kind, the id
+cannot be used: the last part says where it is."""
 
 
 def read_json(data: bytes) -> Any:
@@ -69,34 +75,21 @@ def read_json(data: bytes) -> Any:
         raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
 
 
-Part = Literal["key", "value"]
-ID_HEADERS: Mapping[Part, Sequence[str]] = {
-    part: (f"__{part}_schema_id", f"apicurio.{part}.contentId", f"apicurio.{part}.globalId")
-    for part in ("key", "value")
-}
-"""Headers in which Confluent's and Apicurio's serializers write a schema's id, if they are told to."""
-
-
 def unframed(data: bytes, headers: RecordHeaders = (), part: Part = "value") -> tuple[SchemaId, bytes]:
     """Split a framed value, or key, into its schema's id and the rest. Raises: InvalidRecord."""
-    confluent, content_id, global_id = ID_HEADERS[part]
-    for name, value in headers:
-        given = value or b""
-        if name == confluent and given[:1] == b"\x01" and len(given) > UUID_BYTES:
-            # what follows are a Protobuf message's indexes
-            return SchemaId(str(UUID(bytes=given[1 : UUID_BYTES + 1])), "guids"), given[UUID_BYTES + 1 :] + data
-        if name == confluent and given[:1] == b"\0" and len(given) >= PREFIX_BYTES:
-            return SchemaId(int.from_bytes(given[1:PREFIX_BYTES])), given[PREFIX_BYTES:] + data
-        if name in (content_id, global_id) and len(given) == LONG_BYTES:
-            return SchemaId(int.from_bytes(given), "globalIds" if name == global_id else "ids"), data
-    texts = [data, *(b"%s: %s" % (name.encode(), value or b"") for name, value in headers)]
-    for start, where, hint in FRAMINGS:
-        if any(re.match(start.encode(), text) for text in texts):
-            how = f"produce with the id in front of the value, as Confluent's serializers do{hint}"
-            raise InvalidRecord(INVALID_FRAMING, f"its schema's id {where}, which is not supported; {how}")
-    if len(data) < PREFIX_BYTES or data[0] != MAGIC:
-        raise InvalidRecord(INVALID_FRAMING, UNFRAMED)
-    return SchemaId(int.from_bytes(data[1:PREFIX_BYTES])), data[PREFIX_BYTES:]
+    lines = [b"%s: %s" % (name.encode(), value or b"") for name, value in headers]
+    for start, kind, where in FRAMINGS:
+        pattern = re.compile(start.replace("PART", part).encode(), re.DOTALL)
+        for text in (*lines, data):
+            if (found := pattern.match(text)) is None:
+                continue
+            if not kind:
+                how = "which is not supported; produce with the id in front of the value, as Confluent's serializers do"
+                raise InvalidRecord(INVALID_FRAMING, f"its schema's id {where}, {how}")
+            number = str(UUID(bytes=found[1])) if kind == "guids" else int.from_bytes(found[1])
+            # what follows in a header are a Protobuf message's indexes
+            return SchemaId(number, kind), text[found.end() :] + (b"" if text is data else data)
+    raise InvalidRecord(INVALID_FRAMING, UNFRAMED)
 
 
 def read_json_of(data: bytes, headers: RecordHeaders) -> Any:
@@ -133,9 +126,8 @@ class AvroSchema:
         """
         named: dict[str, Any] = {}
         try:
-            for reference in references.values():
-                fastavro.parse_schema(_plain(orjson.loads(reference)), named_schemas=named)
-            self._schema = fastavro.parse_schema(_plain(orjson.loads(schema)), named_schemas=named)
+            for text in (*references.values(), schema):
+                self._schema = fastavro.parse_schema(_plain(orjson.loads(text)), named_schemas=named)
             self._most_bytes = MAX_AVRO_VALUES // _depth(self._schema, named, {})
         except SchemaRefused:
             raise
@@ -176,10 +168,9 @@ def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
     billions of such values.
     """
     if isinstance(schema, list):  # a value of a union begins with the number of its type
-        others = [
-            part for part in schema if part != "null" and not (isinstance(part, dict) and part.get("fields") == [])
-        ]
-        return 1 + max((_depth(part, named, known) for part in others), default=0)
+        are_empty = [one == "null" or (isinstance(one, dict) and one.get("fields") == []) for one in schema]
+        others = [one for one, is_empty in zip(schema, are_empty, strict=True) if not is_empty]
+        return 1 + max((_depth(one, named, known) for one in others), default=0)
     kind = schema["type"] if isinstance(schema, dict) else schema
     if kind in PRIMITIVES or kind == "enum" or (kind == "fixed" and schema["size"] > 0):
         return 1
@@ -187,9 +178,8 @@ def _depth(schema: Any, named: Mapping[str, Any], known: dict[str, int]) -> int:
         return 1 + _depth(schema["items" if kind == "array" else "values"], named, known)
     if kind in ("record", "error") and schema["fields"]:
         known[schema["name"]] = 0
-        inside = max(_depth(field["type"], named, known) for field in schema["fields"])
-        known[schema["name"]] = 1 + inside
-        return 1 + inside
+        known[schema["name"]] = 1 + max(_depth(field["type"], named, known) for field in schema["fields"])
+        return known[schema["name"]]
     if kind in ("null", "fixed", "record", "error"):
         raise SchemaRefused(f"a {kind} takes no bytes")
     if isinstance(kind, dict | list):  # {"type": {"type": "array", …}}
@@ -245,7 +235,8 @@ class ProtobufSchema:
         message = GetMessageClass(kind)()
         try:
             message.ParseFromString(data[start:])
-            self._check_size(message)
+            if self._count(message) > MAX_VALUES:
+                raise InvalidRecord("too_large", f"more than {MAX_VALUES} values")
             return json_format.MessageToDict(
                 message,
                 always_print_fields_with_no_presence=True,
@@ -270,37 +261,25 @@ class ProtobufSchema:
             raise InvalidRecord("invalid_protobuf", f"its schema has no message {list(path)}")
         return self._types[path], start
 
-    def _check_size(self, message: Message) -> None:
-        """Check how many values a message has in a dict. Even a message of two bytes may have many fields, all of which
+    def _count(self, value: Any) -> int:
+        """Return how many values a field has in a dict. Even a message of two bytes may have many fields, all of which
         are shown.
 
         Raises: InvalidRecord.
         """
-        count = 0
-        waiting: list[Any] = [message]
-        while waiting and count <= MAX_VALUES:
-            value = waiting.pop()
-            if isinstance(value, str | bytes | int | float):
-                continue
-            if not isinstance(value, Message):
-                count += len(value)
-                if count <= MAX_VALUES:
-                    waiting += value.values() if isinstance(value, Mapping) else value
-            elif value.DESCRIPTOR.full_name == "google.protobuf.Any" and value.type_url:
-                count += len(value.value) // BYTES_PER_VALUE
-                waiting.append(self._unpacked(value))
-            else:
-                count += len(value.DESCRIPTOR.fields)
-                waiting += [inner for _, inner in value.ListFields()]
-        if count > MAX_VALUES:
-            raise InvalidRecord("too_large", f"more than {MAX_VALUES} values")
-
-    def _unpacked(self, value: Any) -> Message:
+        if isinstance(value, str | bytes | int | float):
+            return 0
+        if not isinstance(value, Message):
+            inside = value.values() if isinstance(value, Mapping) else value
+            return len(value) + sum(map(self._count, inside))
+        if value.DESCRIPTOR.full_name != "google.protobuf.Any" or not value.type_url:
+            return len(value.DESCRIPTOR.fields) + sum(self._count(inner) for _, inner in value.ListFields())
         try:
             descriptor = self._pool.FindMessageTypeByName(value.type_url.rpartition("/")[2])
         except KeyError:
             raise InvalidRecord("invalid_protobuf", "an Any has a type that its schema does not import") from None
-        return GetMessageClass(descriptor).FromString(value.value)
+        inside = value.value
+        return len(inside) // BYTES_PER_VALUE + self._count(GetMessageClass(descriptor).FromString(inside))
 
 
 def is_descriptor(text: str) -> bool:

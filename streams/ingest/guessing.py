@@ -21,7 +21,7 @@ from unicodedata import normalize
 import orjson
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.ingest.formats import ID_HEADERS, MAGIC, PREFIX_BYTES
+from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.sources import (
     KEYS,
     UNAVAILABLE,
@@ -764,10 +764,10 @@ def _unit_of(column: Column) -> Unit | None:
 def key_format_of(keys: Sequence[bytes | None], headers: Sequence[str] = ()) -> KeyFormat:
     """Guess how keys are written. `headers` are the names of headers that the records have."""
     given = [key for key in keys if key]
-    if any(name in headers for name in ID_HEADERS["key"]):
+    if any(map(PATTERNS["schema_of_key"].fullmatch, headers)):
         return "avro"
-    [start, *others] = {key[:PREFIX_BYTES] for key in given} or {b""}
-    is_framed = not others and start[:1] == bytes([MAGIC]) and any(start)
+    starts = {key[:PREFIX_BYTES] for key in given}
+    is_framed = len(starts) == 1 and given[0][0] == MAGIC and any(given[0][:PREFIX_BYTES])
     for form, read in KEYS.items() if given else ():
         with suppress(ValueError):
             found = [read(key) for key in given]

@@ -17,7 +17,7 @@ from afterword.schemas.messages import MESSAGE_DELETED, MESSAGE_EDITED
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.formats import MAGIC, unframed
 from afterword.streams.ingest.guessing import NOTHING, Guess, Record, guess, items_in, key_format_of, toml_of
-from afterword.streams.ingest.registry import open_registry
+from afterword.streams.ingest.registry import SchemaRegistry, open_registry
 from afterword.streams.ingest.sources import (
     Expression,
     Format,
@@ -117,48 +117,45 @@ class Checked:
     def doubts(self) -> list[str]:
         """Return what looks as if people were mixed."""
         several = sum(len(users) > 1 for users in self.people.values())
-        return [
-            *(["all conversations have the same user"] if len(self.users) == 1 < len(self.conversations) else []),
-            *(["all messages are in one conversation"] if len(self.conversations) == 1 else []),
-            *(["all messages have the same role"] if len(self.roles) == 1 else []),
-            *([f"{several} of {len(self.people)} conversations have several users"] if several else []),
-        ]
+        doubts = {
+            "all conversations have the same user": len(self.users) == 1 < len(self.conversations),
+            "all messages are in one conversation": len(self.conversations) == 1,
+            "all messages have the same role": len(self.roles) == 1,
+            f"{several} of {len(self.people)} conversations have several users": several > 0,
+        }
+        return [doubt for doubt, is_doubted in doubts.items() if is_doubted]
 
 
 def checked(previews: Sequence[Preview]) -> Checked:
     """Count what records become."""
-    report, texts = Checked(len(previews)), dict[tuple[Any, ...], Any]()
-    for preview in previews:
-        report.mapped += bool(preview.becomes)
-        report.skipped += not preview.becomes and not preview.problem
-        if preview.problem:
-            report.problems[preview.problem] += 1
-        kinds = [_count(report, texts, made) for made in preview.becomes]
-        report.repeats -= kinds[1:] == ["repeat"]  # an edit that creates what is not known is two events
+    report, texts, times = Checked(len(previews)), dict[tuple[Any, ...], Any](), []
+    for each in previews:
+        report.mapped += bool(each.becomes)
+        report.skipped += not each.becomes and not each.problem
+        report.problems.update([each.problem] if each.problem else [])
+        last: tuple[Any, ...] | None = None
+        for made in each.becomes:
+            event, kind = orjson.loads(made.value or b"{}"), dict(made.headers)["ce_type"].decode()
+            place = tuple(event.get(name) for name in ("tenant_id", "conversation_id", "id"))
+            known, text = texts.get(place), event.get("content", texts.get(place))
+            if kind == MESSAGE_DELETED:
+                report.deletions += 1
+            elif place in texts or kind == MESSAGE_EDITED:
+                report.edits += text != known
+                report.repeats += (
+                    text == known and place != last
+                )  # an edit that creates what is not known is two events
+            else:
+                report.roles[event["role"]] += 1
+                report.users[event["user_id"]] += 1
+                report.conversations[event["conversation_id"]] += 1
+                report.people.setdefault(event["conversation_id"], set()).add(event["user_id"])
+                times.append(event["sent_at"])
+            if kind != MESSAGE_DELETED:
+                texts[place] = text
+            last = place
+    report.times = [min(times), max(times)] if times else []
     return report
-
-
-def _count(report: Checked, texts: dict[tuple[Any, ...], Any], made: ProducerRecord) -> str:
-    event = orjson.loads(made.value or b"{}")
-    kind = dict(made.headers)["ce_type"].decode()
-    place = tuple(event.get(name) for name in ("tenant_id", "conversation_id", "id"))
-    if kind == MESSAGE_DELETED:
-        report.deletions += 1
-        return "deletion"
-    text = event.get("content", texts.get(place))
-    if place in texts or kind == MESSAGE_EDITED:
-        is_repeat = texts.get(place) == text
-        report.repeats += is_repeat
-        report.edits += not is_repeat
-        texts[place] = text
-        return "repeat" if is_repeat else "edit"
-    texts[place] = text
-    report.roles[event["role"]] += 1
-    report.users[event["user_id"]] += 1
-    report.conversations[event["conversation_id"]] += 1
-    report.people.setdefault(event["conversation_id"], set()).add(event["user_id"])
-    report.times = [min([*report.times[:1], event["sent_at"]]), max([*report.times[1:], event["sent_at"]])]
-    return "message"
 
 
 class FieldShown(NamedTuple):
@@ -173,8 +170,7 @@ class FieldShown(NamedTuple):
 
 def described(guessed: Guess, records: Sequence[Record]) -> list[FieldShown]:
     """Show each field of a mapping by the records that it was guessed from."""
-    if "foreach" in guessed.source:
-        records = items_in(records, guessed.source["foreach"])
+    records = items_in(records, guessed.source["foreach"]) if "foreach" in guessed.source else records
     paths = {name: value["path"] if isinstance(value, dict) else value for name, value in guessed.fields.items()}
     values = {name: [_value(Expression(path), record) for record in records] for name, path in paths.items()}
     said = [at for at, value in enumerate(values["content"]) if value or paths["content"] == NOTHING]
@@ -185,7 +181,7 @@ def described(guessed: Guess, records: Sequence[Record]) -> list[FieldShown]:
             name,
             "not found" if path == NOTHING else path,
             [values[name][at] for at in shown],
-            len({value for value in values[name] if value}),
+            len({*values[name]} - {""}),
             guessed.notes.get(name, ""),
         )
         for name, path in paths.items()
@@ -194,8 +190,8 @@ def described(guessed: Guess, records: Sequence[Record]) -> list[FieldShown]:
 
 def _value(expression: Expression, record: Record) -> str:
     with suppress(InvalidRecord):
-        value = expression.find(record)
-        return "" if value is None else value if isinstance(value, str) else json.dumps(value, default=repr)
+        if (value := expression.find(record)) is not None:
+            return value if isinstance(value, str) else json.dumps(value, default=repr)
     return ""
 
 
@@ -233,22 +229,19 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
 
     Raises: ConfigurationError, also if no record can be read; RegistryUnavailable.
     """
-    form = form or await format_of(
-        settings, [record.value for record in records], [record.headers for record in records]
-    )
-    names = [name for record in records for name, _ in record.headers]
-    key_format = key_format_of([record.key for record in records], names)
-    [blank] = parse_sources(toml_of(topic, form, guess([], key_format)), "")
-    require_registry(settings, [blank])
+    key_format = key_format_of([record.key for record in records], [name for one in records for name, _ in one.headers])
     read, problem = [], "its records have no value"
     async with open_registry(settings.registry) as registry:
-        for record in records:
+        form = form or await format_of(registry, [(one.value, one.headers) for one in records if one.value])
+        [blank] = parse_sources(toml_of(topic, form, guess([], key_format)), "")
+        require_registry(settings, [blank])
+        for record in (one for one in records if one.value is not None):
             try:
                 value, key = await registry.read(blank, record)
             except InvalidRecord as error:
                 problem = error.detail
             else:
-                read += [] if record.value is None else [context(record, value, key_format, key)]
+                read.append(context(record, value, key_format, key))
     if not read:
         raise ConfigurationError(setting="--topic", problem=f"no record of {topic} can be read: {problem}")
     guessed = guess(read, key_format)
@@ -258,26 +251,18 @@ async def proposal(settings: Settings, topic: str, form: str | None, records: Se
     return Proposal(toml, guessed, described(guessed, read), outcomes, segmented(outcomes, settings.episodes))
 
 
-async def format_of(
-    settings: Settings, values: Sequence[bytes | None], headers: Sequence[RecordHeaders] = ()
-) -> Format:
+async def format_of(registry: SchemaRegistry, values: Sequence[tuple[bytes, RecordHeaders]]) -> Format:
     """Guess how values are encoded. If all have the id of a schema, the registry knows its type.
 
     Raises: RegistryUnavailable, ConfigurationError.
     """
-    given = [(value, headers[at] if headers else ()) for at, value in enumerate(values) if value]
     try:
-        framed = [unframed(value, of) for value, of in given]
+        framed = [unframed(value, headers) for value, headers in values]
     except InvalidRecord:
         return "json"
-    if not framed:
-        return "json"
     if all(data[:1] in (b"{", b"[") for _, data in framed):
-        return "json-schema" if given[0][0][0] == MAGIC else "json"
-    if settings.registry.url is None:
-        return "avro"
-    async with open_registry(settings.registry) as registry:
-        return await registry.format_of(*framed[-1][0])
+        return "json-schema" if framed and values[0][0][0] == MAGIC else "json"
+    return await registry.format_of(*framed[-1][0])
 
 
 def segmented(outcomes: Sequence[Preview], limits: Episodes) -> dict[str, list[EpisodeClosed]]:
@@ -285,21 +270,16 @@ def segmented(outcomes: Sequence[Preview], limits: Episodes) -> dict[str, list[E
     made = [(one, each.record.timestamp) for each in outcomes for one in each.becomes]
     last = max((timestamp for _, timestamp in made), default=0)
     names = {one.conversation_id: one.tenant_id for one, _ in made}
-    flushes = [
-        (to_record(ConversationFlush(conversation_id=name, tenant_id=tenant), record_time(last)), last)
-        for name, tenant in names.items()
-    ]
+    flushes = [ConversationFlush(conversation_id=name, tenant_id=tenant) for name, tenant in names.items()]
+    written = [*made, *((to_record(flush, record_time(last)), last) for flush in flushes)]
     records = [
-        ConsumerRecord(
-            "messages", 0, offset, timestamp, 0, one.conversation_id.encode(), one.value, 0, 0, 0, one.headers
-        )
-        for offset, (one, timestamp) in enumerate([*made, *flushes])
+        ConsumerRecord("messages", 0, at, time, 0, one.conversation_id.encode(), one.value, 0, 0, 0, one.headers)
+        for at, (one, time) in enumerate(written)
     ]
     segmenter = Segmenter(limits, "episodes", "dead letters", {}, {}, count_tokens)
-    episodes_by_conversation: dict[str, list[EpisodeClosed]] = {}
+    episodes: dict[str, list[EpisodeClosed]] = {}
     for out in segmenter.process(records, last).outgoing:
-        if out.topic == "episodes":
-            event = decode_closed(out.key, out.value, out.headers)
-            if isinstance(event, EpisodeClosed):
-                episodes_by_conversation.setdefault(event.conversation_id, []).append(event)
-    return episodes_by_conversation
+        event = decode_closed(out.key, out.value, out.headers) if out.topic == "episodes" else None
+        if isinstance(event, EpisodeClosed):
+            episodes.setdefault(event.conversation_id, []).append(event)
+    return episodes

@@ -65,10 +65,12 @@ Key = tuple[Format, int | str, str]
 """A schema: its format, and its id with the kind of the id."""
 
 
-class Pause(NamedTuple):
-    seconds: float
+class Failure(NamedTuple):
+    """Why a schema is not asked for again until then, after a pause of so many seconds."""
+
+    error: RegistryUnavailable | InvalidRecord
     until: float
-    error: RegistryUnavailable
+    seconds: float = 0.0
 
 
 class SchemaRegistry:
@@ -78,8 +80,7 @@ class SchemaRegistry:
         self._client = client
         self._clock = clock
         self._known: dict[Key, Read] = {}
-        self._unknown: dict[Key, tuple[float, str]] = {}
-        self._pauses: dict[Key | None, Pause] = {}
+        self._failed: dict[Key | None, Failure] = {}
         """Schemas that are not asked for again yet; None is the whole registry."""
 
     async def read(self, source: Source, record: KafkaRecord) -> tuple[Any, Any]:
@@ -114,48 +115,41 @@ class SchemaRegistry:
         key = form, number, kind
         if key in self._known:
             return self._known[key]
-        until, problem = self._unknown.get(key, (0.0, ""))
-        if until > self._clock():
-            raise InvalidRecord(UNKNOWN_SCHEMA, problem)
-        for kept in (self._known, self._unknown, self._pauses):
+        failure = self._failed.get(key) or self._failed.get(None)
+        if failure and failure.until > self._clock():
+            raise failure.error
+        for kept in (self._known, self._failed):
             if len(kept) >= MOST_KEPT:
                 kept.clear()
-        try:
-            schema = self._known[key] = await self._schema(form, number, kind)
-        except SchemaRefused as error:
-            problem = f"schema {number} cannot be used: {error}"
-            self._unknown[key] = (self._clock() + UNKNOWN_SECONDS, problem)
-            raise InvalidRecord(UNKNOWN_SCHEMA, problem) from None
-        return schema
-
-    async def _schema(self, form: Format, number: int | str, kind: str) -> Read:
-        """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
-        key = form, number, kind
-        pause = self._pauses.get(key) or self._pauses.get(None)
-        if pause and pause.until > self._clock():
-            raise pause.error
         try:
             answer = await self._ask(await self._path_of(number, kind), form)
             references: dict[str, str] = {}
             await self._add_references(answer, form, references)
-            read = SCHEMAS[form](_schema_in(answer, form), references).read
+            self._known[key] = SCHEMAS[form](_schema_in(answer, form), references).read
+        except SchemaRefused as error:
+            raise self._refused(key, str(error)) from None
         except RegistryUnavailable as error:
             raise await self._paused(key, error) from None
-        self._pauses.pop(None, None)
-        self._pauses.pop(key, None)
-        return read
+        self._failed.pop(None, None)
+        self._failed.pop(key, None)
+        return self._known[key]
 
-    async def _paused(self, key: "Key", error: RegistryUnavailable) -> RegistryUnavailable:
-        """Return the error after setting when to ask again. Raises: SchemaRefused if only this schema fails."""
+    def _refused(self, key: Key, problem: str, seconds: float = 0.0) -> InvalidRecord:
+        error = InvalidRecord(UNKNOWN_SCHEMA, f"schema {key[1]} cannot be used: {problem}")
+        self._failed[key] = Failure(error, self._clock() + UNKNOWN_SECONDS, seconds)
+        return error
+
+    async def _paused(self, key: Key, error: RegistryUnavailable) -> RegistryUnavailable | InvalidRecord:
+        """Return the error after setting when to ask again: for a schema that alone fails for a minute, a refusal."""
         fails: Key | None = None
         with suppress(RegistryUnavailable):
             await self.check()
             fails = key
-        last = self._pauses.get(fails)
-        seconds = min(LONGEST_PAUSE_SECONDS, 2 * last.seconds if last else SHORTEST_PAUSE_SECONDS)
-        if fails and last and last.seconds == LONGEST_PAUSE_SECONDS:
-            raise SchemaRefused(f"the registry has not given it for a minute: {error.problem}") from None
-        self._pauses[fails] = Pause(seconds, self._clock() + seconds, error)
+        last = self._failed[fails].seconds if fails in self._failed else 0.0
+        if fails and last == LONGEST_PAUSE_SECONDS:
+            return self._refused(key, f"the registry has not given it for a minute: {error.problem}", last)
+        seconds = min(LONGEST_PAUSE_SECONDS, max(SHORTEST_PAUSE_SECONDS, 2 * last))
+        self._failed[fails] = Failure(error, self._clock() + seconds, seconds)
         return error
 
     async def _path_of(self, number: int | str, kind: str) -> str:
@@ -174,15 +168,14 @@ class SchemaRegistry:
             raise SchemaRefused("the registry does not have it") from None
 
     async def format_of(self, number: int | str, kind: str = "ids") -> Format:
-        """Return the format of records with this schema: Avro if the registry does not have it.
+        """Return the format of records with this schema: Avro if the registry does not have it, or if there is none.
 
         Raises: RegistryUnavailable, ConfigurationError.
         """
-        try:
-            kind = _type_in(await self._ask(await self._path_of(number, kind)))
-        except SchemaRefused:
-            return "avro"
-        return next((form for form, name in TYPES.items() if name == kind), "avro")
+        with suppress(SchemaRefused):
+            kind = _type_in(await self._ask(await self._path_of(number, kind))) if self._client.base_url.host else ""
+            return next((form for form, name in TYPES.items() if name == kind), "avro")
+        return "avro"
 
     async def check(self) -> None:
         """Check that the registry answers. Raises: RegistryUnavailable, ConfigurationError."""
@@ -191,38 +184,32 @@ class SchemaRegistry:
     async def _add_references(self, answer: dict[str, Any], form: Format, schemas: dict[str, str]) -> None:
         """Add the schemas that a schema refers to, each after those that it depends on. Raises: SchemaRefused."""
         try:
-            paths = {
-                str(
-                    reference["name"]
-                ): f"/subjects/{quote(reference['subject'], safe='')}/versions/{int(reference['version'])}"
-                for reference in answer.get("references") or ()
-            }
+            references = [
+                (str(one["name"]), quote(str(one["subject"]), safe=""), int(one["version"]))
+                for one in answer.get("references") or ()
+            ]
         except (KeyError, TypeError, ValueError):
             raise SchemaRefused("its references cannot be read") from None
-        for name, path in paths.items():
+        for name, subject, version in references:
             if name in schemas:
                 continue
             if len(schemas) == MOST_REFERENCES:
                 raise SchemaRefused(f"it has more than {MOST_REFERENCES} references")
             schemas[name] = ""  # a schema that refers to itself is not followed again
-            referred = await self._ask(path, form)
+            referred = await self._ask(f"/subjects/{subject}/versions/{version}", form)
             await self._add_references(referred, form, schemas)
             del schemas[name]
             schemas[name] = _schema_in(referred, form)
 
     async def _ask(self, path: str, form: Format | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
-        failed: SchemaRefused | RegistryUnavailable | None = None
-        # Apicurio refuses the format, or destroys the descriptor in it; its plain answer may be a whole one
-        for params in ({"format": "serialized"}, None) if form == "protobuf" else (None,):
-            try:
-                answer = await self._answer(path, params)
-            except (SchemaRefused, RegistryUnavailable) as error:
-                failed = failed or error
-            else:
-                if not params or _type_in(answer) != TYPES["protobuf"] or is_descriptor(str(answer.get("schema"))):
+        if form == "protobuf":
+            # Apicurio refuses the format, or destroys the descriptor in it; its plain answer may be a whole one
+            with suppress(SchemaRefused, RegistryUnavailable):
+                answer = await self._answer(path, {"format": "serialized"})
+                if _type_in(answer) != TYPES["protobuf"] or is_descriptor(str(answer.get("schema"))):
                     return answer
-        raise failed or SchemaRefused("it gives no descriptor")
+        return await self._answer(path)
 
     async def _answer(self, path: str, params: dict[str, str] | None = None) -> dict[str, Any]:
         """Raises: SchemaRefused, RegistryUnavailable, ConfigurationError."""
@@ -231,13 +218,11 @@ class SchemaRegistry:
             raise SchemaRefused("the registry does not have it")
         if response.status_code in REFUSALS:
             raise SchemaRefused(f"the registry answers with {response.status_code}")
-        try:
+        with suppress(orjson.JSONDecodeError):
             answer = orjson.loads(content)
-        except orjson.JSONDecodeError:
-            answer = None
-        if not response.is_success or not isinstance(answer, dict):
-            raise self._unavailable(f"it answers with {response.status_code}")
-        return answer
+            if response.is_success and isinstance(answer, dict):
+                return answer
+        raise self._unavailable(f"it answers with {response.status_code}")
 
     async def _get(self, path: str, params: dict[str, str] | None = None) -> tuple[httpx.Response, bytes]:
         """Raises: RegistryUnavailable, ConfigurationError."""

@@ -17,7 +17,6 @@ from jgo.maven import MavenContext
 
 from afterword.embedded.claims import exclusive, free_ports
 from afterword.schemas import InvalidRecord
-from afterword.streams.ingest.formats import ID_HEADERS
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.private import cache_directory
 from afterword.streams.settings import RegistrySettings
@@ -40,7 +39,7 @@ MESSAGE = {
 WHOLE = {**MESSAGE, "fields": [{"name": "direction", "type": DIRECTION}, MESSAGE["fields"][1]]}
 DRAFT = "http://json-schema.org/draft-07/schema#"
 VALUE = {"direction": "OUTBOUND", "body": "It is in the shed."}
-_, CONTENT_ID, GLOBAL_ID = ID_HEADERS["value"]
+CONTENT_ID, GLOBAL_ID = "apicurio.value.contentId", "apicurio.value.globalId"
 
 
 def unpacked() -> Path:

@@ -7,8 +7,9 @@ import pytest
 
 from afterword.streams.ingest.guessing import NOTHING, guess, toml_of
 from afterword.streams.ingest.previews import format_of
+from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import context, map_record, parse_sources
-from afterword.streams.settings import Settings
+from afterword.streams.settings import RegistrySettings
 from tests.unit.streams.ingest.records import Foreign
 
 RECORDS = 24
@@ -182,4 +183,5 @@ def test_names_that_jmespath_would_misread_are_quoted() -> None:
     ],
 )
 async def test_first_bytes_tell_the_format(values: list[bytes | None], form: str) -> None:
-    assert await format_of(Settings(), values) == form
+    async with open_registry(RegistrySettings()) as registry:
+        assert await format_of(registry, [(value, ()) for value in values if value]) == form
