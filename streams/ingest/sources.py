@@ -1,6 +1,6 @@
 """Sources: topics of other applications, read from a TOML file, and how their records become messages.
 
-A record becomes messages, edits or deletions by the expressions of its source. `map_record` is a pure function.
+A record becomes messages, edits or deletions by the expressions of its source. `map_items` is a pure function.
 """
 
 import re
@@ -16,7 +16,7 @@ import orjson
 from jmespath import functions
 from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from afterword.schemas import InputEvent, InvalidRecord, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import Model, rfc3339
@@ -131,28 +131,29 @@ class Expression:
             raise InvalidRecord(UNMAPPED, f"{self.field} = {self.text}: {why}") from None
 
 
-def _expression(text: object, info: ValidationInfo) -> Expression:
-    return Expression(text, info.field_name or "")
-
-
-Found = Annotated[Expression, BeforeValidator(_expression)]
-
-
-def _table(given: object) -> object:
-    return {"path": given} if isinstance(given, str) else given
+Found = Annotated[Expression, BeforeValidator(lambda text, info: Expression(text, info.field_name or ""))]
 
 
 class Table(Section):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
-class RoleOf(Table):
+class Located(Table):
+    """An expression, or a table with one and with how to read what it finds."""
+
     path: Found
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_path(cls, given: object) -> object:
+        return {"path": given} if isinstance(given, str) else given
+
+
+class RoleOf(Located):
     values: Mapping[str, Role] = {}
 
 
-class TimeOf(Table):
-    path: Found
+class TimeOf(Located):
     unit: Unit = "iso"
 
 
@@ -162,9 +163,9 @@ class Fields(Table):
     id: Found
     conversation_id: Found
     user_id: Found
-    role: Annotated[RoleOf, BeforeValidator(_table)]
+    role: RoleOf
     content: Found
-    sent_at: Annotated[TimeOf, BeforeValidator(_table)] | None = None
+    sent_at: TimeOf | None = None
     tenant_id: Found | None = None
     agent_id: Found | None = None
     author: Found | None = None
@@ -324,11 +325,8 @@ YEARS = range(1990, 2100)
 """A time outside these years must be in a different unit."""
 NAMES = ("agent_id", "author", "reply_to")
 """Fields for which a whole number is taken as its text."""
-_READ_OTHERWISE = {
-    *(*NAMES, "id", "conversation_id", "tenant_id", "user_id", "role"),
-    *("content", "sent_at", "tools", "skip_summarization"),
-}
-AS_THEY_ARE = [name for name in Fields.model_fields if name not in _READ_OTHERWISE]
+_READ_OTHERWISE = {"id", "conversation_id", "tenant_id", "user_id", "role", "content", "sent_at", "tools"}
+AS_THEY_ARE = [name for name in Fields.model_fields if name not in {*NAMES, *_READ_OTHERWISE, "skip_summarization"}]
 """Fields whose values only the schema checks, which a new one is by default."""
 UNENCODABLE = "a field is bytes, is nested too deeply, or has an integer of more than 64 bits"
 """Why fields cannot be encoded."""
@@ -340,14 +338,6 @@ class Mapped(NamedTuple):
     records: list[ProducerRecord]
     invalid: InvalidRecord | None = None
     """The error of the first of its items that cannot be mapped; the others are in `records`."""
-
-
-def map_record(source: Source, record: KafkaRecord, value: Any, key: Any = None) -> list[ProducerRecord]:
-    """Return the records that a source record becomes; none if it is skipped. Raises: InvalidRecord."""
-    mapped = map_items(source, record, value, key)
-    if mapped.invalid:
-        raise mapped.invalid
-    return mapped.records
 
 
 def map_items(source: Source, record: KafkaRecord, value: Any, key: Any = None) -> Mapped:
@@ -386,7 +376,9 @@ def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerR
         if record.value is None:  # a tombstone: its deletion has a record of its own, or the key was compacted away
             return []
         raise InvalidRecord(INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {REWRITE}")
-    ids = _ids(source.map, about, is_deletion=is_deletion)
+    if is_deletion:
+        _check_made_up(source.map, about)
+    ids = _ids(source.map, about, "id", "conversation_id", "tenant_id")
     if is_deletion:
         return [_record(record, MessageDeleted, ids)]
     made: list[ProducerRecord] = []
@@ -424,20 +416,31 @@ MADE_UP = frozenset({None, "", "0", "1970-01-01T00:00:00Z", "AA=="})
 """What Debezium makes up for a column of a deleted row if PostgreSQL only told the row's key."""
 
 
-def _ids(fields: Fields, about: Named, *, is_deletion: bool) -> dict[str, str]:
-    """Return the ids that say which message a record is about. Raises: InvalidRecord."""
+def _check_made_up(fields: Fields, about: Named) -> None:
+    """Check that a deleted row has the ids that say where its message was. Raises: InvalidRecord."""
     row = record_row(about["value"])
-    if is_deletion and isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row):
-        for name in ("conversation_id", "tenant_id"):
-            expression: Expression | None = getattr(fields, name)
-            value = None if expression is None else id_of(expression.find(about))
-            if value in MADE_UP and (value is not None or name == "conversation_id"):
-                problem = f"the deleted row's {name} is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL"
-                raise InvalidRecord(INCOMPLETE_DELETION, problem)
-    ids = {name: _id(getattr(fields, name), about, name) for name in ("id", "conversation_id")}
-    if fields.tenant_id is not None and fields.tenant_id.find(about) is not None:
-        ids["tenant_id"] = _id(fields.tenant_id, about, "tenant_id")
-    return ids
+    if not isinstance(row, dict) or not ({"op", "before"} <= row.keys() or "__deleted" in row):
+        return
+    for name, expression in (("conversation_id", fields.conversation_id), ("tenant_id", fields.tenant_id)):
+        value = None if expression is None else id_of(expression.find(about))
+        if value in MADE_UP and (value is not None or name == "conversation_id"):
+            problem = f"the deleted row's {name} is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL"
+            raise InvalidRecord(INCOMPLETE_DELETION, problem)
+
+
+def _ids(fields: Fields, about: Mapping[str, Any], *names: str) -> dict[str, str]:
+    """Return ids, without those of optional fields that are not there. Raises: InvalidRecord."""
+    found = {}
+    for name in names:
+        expression: Expression | None = getattr(fields, name)
+        is_required = Fields.model_fields[name].is_required()
+        if expression is None or (not is_required and expression.find(about) is None):
+            continue
+        value = id_of(_wanted(name, expression, about))
+        if value is None:
+            raise _unmapped(name, expression, "neither a text nor a whole number")
+        found[name] = value
+    return found
 
 
 def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -475,11 +478,8 @@ def _text(name: str, form: KeyFormat, data: bytes | None) -> Any:
 
 def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) -> list[dict[str, Any]]:
     fields = source.map
-    shared = {**ids, "user_id": _id(fields.user_id, about, "user_id"), "sent_at": _time(fields.sent_at, about)}
-    for name in NAMES:
-        named: Expression | None = getattr(fields, name)
-        if named is not None and named.find(about) is not None:
-            shared[name] = _id(named, about, name)
+    shared: dict[str, Any] = {**ids, **_ids(fields, about, "user_id", *NAMES)}
+    shared["sent_at"] = _time(fields.sent_at, about)
     for name in AS_THEY_ARE:
         expression: Expression | None = getattr(fields, name)
         if expression is not None and (value := expression.find(about)) not in (None, source.unavailable):
@@ -524,19 +524,8 @@ def id_of(value: object) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _id(expression: Expression, about: Mapping[str, Any], field: str) -> str:
-    """Return an id. Raises: InvalidRecord."""
-    value = expression.find(about)
-    if (name := id_of(value)) is not None:
-        return name
-    raise _unmapped(field, expression, "neither a text nor a whole number" if value is not None else "finds nothing")
-
-
 def _role(wanted: RoleOf, about: Mapping[str, Any]) -> str:
-    value = wanted.path.find(about)
-    if value is None:
-        raise _unmapped("role", wanted.path, "finds nothing")
-    name = role_name(value)
+    name = role_name(_wanted("role", wanted.path, about))
     role = wanted.values.get(name) or ROLES.get(name.lower())
     if role is None:
         raise _unmapped("role", wanted.path, "a value that role.values does not have")
@@ -551,10 +540,7 @@ def role_name(value: object) -> str:
 def _time(wanted: TimeOf | None, about: Mapping[str, Any]) -> str:
     if wanted is None:
         return rfc3339(record_time(about["timestamp"]))
-    value = wanted.path.find(about)
-    if value is None:
-        raise _unmapped("sent_at", wanted.path, "finds nothing")
-    moment = moment_of(value, wanted.unit)
+    moment = moment_of(_wanted("sent_at", wanted.path, about), wanted.unit)
     if moment is None:
         raise _unmapped("sent_at", wanted.path, f"no time between 1990 and 2099 with unit = {wanted.unit!r}")
     return rfc3339(moment)
@@ -563,13 +549,11 @@ def _time(wanted: TimeOf | None, about: Mapping[str, Any]) -> str:
 def moment_of(value: object, unit: Unit) -> datetime | None:
     """Read a time in this unit, in UTC unless it has an offset; None if it is not within `YEARS`."""
     try:
-        if unit != "iso":
-            if not isinstance(value, int | float | str) or isinstance(value, bool):
-                return None
-            moment = datetime.fromtimestamp(float(value) * SECONDS[unit], UTC)
-        elif isinstance(value, str):
+        if unit == "iso" and isinstance(value, str):
             parsed = datetime.fromisoformat(value.strip())
             moment = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
+        elif unit != "iso" and isinstance(value, int | float | str) and not isinstance(value, bool):
+            moment = datetime.fromtimestamp(float(value) * SECONDS[unit], UTC)
         else:
             return None
     except (ValueError, OverflowError, OSError):
@@ -578,11 +562,11 @@ def moment_of(value: object, unit: Unit) -> datetime | None:
 
 
 def _pieces(content: Expression, about: Mapping[str, Any], role: str) -> list[Piece]:
-    value = content.find(about)
+    value = _wanted("content", content, about)
     if isinstance(value, str):
         return [Piece(Kind.SAID, value)]
     if not isinstance(value, dict | list):
-        raise _unmapped("content", content, "finds nothing" if value is None else "neither text, parts nor a message")
+        raise _unmapped("content", content, "neither text, parts nor a message")
     try:
         message = value if isinstance(value, dict) else {"content": value}
         pieces = flatten_message(message, is_answer=role == "tool")
@@ -591,6 +575,13 @@ def _pieces(content: Expression, about: Mapping[str, Any], role: str) -> list[Pi
     if len(pieces) > MOST_MESSAGES:
         raise _unmapped("content", content, f"more than {MOST_MESSAGES} messages")
     return pieces or [Piece(Kind.SAID, "")]
+
+
+def _wanted(field: str, expression: Expression, about: Mapping[str, Any]) -> Any:
+    """Return what the expression of a field finds. Raises: InvalidRecord if that is nothing."""
+    if (value := expression.find(about)) is None:
+        raise _unmapped(field, expression, "finds nothing")
+    return value
 
 
 def _unmapped(field: str, expression: Expression, problem: str) -> InvalidRecord:

@@ -3,7 +3,8 @@
 from typing import Any, NamedTuple
 
 from afterword.schemas import InputEvent, decode_input
-from afterword.streams.ingest.sources import Source, map_record, parse_sources
+from afterword.schemas.headers import ProducerRecord
+from afterword.streams.ingest.sources import Source, map_items, parse_sources
 
 FIELDS = """
 id = "value.id"
@@ -30,6 +31,13 @@ class Foreign(NamedTuple):
 def source(fields: str = FIELDS, above: str = "", below: str = "") -> Source:
     text = f'[[sources]]\ntopics = ["chat"]\n{above}\n[sources.map]\n{fields}\n{below}'
     return parse_sources(text, "afterword.toml")[0]
+
+
+def map_record(of: Source, record: Foreign, value: Any) -> list[ProducerRecord]:
+    made, invalid = map_items(of, record, value)
+    if invalid:
+        raise invalid
+    return made
 
 
 def events(of: Source, value: Any, record: Foreign | None = None) -> list[InputEvent]:

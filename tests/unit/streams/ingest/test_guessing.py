@@ -8,9 +8,9 @@ import pytest
 from afterword.streams.ingest.guessing import NOTHING, guess, toml_of
 from afterword.streams.ingest.previews import format_of
 from afterword.streams.ingest.registry import open_registry
-from afterword.streams.ingest.sources import context, map_record, parse_sources
+from afterword.streams.ingest.sources import context, parse_sources
 from afterword.streams.settings import RegistrySettings
-from tests.unit.streams.ingest.records import Foreign
+from tests.unit.streams.ingest.records import Foreign, map_record
 
 RECORDS = 24
 

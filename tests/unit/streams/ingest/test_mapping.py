@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord, MessageCreated, MessageDeleted, MessageEdited, decode_input
 from afterword.schemas.headers import header
-from afterword.streams.ingest.sources import Fields, map_items, map_record
+from afterword.streams.ingest.sources import Fields, map_items
 from tests.unit.segmenter.chat import Chat, Sent, flush
-from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, events, source
+from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, events, map_record, source
 
 
 def message(of: Any, value: Any, record: Foreign | None = None) -> MessageCreated:
