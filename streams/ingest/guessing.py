@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,14 +20,13 @@ from unicodedata import normalize
 import orjson
 
 from afterword.schemas import InvalidRecord
+from afterword.schemas.foreign import SECONDS, Unit, moment_of
 from afterword.streams.ingest.formats import MAGIC, PREFIX_BYTES
 from afterword.streams.ingest.sources import (
     KEYS,
     UNAVAILABLE,
     Expression,
     KeyFormat,
-    Unit,
-    moment_of,
     record_row,
     role_name,
 )
@@ -102,64 +100,35 @@ class Guess:
         return found
 
 
-@dataclass
 class Column:
-    """The values at one path, by the number of the record that has them."""
+    """The values at one path, by the number of the record that has them, and what these and its name say of it."""
 
-    path: str
-    parts: Sequence[Sequence[str]]
-    """The words of each part of the path below the value."""
-    values: dict[int, Any] = field(default_factory=dict)
-    kind: Sequence[str] = ()
-    """The last word of the constant `type` of the object that has it."""
-
-    @property
-    def last(self) -> Sequence[str]:
-        return self.parts[-1] if self.parts else ()
-
-    @property
-    def noun(self) -> str:
-        """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
-        own = [word for word in self.last if not _any([word], "ids", "qualifiers")]
-        above = self.parts[-2] if len(self.parts) > 1 else ()
-        kind = () if _any(above[-1:], *TALK, *PEOPLE) else self.kind
-        return [*(own or [*above, *kind] or [""])][-1]
-
-    @property
-    def flagged(self) -> set[str]:
+    def __init__(self, path: str, parts: Sequence[Sequence[str]], values: Mapping[int, Any], kind: Sequence[str] = ()):
+        """`parts` are the words of each part of the path below the value, and `kind` the last one of the constant
+        `type` of the object that has it.
+        """
+        self.path, self.parts, self.values, self.kind = path, parts, values, kind
+        self.last = parts[-1] if parts else ()
+        self.flagged = {word for word in self.last if not _any([word], "flags")}
         """The words of its name without those that only say that it is a flag."""
-        return {word for word in self.last if not _any([word], "flags")}
-
-    @property
-    def is_id(self) -> bool:
-        return _any(self.last, "ids")
-
-    @cached_property
-    def distinct(self) -> int:
-        return len(set(map(repr, self.values.values())))
-
-    @cached_property
-    def are_ids(self) -> bool:
-        is_number_of = self.path.endswith("s")
-        values = () if is_number_of else self.values.values()
-        return bool(values) and all(type(one) in (str, int) and one not in ("", UNAVAILABLE) for one in values)
-
-    @property
-    def differs(self) -> bool:
+        self.is_id = _any(self.last, "ids")
+        own = [word for word in self.last if not _any([word], "ids", "qualifiers")]
+        above = parts[-2] if len(parts) > 1 else ()
+        named = own or [*above, *(() if _any(above[-1:], *TALK, *PEOPLE) else kind)] or [""]
+        self.noun = named[-1]
+        """What the column is about: in `customer_id` the customer, as in an `id` of the object `customer`."""
+        given, kinds = list(values.values()), {type(value) for value in values.values()}
+        self.distinct = len(set(map(repr, given)))
+        is_number_of = path.endswith("s")
+        self.are_ids = bool(given) and not is_number_of and kinds <= {str, int} and not {"", UNAVAILABLE} & {*given}
+        self.differs = self.are_ids and self.distinct > 1
         """Whether it may tell people or conversations apart: a constant is the same for all of them."""
-        return self.are_ids and self.distinct > 1
-
-    @cached_property
-    def truth(self) -> Sequence[Any]:
-        """The two values with which it says that something is so, or not; () if it does not."""
-        texts = (tuple(map(change, pair)) for pair in NAMES["truth"] for change in (str, str.title, str.upper))
-        pairs, kinds = ((True, False), (1, 0), *texts), {type(value) for value in self.values.values()}
-        return next((pair for pair in pairs if {type(pair[0])} == kinds and {*self.values.values()} <= {*pair}), ())
-
-    @property
-    def texts(self) -> list[str]:
+        self.texts = sorted({one for one in given if isinstance(one, str) and "'" not in one})
         """Its different texts that an expression can name."""
-        return sorted({one for one in self.values.values() if isinstance(one, str) and "'" not in one})
+        texts = (tuple(map(change, pair)) for pair in NAMES["truth"] for change in (str, str.title, str.upper))
+        pairs = [pair for pair in ((True, False), (1, 0), *texts) if {type(pair[0])} == kinds and {*given} <= {*pair}]
+        self.truth: Sequence[Any] = pairs[0] if pairs else ()
+        """The two values with which it says that something is so, or not; () if it does not."""
 
     def is_about(self, *groups: str) -> bool:
         return _any([self.noun], *groups)
@@ -187,19 +156,25 @@ class Sample:
         """`rows` are the values, or the rows of changes at the path, by the numbers of the records that have one."""
         self.records = records
         self.rows = {at: record["value"] for at, record in enumerate(records)} if rows is None else rows
-        found: dict[str, Column] = {}
+        values: dict[str, dict[int, Any]] = {}
+        words: dict[str, Sequence[Sequence[str]]] = {}
         for number, row in self.rows.items():
             record = records[number]
             headers = {name: said for name, said in record["headers"].items() if not PATTERNS["of_tools"].match(name)}
             parts = {path: row, "item": record.get("item"), "key": record["key"], "headers": headers}
-            for place, words, value in (leaf for start, inner in parts.items() for leaf in _leaves(start, inner)):
-                column = found.setdefault(place, Column(place, words))
-                if value is not None:
-                    column.values[number] = value
-        for column in found.values():
-            kind = found.get(f"{column.path.rpartition('.')[0]}.type")
-            if kind is not None and kind.distinct == 1:
-                column.kind = name_words(str(next(iter(kind.values.values()))))[-1:]
+            for place, of_place, value in (leaf for start, inner in parts.items() for leaf in _leaves(start, inner)):
+                words.setdefault(place, of_place)
+                values.setdefault(place, {}).update({} if value is None else {number: value})
+        kinds = {
+            place: {repr(kind): kind for kind in given.values()}
+            for place, given in values.items()
+            if place.endswith(".type")
+        }
+        found: dict[str, Column] = {}
+        for place, given in values.items():
+            kind = kinds.get(f"{place.rpartition('.')[0]}.type", {})
+            last = name_words(str(*kind.values()))[-1:] if len(kind) == 1 else ()
+            found[place] = Column(place, words[place], given, last)
         lists = {place: list(filter(_are_objects, one.values.values())) for place, one in found.items()}
         self.lists = {place for place, values in lists.items() if any(map(_are_messages, values))}
         """The paths of lists of messages."""
@@ -757,7 +732,7 @@ def _says(column: Column, value: str, group: str) -> bool:
 
 def _unit_of(column: Column) -> Unit | None:
     """Return the unit in which all values are plausible times, or None."""
-    units: tuple[Unit, ...] = ("iso", "ms", "s", "us", "ns")
+    units: tuple[Unit, ...] = ("iso", *SECONDS)
     return next((unit for unit in units if all(moment_of(one, unit) for one in column.values.values())), None)
 
 

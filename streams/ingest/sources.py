@@ -7,7 +7,6 @@ import re
 import tomllib
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -21,6 +20,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 from afterword.schemas import InputEvent, InvalidRecord, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import Model, rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, loads, record_time, validate
+from afterword.schemas.foreign import UNENCODABLE, Unit, encoded, id_of, moment_of
 from afterword.schemas.headers import KafkaRecord, ProducerRecord, to_record
 from afterword.schemas.messages import EDITABLE, Role
 from afterword.streams.errors import ConfigurationError
@@ -58,7 +58,6 @@ DEAD_LETTERS = ".dlq"
 Format = Literal["json", "avro", "json-schema", "protobuf"]
 NEEDS_REGISTRY = ("avro", "protobuf")
 """Formats that cannot be read without the schema."""
-Unit = Literal["iso", "s", "ms", "us", "ns"]
 KeyFormat = Literal["text", "json", "int32", "int64", "uuid", "bytes", "avro", "json-schema", "protobuf"]
 
 
@@ -320,16 +319,11 @@ MOST_ITEMS = 1000
 """Maximum number of items of `foreach` in one record."""
 MOST_BYTES = 4 * MAX_INPUT_BYTES
 """Upper limit for all of them together, because each may have a copy of the record's metadata."""
-SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-YEARS = range(1990, 2100)
-"""A time outside these years must be in a different unit."""
 NAMES = ("agent_id", "author", "reply_to")
 """Fields for which a whole number is taken as its text."""
 _READ_OTHERWISE = {"id", "conversation_id", "tenant_id", "user_id", "role", "content", "sent_at", "tools"}
 AS_THEY_ARE = [name for name in Fields.model_fields if name not in {*NAMES, *_READ_OTHERWISE, "skip_summarization"}]
 """Fields whose values only the schema checks, which a new one is by default."""
-UNENCODABLE = "a field is bytes, is nested too deeply, or has an integer of more than 64 bits"
-"""Why fields cannot be encoded."""
 
 
 class Mapped(NamedTuple):
@@ -509,21 +503,6 @@ def _record(record: KafkaRecord, model: type[Model], fields: Mapping[str, Any]) 
     return made._replace(headers=[*made.headers, *(header for header in record.headers if header[0] in TRACE)])
 
 
-def encoded(fields: Mapping[str, Any]) -> bytes:
-    """Encode the fields of a message. Raises: orjson.JSONEncodeError, InvalidRecord if they are too large."""
-    data = orjson.dumps(fields)
-    if len(data) > MAX_INPUT_BYTES:
-        raise InvalidRecord("too_large", f"{len(data)} bytes; at most {MAX_INPUT_BYTES} are accepted")
-    return data
-
-
-def id_of(value: object) -> str | None:
-    """Return a string, or an integer as a string; None for any other value."""
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _role(wanted: RoleOf, about: Mapping[str, Any]) -> str:
     name = role_name(_wanted("role", wanted.path, about))
     role = wanted.values.get(name) or ROLES.get(name.lower())
@@ -544,21 +523,6 @@ def _time(wanted: TimeOf | None, about: Mapping[str, Any]) -> str:
     if moment is None:
         raise _unmapped("sent_at", wanted.path, f"no time between 1990 and 2099 with unit = {wanted.unit!r}")
     return rfc3339(moment)
-
-
-def moment_of(value: object, unit: Unit) -> datetime | None:
-    """Read a time in this unit, in UTC unless it has an offset; None if it is not within `YEARS`."""
-    try:
-        if unit == "iso" and isinstance(value, str):
-            parsed = datetime.fromisoformat(value.strip())
-            moment = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
-        elif unit != "iso" and isinstance(value, int | float | str) and not isinstance(value, bool):
-            moment = datetime.fromtimestamp(float(value) * SECONDS[unit], UTC)
-        else:
-            return None
-    except (ValueError, OverflowError, OSError):
-        return None
-    return moment if moment.year in YEARS else None
 
 
 def _pieces(content: Expression, about: Mapping[str, Any], role: str) -> list[Piece]:
