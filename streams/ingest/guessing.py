@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unicodedata import normalize
 
 import orjson
@@ -65,22 +65,8 @@ def _any(words: Iterable[str], *groups: str) -> bool:
     return any(word in WORDS[group] for word in words for group in groups)
 
 
-class Envelope(NamedTuple):
-    """How change data capture writes a change; `names.toml` says what the fields are."""
-
-    names: Sequence[str] = ()
-    edits: str = "`true`"
-    deletions: str = ""
-    gone: str = NOTHING
-    row: str = ""
-    old: str = ""
-    known: str = "`true`"
-    skip: str = ""
-    changed_ms: str = ""
-
-
-TABLE = Envelope()
-"""Rows without a word about what happened to them."""
+Envelope = Mapping[str, Any]
+"""How change data capture writes a change; `names.toml` says what the fields are."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +81,8 @@ class Guess:
     """What the operator should know about a field, by its name; "" concerns the whole topic."""
 
     @property
-    def fields(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.source["map"]
-        return found
+    def fields(self) -> Any:
+        return self.source["map"]
 
 
 class Column:
@@ -283,12 +268,15 @@ def envelope_of(records: Sequence[Record]) -> tuple[list[str], Envelope | None]:
     base = ["payload"] if values and all(one is not record_row(one) for one in values) else []
     if not rows or not all(isinstance(row, dict) for row in rows):
         return base, None
-    for envelope in (Envelope(**one) for one in NAMES["envelopes"]):
-        known = list(filter(Expression(envelope.known).find, rows))  # others are skipped: schemas' changes, heartbeats
-        if len(known) > USUALLY * len(rows) and all({*envelope.names} <= row.keys() for row in known):
+    are_keyed = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
+    for envelope in ({**NAMES["envelope"], **one} for one in NAMES["envelopes"]):
+        known = list(
+            filter(Expression(envelope["known"]).find, rows)
+        )  # others are skipped: schemas' changes, heartbeats
+        has_names = all({*envelope["names"]} <= row.keys() for row in known)
+        if has_names and len(known) > USUALLY * len(rows) and (envelope["names"] or are_keyed):
             return base, envelope
-    are_rows = all(_is_key_of(record) for record in records if record_row(record["value"]) is not None)
-    return base, TABLE if are_rows else None
+    return base, None
 
 
 def _is_key_of(record: Record) -> bool:
@@ -350,12 +338,12 @@ class _Guesser:
 
     def _changed(self, records: Sequence[Record]) -> Sample:
         """Return a sample of what rows are, without those that are no more."""
-        envelope = self.envelope or TABLE
+        envelope = self.envelope or {}
         changes = {at: record_row(record["value"]) for at, record in enumerate(records)}
-        gone = Expression(envelope.gone)
+        gone = Expression(envelope["gone"])
         there = {at: row for at, row in changes.items() if row is not None and not gone.find(row)}
-        rows = {at: row[envelope.row] if envelope.row else row for at, row in there.items()}
-        return Sample(records, rows, ".".join(filter(None, (self.base, envelope.row))))
+        rows = {at: row[envelope["row"]] if envelope["row"] else row for at, row in there.items()}
+        return Sample(records, rows, ".".join(filter(None, (self.base, envelope["row"]))))
 
     def take(self, score: Callable[[Column], float]) -> Column | None:
         """Return the best column that is not taken yet; among equal ones, one that stands near the text."""
@@ -402,11 +390,12 @@ class _Guesser:
         if "role" in self.notes:
             missing.append("role")
         texts = self.content.texts if self.content and self.envelope else []
+        placeholders = [one for one in texts if one != UNAVAILABLE and PATTERNS["placeholder"].fullmatch(one)]
         source = {
             "key_format": self.key_format if self.key_format != "text" else None,
             "foreach": self.foreach,
             "skip": " || ".join(filter(None, (self._other_kinds(deletions), self.private))),
-            "unavailable": next((one for one in texts if one != UNAVAILABLE and _stands_for(one)), None),
+            "unavailable": placeholders and placeholders[0],
             "map": fields,
             "edits": edits and identifier and {"when": edits, "creates": True},
             "deletions": deletions and {"when": deletions},
@@ -417,8 +406,8 @@ class _Guesser:
     def _also_deleted(self, column: Column) -> str:
         """Return an expression that finds an id in deletions, too, whose row stands elsewhere."""
         other = self.former.get(column.path, column.path)
-        if self.envelope and self.envelope.row:
-            row, old = (f"{self.base}.{name}" for name in (self.envelope.row, self.envelope.old))
+        if self.envelope and self.envelope["row"]:
+            row, old = (f"{self.base}.{name}" for name in (self.envelope["row"], self.envelope["old"]))
             other = column.path.replace(row, old)
         return column.path if other == column.path else f"{column.path} || {other}"
 
@@ -505,11 +494,9 @@ class _Guesser:
         texts = len({repr(self.content.values[at]) for at in self.messages}) if self.content else 0
 
         def score(one: Column) -> float:
-            if not one.are_ids or len(one.values) < len(self.messages):
-                return 0
-            if not (one.is_id or one.is_about("messages", "events")):
-                return 0
-            if one.is_about("conversations", "places", "users", "accounts", "writers", "tenants"):
+            of_others = ("conversations", "places", "users", "accounts", "writers", "tenants")
+            is_named = (one.is_id or one.is_about("messages", "events")) and not one.is_about(*of_others)
+            if not (one.are_ids and is_named and len(one.values) >= len(self.messages)):
                 return 0
             if 2 * one.distinct < texts or _mixed(one.values, [conversation, role], [one, tenant]):
                 return 0
@@ -537,10 +524,10 @@ class _Guesser:
         if column := self.take(score):
             unit = _unit_of(column)
             return column.path if unit == "iso" else {"path": column.path, "unit": unit}
-        if self.envelope is None or not self.envelope.changed_ms:
+        if self.envelope is None or not self.envelope["changed_ms"]:
             return None
         self.notes["sent_at"] = "not found: this is the time of the change, not that of the message"
-        return {"path": self.envelope.changed_ms.format(self.base), "unit": "ms"}
+        return {"path": self.envelope["changed_ms"].format(self.base), "unit": "ms"}
 
     def _private(self) -> str:
         """Return an expression for what the user never saw: notes among the people who serve them."""
@@ -563,9 +550,12 @@ class _Guesser:
         """Return expressions for edits and deletions, or ""."""
         deletions, edits = self._deletions(identifier, conversation) if identifier else [], ""
         if self.envelope is not None:
-            self._warn()
-            deletions.insert(0, self.envelope.deletions.format(self.base))
-            edits = self.envelope.edits.format(self.base)
+            changes = [record_row(record["value"]) for record in self.sample.records]
+            about = {"changes": changes, "are_bare": not self.envelope["names"]}
+            warnings = [one["text"] for one in NAMES["warnings"] if Expression(one["when"]).find(about)]
+            self.notes |= {"": warnings[0]} if warnings else {}
+            deletions.insert(0, self.envelope["deletions"].format(self.base))
+            edits = self.envelope["edits"].format(self.base)
         for column in self.kinds:
             known = {column.values[at] for at in self.messages if at in column.values}
             found = sorted(value for value in known if _says(column, value, "updated"))
@@ -597,30 +587,22 @@ class _Guesser:
         """Return whether deletions have an id, or say what it was in a column of the same name."""
         if all(at in column.values for at in places):
             return True
-        mine = column.path.split(".")
+
+        def bare(path: str) -> list[list[str]]:
+            return [[word for word in _words(step) if not _any([word], "new", "old")] for step in path.split(".")]
+
         for other in self.sample.columns.values():
-            theirs = other.path.split(".")
-            apart = [(_words(a), _words(b)) for a, b in zip(mine, theirs, strict=False) if a != b]
-            if len(mine) != len(theirs) or len(apart) != 1 or not _any(apart[0][1], "old"):
-                continue
-            [now, then] = [[one for one in words if not _any([one], "new", "old")] for words in apart[0]]
-            if now == then and all(at in other.values for at in places):
+            is_former = other.has("old") and bare(other.path) == bare(column.path)
+            if is_former and all(at in other.values for at in places):
                 self.former[column.path] = other.path
                 return True
         return False
-
-    def _warn(self) -> None:
-        """Say what changes do not tell."""
-        changes = [record_row(record["value"]) for record in self.sample.records]
-        about = {"changes": changes, "are_bare": self.envelope is TABLE}
-        if text := next((one["text"] for one in NAMES["warnings"] if Expression(one["when"]).find(about)), ""):
-            self.notes[""] = text
 
     def _other_kinds(self, deletions: str) -> str:
         """Return an expression for kinds of records that never have content."""
         content, records = self.content, len(self.sample.rows)
         if self.envelope is not None:
-            return self.envelope.skip.format(self.base)
+            return str(self.envelope["skip"]).format(self.base)
         if content is None or len(content.values) == records:
             return ""
         columns = [one for one in self.kinds if one.distinct > 1 and len(one.values) == records]
@@ -669,9 +651,8 @@ def _mixes(user: Column, role: Column, *scope: Column | None) -> bool:
 
 def _as_user(column: Column, conversation: Column | None, tenant: Column | None = None) -> float:
     """Score a column as the user, of whom each conversation has exactly one."""
-    if column.path == "key" or not column.differs or column.has("staff"):
-        return 0
-    if not _is_one_of_each(column, conversation, tenant):
+    may_tell = column.path != "key" and column.differs and not column.has("staff")
+    if not (may_tell and _is_one_of_each(column, conversation, tenant)):
         return 0
     if column.is_about("accounts"):
         return 1 + column.is_id if conversation and _is_each(column, conversation) else 0
@@ -714,10 +695,6 @@ def _known_by(user: Column, conversation: Column | None) -> str:
     if not nobody or conversation is None:
         return user.path
     return f"contains([{', '.join(nobody)}], {user.path}) && {conversation.path} || {user.path}"
-
-
-def _stands_for(text: str) -> bool:
-    return PATTERNS["placeholder"].fullmatch(text) is not None
 
 
 def _says(column: Column, value: str, group: str) -> bool:
