@@ -1,12 +1,12 @@
 """Copies what is stored: everything from an SQLite file to servers, and a person's data as JSON Lines."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from afterword.installed import running_version
 from afterword.operating.person import Person, conversations_of
@@ -32,11 +32,12 @@ COUNTED = {
     "rolling_summary": "rolling_summaries",
 }
 ExportLine = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass
 class Copied:
-    """Counts of what was copied, including what the target already had, which is left unchanged."""
+    """Counts of what was copied, including what the target already had."""
 
     messages: int = 0
     episodes: int = 0
@@ -45,7 +46,7 @@ class Copied:
 
 
 async def copy_stores(settings: Settings, file: Path, progress: Callable[[Copied], None]) -> Copied:
-    """Copy everything. It can be repeated, even after an interruption. The search index is not copied; rebuild it.
+    """Copy everything, or what has changed since. The search index is not copied; rebuild it.
 
     Raises: ConfigurationError, StoreUnavailable.
     """
@@ -62,13 +63,13 @@ async def copy_stores(settings: Settings, file: Path, progress: Callable[[Copied
         )
         await target.prepare_database()
         done = Copied()
+        await target.messages.copy_assignments(await source.messages.records.read_all("assignments"))
         keys = [message.key async for message in source.messages.all_messages()]
         for start in range(0, len(keys), PAGE_MESSAGES):
             page = await source.messages.states(keys[start : start + PAGE_MESSAGES])
             await target.messages.copy(page)  # with tombstones, so that a replay brings no deleted message back
             done.messages += sum(isinstance(message, ArchivedMessage) for message in page.values())
             progress(done)
-        await target.messages.copy_assignments(await source.messages.records.read_all("assignments"))
         await _copy_episodes(source, target, done, progress)
         for key in await source.keys.list():
             await target.keys.put(key)
@@ -80,7 +81,8 @@ async def copy_stores(settings: Settings, file: Path, progress: Callable[[Copied
 async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress: Callable[[Copied], None]) -> None:
     scopes = set[str]()
     async for episode in all_episodes(source.episodes):
-        await target.episodes.put(episode, None)
+        stored = await target.episodes.lookup([episode.event.episode_id])
+        await _put(target.episodes.put, episode, stored.get(episode.event.episode_id), lambda one: one.event.revision)
         if isinstance(episode, StoredEpisode):
             summary = episode.summary
             keys = [
@@ -90,13 +92,23 @@ async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress:
             await target.messages.assign(summary.episode_id, list(archived.values()))
         if (scope := scope_of(episode.event)) not in scopes:
             scopes.add(scope)
+            rows = {row.row: row for row in await target.episodes.rows(scope)}
             for row in await source.episodes.rows(scope):
-                await target.episodes.put_row(row, None)
+                await _put(target.episodes.put_row, row, rows.get(row.row), lambda one: one.revision)
             if conversation := await source.episodes.conversation(scope):
-                await target.episodes.put_conversation(conversation, None)
+                known = await target.episodes.conversation(scope)
+                await _put(target.episodes.put_conversation, conversation, known, lambda one: one.revision)
                 done.conversations += 1
         done.episodes += 1
         progress(done)
+
+
+async def _put(
+    put: Callable[[T, T | None], Awaitable[bool]], given: T, known: T | None, revision: Callable[[T], int]
+) -> None:
+    """Store what is given unless the same revision or a later one is stored."""
+    if known is None or revision(known) < revision(given):
+        await put(given, known)
 
 
 async def export_lines(

@@ -254,11 +254,21 @@ class MessageArchive(Protocol):
         await self._label(episode_id, list({*given, *keys}))
 
     async def copy(self, states: Mapping[str, ArchivedMessage | DeletedMessage]) -> None:
-        """Store messages and tombstones of another archive, by key. Only a tombstone replaces a stored message."""
+        """Store messages and tombstones of another archive, by key, with their present users here.
+
+        A tombstone stays, and a message that was changed later.
+        """
+        said = [state for state in states.values() if isinstance(state, ArchivedMessage)]
+        given = {**states, **{key_of(one): one for one in await self.of_present_users(said, PresentUsers.own_stored)}}
 
         def decide(key: str, known: Kept | None) -> Kept:
-            given = states[key]
-            return Kept(given) if known is None or isinstance(given, DeletedMessage) else known
+            state = given[key]
+            if known is None or isinstance(state, DeletedMessage):
+                return Kept(state)
+            if isinstance(known.state, DeletedMessage):
+                return known
+            is_older = known.state.changed < state.changed
+            return replace(known, state=state if is_older else _of_user(known.state, state.message.user_id))
 
         await self._revise(list(states), decide)
 
@@ -312,12 +322,16 @@ class MessageArchive(Protocol):
                 whose = ConversationDeleted(conversation_id=name, tenant_id=tenant_id)
                 await self._reassign(whose, lambda users: users.forgetting(user_id))
 
-    async def of_present_users(self, messages: Sequence[ArchivedMessage]) -> Sequence[ArchivedMessage]:
+    async def of_present_users(
+        self,
+        messages: Sequence[ArchivedMessage],
+        own: Callable[[PresentUsers, ArchivedMessage], ArchivedMessage] = PresentUsers.own,
+    ) -> Sequence[ArchivedMessage]:
         """Return the messages, each with the user to whom it was assigned."""
         keys = [assignments_key(one.message.conversation_id, one.message.tenant_id) for one in messages]
         stored = await self.records.read_some("assignments", list(dict.fromkeys(keys))) if messages else {}
         present = {key: PRESENT_USERS.validate_json(text) for key, text in stored.items()}
-        return [present[key].own(one) if key in present else one for key, one in zip(keys, messages, strict=True)]
+        return [own(present[key], one) if key in present else one for key, one in zip(keys, messages, strict=True)]
 
     async def _reassign(
         self,

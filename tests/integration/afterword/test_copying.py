@@ -77,6 +77,24 @@ async def test_repeated_copies_leave_mongodb_equal_to_the_source(tmp_path: Path,
             assert await contents(target) == expected
 
 
+async def test_repeated_copy_brings_what_has_changed_since(tmp_path: Path, mongo_settings: Mongo) -> None:
+    file = tmp_path / "afterword.sqlite"
+    settings = Settings(mongo=mongo_settings)
+    async with open_stores(Settings(sqlite=Sqlite(path=file))) as source, open_stores(settings) as target:
+        await fill(source)
+        await copy_stores(settings, file, lambda _: None)
+        await source.messages.change(assigned("u1", "u2", 2000))
+        edit = MessageEdited(id="m5", conversation_id="c1", tenant_id="t1", content="Once more.")
+        await source.messages.change(ArchiveChange(edit, 0, 2001))
+        await source.episodes.put(a_stored_episode(2, revision=2, title="New"), a_stored_episode(2))
+        await source.episodes.put(a_tombstone(3, revision=2), a_stored_episode(3))
+        await source.episodes.put_row(a_row(1, revision=2, content="New."), a_row(1))
+        await source.episodes.put_conversation(a_conversation(revision=2, title="New"), a_conversation())
+        await copy_stores(settings, file, lambda _: None)
+        assert await contents(target) == await contents(source)
+        assert (await target.messages.conversations_of("u2", "t1", None, 1)) == ["c1"]
+
+
 def assigned(from_user_id: str, user_id: str, offset: int) -> ArchiveChange:
     event = ConversationAssigned(conversation_id="c1", tenant_id="t1", from_user_id=from_user_id, user_id=user_id)
     return ArchiveChange(event, 0, offset)
