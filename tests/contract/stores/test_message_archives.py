@@ -170,8 +170,12 @@ async def test_repeat_does_not_bring_a_deleted_message_back(messages: MessageArc
     assert await messages.states(["c1:m1"]) == {"c1:m1": DeletedMessage(1)}
 
 
-async def test_copy_changes_no_existing_message_but_brings_deletions(messages: MessageArchive) -> None:
-    there, gone = archived(), DeletedMessage(7)
+async def test_copy_brings_only_later_changes_and_deletions(messages: MessageArchive) -> None:
+    there, gone, edited = archived(), DeletedMessage(7), replace(archived("m4", content="Edited."), changed=9)
+    await messages.put_many([archived("m4")])
+    await messages.copy({"c1:m4": edited})
+    await messages.copy({"c1:m4": archived("m4")})
+    assert await messages.states(["c1:m4"]) == {"c1:m4": edited}
     await messages.put_many([there, archived("m2", offset=1)])
     await messages.copy({"c1:m1": archived(content="Other."), "c1:m2": gone, "c1:m3": gone})
     assert await messages.states(["c1:m1", "c1:m2", "c1:m3"]) == {"c1:m1": there, "c1:m2": gone, "c1:m3": gone}
