@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 
 from afterword.reading.about_user import QUESTIONS, asked_in_known_words
 from afterword.streams.summarizer.sentence_encoder import SentenceEncoder
-from afterword_text.statements import CLASSES, KINDS, VALUES, ruled_attributes, with_one_place
+from afterword_text.statements import CLASSES, FRAMES, KINDS, VALUES, assertions, ruled_attributes, with_one_place
 from afterword_text.word_model import BUCKET_BITS, HEADS, MODEL, features_of, words_of
 
 LINES = Path(__file__).with_name("statement_lines")
-VALUE_LINES, QUESTION_LINES = (Path(__file__).with_name(f"{name}_lines.tsv") for name in ("value", "question"))
+VALUE_LINES, QUESTION_LINES, FRAME_LINES = (
+    Path(__file__).with_name(f"{name}_lines.tsv") for name in ("value", "question", "frame")
+)
 OWN_LINES, OTHER_LINES = 3, 0.3
 """Weights of the lines for attributes and questions, and of other lines."""
 RULED = {"home_city": "home_city", "job": "job", "employer": "job", "age": "age", "marital_status": "marital_status"}
@@ -79,6 +81,16 @@ def labelled_questions() -> Iterator[tuple[int, str, float]]:
     with gzip.open(DATA / "recall_pairs.tsv.gz", "rt", encoding="utf-8") as lines:
         asked = [line.rstrip("\n").split("\t")[2] for line in lines]
     yield from ((len(QUESTIONS) - 1, one, 1) for one in asked if asked_in_known_words(one) is None)
+
+
+def labelled_frames() -> Iterator[tuple[int, str, float]]:
+    """Yield the same for what begins others' words; all that people say and ask, unless it supposes, begins none."""
+    yield from examples_of(FRAME_LINES, FRAMES)
+    for kind, one, weight in labelled():
+        if CLASSES[kind] != "-" or assertions(one):
+            yield len(FRAMES) - 1, one, weight * OTHER_LINES
+    with gzip.open(DATA / "recall_pairs.tsv.gz", "rt", encoding="utf-8") as lines:
+        yield from ((len(FRAMES) - 1, one, OTHER_LINES) for line in lines for one in line.rstrip("\n").split("\t")[1:])
 
 
 def labelled_values() -> Iterator[tuple[int, str, float]]:
@@ -188,7 +200,12 @@ def main() -> None:
     if given.words:
         arrays |= grouped_words()
         np.savez_compressed(MODEL, **arrays)  # the features are made of them
-    examples = (labelled(), CLASSES), (labelled_values(), VALUES), (labelled_questions(), QUESTIONS)
+    examples = (
+        (labelled(), CLASSES),
+        (labelled_values(), VALUES),
+        (labelled_questions(), QUESTIONS),
+        (labelled_frames(), FRAMES),
+    )
     for head, (labels, classes) in zip(HEADS, examples, strict=True):
         weights = train(list(labels), len(classes))
         arrays[f"{head}_scale"] = np.abs(weights).max() / 127

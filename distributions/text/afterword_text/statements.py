@@ -42,6 +42,10 @@ CLASSES = *KINDS, "ended", "-"
 """What the model tells apart. The last two are what ends an earlier statement, and everything else."""
 VALUES = "home_city", "job", "age", "marital_status", "-"
 """Attributes with one value at a time that the model finds, and everything else."""
+FRAMES = "text", "game", "-"
+"""What a sentence or a label begins: somebody else's text, or one without an author; a part that somebody plays."""
+FRAMED = 0.8
+"""Least probability that a sentence begins one of these."""
 LIKELY, LIKELY_NEW = 0.7, 0.5
 """Least probability of an attribute, and of one in a clause that says that something is new."""
 MOST_PARTS = 3
@@ -128,10 +132,12 @@ _LINK_BEHIND = _compiled("link_behind")
 _ONLY_SUBJECT = _compiled("only_subject")
 _SUBJECT = re.compile(_with_pieces(r"\W*(?:{subject}|{question})(?!\w)"), re.IGNORECASE)
 _SOMEBODY = _compiled("somebody")
+_OTHER = _compiled("other")
 _LINKED = re.compile(_with_pieces(r"[^,;:–—]\s(?:{links})\s+$"), re.IGNORECASE)
 _LABEL = re.compile(_compiled("label").pattern, re.IGNORECASE | re.MULTILINE)
 _OWN_LABEL = _compiled("own_label")
 _TAG = _compiled("tag")
+_COMMA = re.compile(r",(?!\d)")
 _RELATIVE = _compiled("relative")
 _HYPOTHETICAL = _Caseless(_pattern("hypothetical"))
 _SUPPOSES = _compiled("supposes")
@@ -159,6 +165,8 @@ PERSISTENT_FRAMES = (
 """What begins a frame that goes on in later messages, and what ends it there."""
 _LOOSE_END = re.compile(r"(?<=\w\w)[.!]\s+(?=[a-zß-ÿ])|(?:\.{2,}|(?<=\w)…)\s+|(?<=\w\w\?)\s+(?=[a-zß-ÿ])")
 """Where people end a sentence who write in small letters."""
+_PIECE = re.compile(r"[^\n.!?…:;]*\w[^\n.!?…:;]*[\n.!?…:;]*")
+"""A sentence, or a label of what follows it."""
 _PART_ENDS = _compiled("part_ends")
 _CORRECTED_NAME = _compiled("corrected_name")
 _PROPER = re.compile(r"(?<=\w\s)[A-ZÀ-Þ][\w'’-]*(?: [A-ZÀ-Þ][\w'’-]*)*")
@@ -226,6 +234,14 @@ def outside_of_frames(text: str, inside: _Caseless | None = None) -> tuple[str, 
         if begin.search(text):
             ends = _FRAME_ENDS.search(text)
             return (text[ends.end() :], None) if ends else ("", end)
+    for piece in _PIECE.finditer(text):
+        odds = probabilities("frames", piece[0])
+        frame = FRAMES[int(odds.argmax())] if odds[:-1].max() >= FRAMED else "-"
+        if frame == "game":
+            return "", _FRAME_ENDS
+        if frame == "text":
+            text = text[: piece.start()] if ELLIPSIS in piece[0] or text[piece.end() :].strip() else ""
+            break
     labelled = (match.start() for match in _LABEL.finditer(text) if not _OWN_LABEL.match(match["label"]))
     return ("" if _FRAME.search(text) else text[: next(labelled, None)]), None
 
@@ -292,7 +308,7 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     clauses = [each for each in clauses if ELLIPSIS not in each]  # it stands for the words of others
     said = sentence[: sentence.find(clauses[-1]) + len(clauses[-1])] if clauses else ""
     subject = next((each for word, each in _ELLIPTICAL if word.search(sentence)), "")
-    stated = [each for clause in clauses if not _is_hypothetical(clause) for each in _stated(clause, subject, is_first)]
+    stated = [each for clause in _supposed_apart(sentence, clauses) for each in _stated(clause, subject, is_first)]
     is_end = _ALSO_ENDS.search(said) or (
         all(each.status != "ended" for each in stated)
         and any(probabilities_of(each)[len(KINDS)] >= ENDED for each in clauses)
@@ -300,6 +316,16 @@ def _statements(sentence: str, is_first: bool) -> Iterator[Statement]:
     if is_end and not _OTHERS_END.match(said) and not _HYPOTHETICAL.search(said):
         yield Statement(said, "event", value_of(said, LIKELY), "ended")
     yield from stated
+
+
+def _supposed_apart(sentence: str, clauses: Sequence[str]) -> Iterator[str]:
+    """Yield the clauses that suppose nothing; what is linked to a supposition belongs to it."""
+    is_supposed = False
+    for before, clause in pairwise(("", *clauses)):
+        is_linked = re.search(rf"{re.escape(before)}\s+[^\W\d_]+\s+{re.escape(clause)}", sentence) is not None
+        is_supposed = _is_hypothetical(clause) or (is_supposed and is_linked)
+        if not is_supposed:
+            yield clause
 
 
 def _stated(clause: str, subject: str, is_first: bool) -> Iterator[Statement]:
@@ -344,9 +370,9 @@ def _clauses(sentence: str) -> Iterator[str]:
         pieces = [sentence[start:end] for start, end in pairwise(starts)]
     elif is_question(sentence):  # from the first piece that begins as questions do, or from the last comma
         asked = next((at for at, piece in enumerate(pieces) if _ASKS.match(piece.strip())), None)
-        stated, comma, tag = sentence.rpartition(",")
-        if asked is None and comma and not _TAG.fullmatch(tag):
-            yield from _clauses(stated)
+        last = list(_COMMA.finditer(sentence))[-1:]
+        if asked is None and last and not _TAG.fullmatch(sentence, last[0].end()):
+            yield from _clauses(sentence[: last[0].start()])
         pieces = pieces[: asked or 0]
     for at in range(len(pieces) - 1, 0, -1):
         if _ONLY_SUBJECT.fullmatch(pieces[at - 1]):  # "my wife and I"
@@ -357,8 +383,8 @@ def _clauses(sentence: str) -> Iterator[str]:
         if who and is_linked and clause and not _SUBJECT.match(clause):  # "my sister is ill and has two children"
             clause = f"{who[0]} {clause}"
         else:
-            who = _SOMEBODY.match(clause)
-            who = who if who and subject_of(who[0]).others else None
+            who = _SOMEBODY.match(clause) or _OTHER.match(clause)
+            who = who if who and subject_of(clause).others else None
         is_linked = _LINKED.search(piece) is not None
         yield clause
 

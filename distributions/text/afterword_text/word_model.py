@@ -1,7 +1,7 @@
 """A linear model of words, which tells what short sentences in the languages of the docs say. Pure.
 
 It has a head for each of its users: what statements say about their speaker, the attribute that they give a value for,
-and what questions ask about the user. `tools/statements.py` trains it on labelled sentences.
+what questions ask about the user, and what begins others' words or a game. `tools/statements.py` trains it on labelled sentences.
 """
 
 import re
@@ -24,7 +24,7 @@ BUCKET_BITS = 16
 MULTIPLIERS = 2654435769, 2246822519, 3266489917
 """Odd numbers that spread others over 32 bits."""
 KEPT_TEXTS, KEPT_WORDS = 512, 4096
-HEADS = "statements", "values", "questions"
+HEADS = "statements", "values", "questions", "frames"
 _WHOLE: dict[str, str] = VOCABULARY["first_person"]["whole"]
 Numbers = NDArray[np.uint32]
 
@@ -111,5 +111,6 @@ class _Model(NamedTuple):
 @cache
 def _model() -> _Model:
     with np.load(BytesIO(MODEL.read_bytes())) as arrays:
-        weights = {head: arrays[head].astype(np.float64) * arrays[f"{head}_scale"] for head in HEADS}
+        heads = [head for head in HEADS if head in arrays]  # a new one is trained with what the others find
+        weights = {head: arrays[head].astype(np.float64) * arrays[f"{head}_scale"] for head in heads}
         return _Model(weights, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])

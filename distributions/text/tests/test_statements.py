@@ -208,6 +208,17 @@ def test_frames_quotations_and_jokes_state_nothing(text: str) -> None:
     assert known(text) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("La copine de mon fils est pompière à Brest et ne mange pas de porc.", "La copine de mon fils ne mange pas"),
+        ("Tenho fome hoje e não como carne.", "não como carne"),
+    ],
+)
+def test_linked_clause_keeps_the_person_it_is_about(text: str, statement: str) -> None:
+    assert known(text)[-1].startswith(statement)
+
+
 def test_frame_lasts_until_somebody_ends_it() -> None:
     assert known("Pretend you are a waiter.", "I'm Lord Pemberton. I live in Paris.") == []
     assert known("Pretend you are a waiter.", "I'm a lord.", "Game over. I live in Leeds.") == ["I live in Leeds."]
