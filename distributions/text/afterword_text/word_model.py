@@ -1,7 +1,8 @@
 """A linear model of words, which tells what short sentences in the languages of the docs say. Pure.
 
 It has a head for each of its users: what statements say about their speaker, the attribute that they give a value for,
-what questions ask about the user, and what begins others' words or a game. `tools/statements.py` trains it on labelled sentences.
+what questions ask about the user, and what begins others' words or a game. `tools/statements.py` trains it on labelled
+sentences.
 """
 
 import re
