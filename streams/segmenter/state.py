@@ -6,9 +6,10 @@ digest of its id. No two conversations or messages share a key, whatever charact
 
 import struct
 from hashlib import blake2b, sha256
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from afterword.schemas import CloseReason, MessageCreated
 from afterword.schemas.assignments import Move
@@ -142,21 +143,19 @@ class State(NamedTuple):
         return not self.next_seq and self == self.stub
 
 
-_SINGLE = State._fields.index("pending")
-"""Number of fields before the two totals."""
-_MOVES = State._fields.index("moves")
-_DEFAULTS = [*State(None)[:_SINGLE], *Totals(), *Totals()]
-"""All fields that a row's JSON may have, with their defaults."""
+_STATE = TypeAdapter(State)
+_DEFAULTS = State(None)
+_KEPT = State._fields.index("deadline_ms")
+"""Number of fields in a row's JSON; the others are in its header."""
 
 
 def encode_state(state: State) -> bytes:
     """Encode STATE_HEADER and a JSON array of the fields, without trailing default values."""
-    fields: list[Any] = [*state[:_SINGLE], *state.pending, *state.open]
-    number = len(fields)
-    while number > 1 and fields[number - 1] == _DEFAULTS[number - 1]:
+    number = _KEPT
+    while number > 1 and state[number - 1] == _DEFAULTS[number - 1]:
         number -= 1
     moment = state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)
-    return STATE_HEADER.pack(moment, STATE_VERSION) + orjson.dumps(fields[:number], default=list)
+    return STATE_HEADER.pack(moment, STATE_VERSION) + orjson.dumps(state[:number], default=list)
 
 
 def decode_state(row: bytes) -> State:
@@ -164,35 +163,11 @@ def decode_state(row: bytes) -> State:
     check_version(row, STATE_HEADER, DEADLINE_BYTES, STATE_VERSION, "a conversation's row")
     moment, _ = STATE_HEADER.unpack_from(row)
     try:
-        values = orjson.loads(row[STATE_HEADER.size :])
-    except orjson.JSONDecodeError:
-        raise RowUnreadable(problem="a conversation's row is not JSON") from None
-    if not isinstance(values, list) or not 0 < len(values) <= len(_DEFAULTS):
-        raise RowUnreadable(problem="a conversation's row has the wrong number of fields")
-    fields: list[Any] = values + _DEFAULTS[len(values) :]
-    if not _have_types(*fields):
-        raise RowUnreadable(problem="a conversation's row has fields of the wrong type")
-    pending, unsealed = fields[_SINGLE : _SINGLE + len(Totals._fields)], fields[_SINGLE + len(Totals._fields) :]
+        state = _STATE.validate_json(row[STATE_HEADER.size :], strict=True)
+    except ValidationError:  # its text quotes the row
+        raise RowUnreadable(problem="a conversation's row is not an array of its fields") from None
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
-    fields[_MOVES] = tuple(map(Move._make, fields[_MOVES]))
-    return State._make((*fields[:_SINGLE], Totals(*pending), Totals(*unsealed), deadline_ms, silent_ms))
-
-
-def _have_types(
-    tenant_id: object,
-    last_ordinal: object,
-    agents: object,
-    overrides: object,
-    since_ms: object,
-    user: object,
-    moves: Any,
-    *numbers: object,
-) -> bool:
-    """Compare the exact types of numbers, because `isinstance` accepts a boolean as an integer."""
-    texts = isinstance(tenant_id, str | None) and isinstance(overrides, str) and isinstance(user, str)
-    times = since_ms is None or type(since_ms) is int
-    lists = isinstance(agents, list | None) and all([*map(type, move)] == [int, str, str] for move in moves)
-    return texts and times and lists and {type(last_ordinal), *map(type, numbers)} == {int}
+    return state._replace(deadline_ms=deadline_ms, silent_ms=silent_ms)
 
 
 def check_version(row: bytes, header: struct.Struct, place: int, known: int, name: str) -> None:

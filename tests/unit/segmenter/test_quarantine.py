@@ -17,7 +17,7 @@ STATE = {
     "more fields": lambda row: row[:-1] + b"," + b",".join([b"0"] * 9) + b"]",
     "an object": lambda row: row[:10] + b"{}",
     "a text for a number": lambda row: row.replace(b"[null,0,", b'[null,"0",'),
-    "a text for a counter": lambda row: row.replace(b",2,2,1]", b',2,"2",1]'),
+    "a text for a counter": lambda row: row.replace(b",2,2,1,0]]", b',2,"2",1,0]]'),
 }
 BODY = {
     "empty": lambda row: b"",
