@@ -286,51 +286,16 @@ class Amended(NamedTuple):
     """Scope and ordinal of that episode, if the rows still have them."""
 
 
-class PerConversation:
-    """One log for the whole conversation, whoever speaks."""
+class Conversation:
+    """The messages of a conversation, in one log for all of it or, with `max_agents`, in a log for each agent.
 
-    def __init__(self, only: ScopeLog, rules: EpisodeRules) -> None:
-        self._only = only
-        self._rules = rules
-
-    def take(self, message: Arrival) -> list[ClosedEpisode]:
-        """Accept the message, and return the episodes that it closes, in order."""
-        return self._only.append(message, self._rules)
-
-    def flush(self, _: str | None) -> Iterable[list[ClosedEpisode]]:
-        return [self._only.close("flush")]
-
-    def amend(self, digest: bytes, amended: Amend) -> Amended:
-        places, state = self._only.search(digest), self._only.state
-        closed = [closed for seq in places for closed in self._only.amend(seq, amended, self._rules)]
-        if not places:
-            return Amended(closed, is_elsewhere=True)
-        is_overlap = places[-1] < state.first_pending
-        return Amended(closed, is_overlap, (self._only.scope, state.last_ordinal) if is_overlap else None)
-
-    def clear(self) -> None:
-        """Remove all messages. Later ones start over, but their ordinals continue."""
-        self._only.clear()
-
-    @property
-    def is_pending(self) -> bool:
-        return self._only.is_pending
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of the pending messages' JSON; a change of any of these messages reads all of it."""
-        return self._only.pending_bytes
-
-
-class PerAgent:
-    """A log for each agent. `root` remembers ids and active agents, and never has anything pending itself.
-
-    `log_of` opens an agent's log. The log of NOBODY holds the messages that arrive before the first agent is named. An
-    inactive agent has nothing pending, so the list of active agents is enough to find everything pending.
+    With agents, `root` remembers ids and active agents, and never has anything pending itself. `log_of` opens an
+    agent's log. The log of NOBODY holds the messages that arrive before the first agent is named. An inactive agent has
+    nothing pending, so the list of active agents is enough to find everything pending.
     """
 
     def __init__(
-        self, root: ScopeLog, log_of: Callable[[Scope], ScopeLog], max_agents: int, rules: EpisodeRules
+        self, root: ScopeLog, log_of: Callable[[Scope], ScopeLog], max_agents: int | None, rules: EpisodeRules
     ) -> None:
         self._root = root
         self._log_of = log_of
@@ -338,6 +303,9 @@ class PerAgent:
         self._rules = rules
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
+        """Accept the message, and return the episodes that it closes, in order."""
+        if self._max_agents is None:
+            return self._root.append(message, self._rules)
         self._root.keep_id(message)
         before = self._active
         active, displaced = activated(before, message.agent_id, self._max_agents)
@@ -350,11 +318,13 @@ class PerAgent:
         return closed
 
     def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:
-        """Deactivate the agent and close its pending messages; if none is named, close those of all agents.
+        """Deactivate the agent and close its pending messages; if none is named, close those of the whole conversation.
 
         Yields after each agent. If the flush is interrupted and repeated, an agent that was closed has nothing pending.
         """
-        if not agent_id:
+        if self._max_agents is None:
+            yield self._root.close("flush")
+        elif not agent_id:
             for agent in recipients(self._active, None):
                 yield self._close([agent], "flush")
         elif agent_id in self._active:
@@ -363,36 +333,43 @@ class PerAgent:
 
     def amend(self, digest: bytes, amended: Amend) -> Amended:
         """Change the message wherever it is pending; other agents may have it in an episode or as overlap."""
-        closed: list[ClosedEpisode] = []
-        for agent in [*self._active, NOBODY]:
-            log = self._log(agent)
-            closed += [closed for seq in log.search(digest) for closed in log.amend(seq, amended, self._rules)]
-        return Amended(closed, is_elsewhere=True)
+        state, places = self._root.state, [(log, seq) for log in self._logs for seq in log.search(digest)]
+        closed = [episode for log, seq in places for episode in log.amend(seq, amended, self._rules)]
+        if self._max_agents is not None or not places:
+            return Amended(closed, is_elsewhere=True)
+        is_overlap = places[-1][1] < state.first_pending
+        return Amended(closed, is_overlap, (self._root.scope, state.last_ordinal) if is_overlap else None)
 
     def clear(self) -> None:
-        for agent in [*self._active, NOBODY]:
-            self._log(agent).clear()
+        """Remove all messages. Later ones start over, but their ordinals continue."""
+        for log in self._logs:
+            log.clear()
         if self._active:
             self._set_active([])
 
     @property
     def is_pending(self) -> bool:
-        return any(self._log(agent).is_pending for agent in [*self._active, NOBODY])
+        return any(log.is_pending for log in self._logs)
 
     @property
     def pending_bytes(self) -> int:
-        return sum(self._log(agent).pending_bytes for agent in [*self._active, NOBODY])
+        """Bytes of the pending messages' JSON; a change of any of these messages reads all of it."""
+        return sum(log.pending_bytes for log in self._logs)
+
+    @property
+    def _logs(self) -> list[ScopeLog]:
+        """The logs that may have something pending."""
+        return [self._root] if self._max_agents is None else [*map(self._log, [*self._active, NOBODY])]
 
     def _adopt(self, agent: str, message: Arrival) -> list[ClosedEpisode]:
         """Give the agent the waiting messages, unless they waited so long that a live worker would have closed them."""
         waited_for = self._log(NOBODY)
         if not waited_for.is_pending:
             return []
-        rules = self._rules
-        if is_silent(waited_for.state, message, rules.limits):
+        if is_silent(waited_for.state, message, self._rules.limits):
             return waited_for.close("idle")
         log = self._log(agent)
-        return [closed for waited in waited_for.hand_over() for closed in log.append(waited, rules)]
+        return [closed for waited in waited_for.hand_over() for closed in log.append(waited, self._rules)]
 
     def _close(self, agents: Iterable[str], reason: CloseReason) -> list[ClosedEpisode]:
         return [closed for agent in agents for closed in self._log(agent).close(reason)]

@@ -30,7 +30,7 @@ from afterword.schemas.headers import KafkaRecord, cloud_event, owner_header, ow
 from afterword.schemas.ids import escape, event_id, user_digest
 from afterword.streams.dead_letters import DeadLetters
 from afterword.streams.errors import RowUnreadable
-from afterword.streams.segmenter.conversation import Amend, Amended, PerAgent, PerConversation, ScopeLog
+from afterword.streams.segmenter.conversation import Amend, Amended, Conversation, ScopeLog
 from afterword.streams.segmenter.episodes import (
     REVISION,
     Amendment,
@@ -459,11 +459,9 @@ class _Batch:
             raise InvalidRecord(CHANGED_REPEAT, f"an earlier message has this id and another {what}")
         self._outcome.changed_repeats += 1
 
-    def _conversation(self, root: ScopeLog) -> PerAgent | PerConversation:
-        rules = self._segmenter.rulebook.rules(root.state.overrides)
-        if self._segmenter.per_agent:
-            return PerAgent(root, self._log, self._segmenter.limits.max_agents, rules)
-        return PerConversation(root, rules)
+    def _conversation(self, root: ScopeLog) -> Conversation:
+        limits, rules = self._segmenter.limits, self._segmenter.rulebook.rules(root.state.overrides)
+        return Conversation(root, self._log, limits.max_agents if self._segmenter.per_agent else None, rules)
 
     def _log(self, scope: Scope) -> ScopeLog:
         limits = self._segmenter.limits
