@@ -7,7 +7,7 @@ for records that it fails on itself, with the stage `archive`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ ARCHIVED, AMENDED, INVALID, OTHER, FAILED = ("archived", "amended", "invalid", "
 """Outcomes of a record. `amended` counts edits, deletions and assignments, `other` flushes."""
 
 Entry = ArchivedMessage | ArchiveChange
+Claimed = tuple[Entry, EventOwner | None]
+"""An entry, and the owner that its record's producer claims for it."""
 
 
 async def start(worker: Worker) -> dict[str, App]:
@@ -133,11 +135,9 @@ class Archiver:
         with process_span(self.tracer, records[0], group, further, links=traces):
             sizes = [max(size_of(record), MAX_WRITE_BYTES // MAX_WRITE_RECORDS) for record in records]
             for part in packed(sizes, MAX_WRITE_BYTES):
-                entries = [self._entry(records[at]) for at in part]
-                claims = [owner_in(records[at].headers) for at in part]
-                for some in owned_alike(entries) if any(claims) else [slice(None)]:
-                    own = await self._without_foreign(entries[some], claims[some])
-                    await self._write([entry for entry in own if entry is not None])
+                entries = [(entry, owner_in(records[at].headers)) for at in part if (entry := self._entry(records[at]))]
+                for some in owned_alike(entries):
+                    await self._write(await self._without_foreign(some))
                 done = part.stop
                 await asyncio.sleep(0)
                 if self.clock() >= until:
@@ -157,17 +157,15 @@ class Archiver:
         self.count(ARCHIVED, messages)
         self.count(AMENDED, len(entries) - messages)
 
-    async def _without_foreign(
-        self, entries: Sequence[Entry | None], claims: Sequence[EventOwner | None]
-    ) -> list[Entry | None]:
+    async def _without_foreign(self, entries: Sequence[Claimed]) -> list[Entry]:
         """Leave out messages that claim a conversation of another user, of which the segmenter makes dead letters."""
-        if not any(claims):
-            return list(entries)
-        messages = [(entry.message if isinstance(entry, ArchivedMessage) else None) for entry in entries]
-        claimed = [one.conversation_id for one, claim in zip(messages, claims, strict=True) if one and claim]
+        messages = [(entry.message, claim) for entry, claim in entries if isinstance(entry, ArchivedMessage)]
+        claimed = [message.conversation_id for message, claim in messages if claim]
+        if not claimed:
+            return [entry for entry, _ in entries]
         owners = await self.steps.retry_until_success(STAGE, lambda: self.archive.owners(claimed))
-        kept: list[Entry | None] = []
-        for entry, claim in zip(entries, claims, strict=True):
+        kept: list[Entry] = []
+        for entry, claim in entries:
             if isinstance(entry, ArchivedMessage):
                 message = entry.message
                 user, _ = owners.setdefault(message.conversation_id, (message.user_id, message.tenant_id))
@@ -203,16 +201,15 @@ class Archiver:
         return ArchiveChange(event, record.partition, record.offset)
 
 
-def owned_alike(entries: Sequence[Entry | None]) -> Iterator[slice]:
+def owned_alike(entries: Iterable[Claimed]) -> Iterator[list[Claimed]]:
     """Divide the entries after each that may give a conversation to another user, whose later messages need it."""
-    first = 0
-    for at, entry in enumerate(entries, 1):
-        is_of_owner = isinstance(entry, ArchiveChange) and isinstance(
-            entry.event, ConversationAssigned | ConversationDeleted
-        )
-        if is_of_owner or at == len(entries):
-            yield slice(first, at)
-            first = at
+    some: list[Claimed] = []
+    for entry, claim in entries:
+        some.append((entry, claim))
+        if isinstance(entry, ArchiveChange) and isinstance(entry.event, ConversationAssigned | ConversationDeleted):
+            yield some
+            some = []
+    yield some
 
 
 async def write(archive: MessageArchive, entries: Sequence[Entry], *, repeats_edit: bool = True) -> None:
@@ -222,13 +219,12 @@ async def write(archive: MessageArchive, entries: Sequence[Entry], *, repeats_ed
     """
     get_current_span().set_attribute("afterword.message_count", len(entries))
     messages: list[ArchivedMessage] = []
-    for entry in entries:
+    for entry in (*entries, None):
         if isinstance(entry, ArchivedMessage):
             messages.append(entry)
             continue
         if messages:
             await archive.put_many(messages, repeats_edit=repeats_edit)
-        await archive.change(entry)
-        messages = []
-    if messages:
-        await archive.put_many(messages, repeats_edit=repeats_edit)
+            messages = []
+        if entry is not None:
+            await archive.change(entry)

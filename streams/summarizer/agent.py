@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.trace import Tracer, get_current_span
@@ -144,37 +145,35 @@ def lane_of(record: KafkaRecord) -> tuple[str, int, bytes | None]:
     return record.topic, record.partition, record.key
 
 
+KINDS = {
+    SummaryCreated: (SUMMARY_CREATED, "created_at"),
+    SummaryDeleted: (SUMMARY_DELETED, "deleted_at"),
+    ConversationUpdated: (CONVERSATION_UPDATED, "updated_at"),
+}
+"""The type of each class of events, after which its topic is named, and the field with the event's time."""
+
+
+@dataclass(frozen=True)
 class Outputs:
     """The summarizer's output to Kafka. The records are committed together with the source's offset."""
 
-    def __init__(self, kafka: Kafka, metrics: Metrics) -> None:
-        self._kafka = kafka
-        self._metrics = metrics
+    kafka: Kafka
+    metrics: Metrics
 
     async def publish(self, event: Event) -> None:
         if isinstance(event, SummaryCreated):
-            topic = self._kafka.summaries_topic
-            self._metrics.summaries.labels(event.quality.source, event.quality.reason or "").inc()
-        elif isinstance(event, SummaryDeleted):
-            topic = self._kafka.deletions_topic
-        else:
-            topic = self._kafka.conversations_topic
+            self.metrics.summaries.labels(event.quality.source, event.quality.reason or "").inc()
+        topic = f"{self.kafka.prefix}{KINDS[type(event)][0]}"
         send(Output(topic, event.conversation_id.encode(), event.to_json(), headers=headers_of(event)))
 
     async def keep(self, event: Event) -> None:
         """Write an event to its compacted topic, or a tombstone if nothing is left of its subject."""
-        send(current_output(self._kafka, event))
+        send(current_output(self.kafka, event))
 
 
 def headers_of(event: Event) -> Headers:
-    user_id: str | None = None
-    if isinstance(event, SummaryCreated):
-        ce_type, moment, user_id = SUMMARY_CREATED, event.created_at, event.user_id
-    elif isinstance(event, SummaryDeleted):
-        ce_type, moment = SUMMARY_DELETED, event.deleted_at
-    else:
-        ce_type, moment = CONVERSATION_UPDATED, event.updated_at
-    headers = cloud_event(ce_type, event.event_id, CE_SOURCE, moment)
+    (ce_type, time), user_id = KINDS[type(event)], event.user_id if isinstance(event, SummaryCreated) else None
+    headers = cloud_event(ce_type, event.event_id, CE_SOURCE, getattr(event, time))
     return [*headers, owner_header(event.tenant_id, user_id), *traceparent(get_current_span())]
 
 
@@ -192,27 +191,19 @@ def current_output(kafka: Kafka, event: Event) -> Output:
     return Output(topic, key.encode(), value, headers=headers, partition_key=event.conversation_id.encode())
 
 
+@dataclass(frozen=True)
 class RecordHandler:
     """Handles records of `episode.closed`. An error that it does not handle stops the worker."""
 
-    def __init__(
-        self,
-        reconciler: Reconciler,
-        dead_letters: DeadLetters,
-        attempts: Attempts,
-        tracer: Tracer,
-        group: str,
-        clock_ms: Callable[[], int] = wall_clock_ms,
-        send: Callable[[Output], None] = send,
-    ) -> None:
-        """`group` is the consumer group, for spans; `send` sends with the offset of the record in hand."""
-        self._reconciler = reconciler
-        self._dead_letters = dead_letters
-        self._attempts = attempts
-        self._tracer = tracer
-        self._group = group
-        self._clock_ms = clock_ms
-        self._send = send
+    reconciler: Reconciler
+    dead_letters: DeadLetters
+    attempts: Attempts
+    tracer: Tracer
+    group: str
+    """The consumer group, for spans."""
+    clock_ms: Callable[[], int] = wall_clock_ms
+    send: Callable[[Output], None] = send
+    """Sends with the offset of the record in hand."""
 
     async def handle(self, event: Any) -> None:
         """Acknowledge the record once everything that it changes is stored and sent, or its dead letter is sent.
@@ -223,26 +214,26 @@ class RecordHandler:
         position = bound_contextvars(topic=record.topic, partition=record.partition, offset=record.offset)
         further = {"messaging.kafka.offset": record.offset}
         trace = context_of(trace_in(record.headers))  # the span continues the record's trace
-        with position, process_span(self._tracer, record, self._group, further, context=trace):
+        with position, process_span(self.tracer, record, self.group, further, context=trace):
             where = f"{record.topic}-{record.partition}"
-            error = await self._attempts.alone(record.key, where, lambda: self._take(record))
+            error = await self.attempts.alone(record.key, where, lambda: self._take(record))
             if error is not None:
-                self._reject(record, UNFORESEEN, place_of(error), self._attempts.most)
+                self._reject(record, UNFORESEEN, place_of(error), self.attempts.most)
         event.ack()
 
     def dead_letter(self, record: KafkaRecord, error: Exception) -> Output:
         """Make the dead letter of a record that leads to what Kafka refuses."""
-        return self._dead_letters.of(record, UNFORESEEN, place_of(error), self._clock_ms())
+        return self.dead_letters.of(record, UNFORESEEN, place_of(error), self.clock_ms())
 
     async def _take(self, record: KafkaRecord) -> None:
         try:
             event = decode_closed(record.key, record.value, record.headers)
             cause = Cause(record.topic, record.partition, record.offset)
             with bound_contextvars(episode_id=event.episode_id):
-                await self._reconciler.handle(event, cause)
+                await self.reconciler.handle(event, cause)
         except InvalidRecord as error:
             self._reject(record, error.error_type, error.detail)
 
     def _reject(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
-        self._send(self._dead_letters.of(record, error_type, problem, self._clock_ms(), attempts))
+        self.send(self.dead_letters.of(record, error_type, problem, self.clock_ms(), attempts))
         mark_failed(get_current_span(), error_type)
