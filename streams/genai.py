@@ -1,4 +1,4 @@
-"""Names of OpenTelemetry's GenAI semantic conventions 0.1.0, which are written nowhere else.
+"""Names of OpenTelemetry's GenAI semantic conventions 0.1.0, which are otherwise only in `telemetry/metrics.toml`.
 
 They moved to a repository of their own, open-telemetry/semantic-conventions-genai, which depends on the general
 conventions 1.45.0.
@@ -16,7 +16,6 @@ CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 RECORD_ID = "gen_ai.memory.record.id"
 RECORD_COUNT = "gen_ai.memory.record.count"
-INFERENCE_DURATION = "gen_ai.client.inference.duration"
 
 CHAT = "chat"
 SEARCH_MEMORY = "search_memory"

@@ -6,8 +6,8 @@ from tools.reference.markdown import NOTHING, table
 HEADING = """\
 # Metrics
 
-Made by `make docs` from `streams/telemetry/__init__.py` and `distributions/engine/faust_eos/metrics.py`; do not edit it
-by hand.
+Made by `make docs` from `streams/telemetry/metrics.toml` and `distributions/engine/faust_eos/metrics.py`; do not edit
+it by hand.
 
 Each worker serves its metrics at `/metrics` on its health port, in Prometheus' text format; see
 [observe](../how-to/observe.md). A metric that does not apply to a role stays at 0 or has no series. Labels have few
