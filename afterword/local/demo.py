@@ -40,17 +40,6 @@ QUESTIONS: list[str] = _TOLD["questions"]
 """What the user asks later, in other words than in the chats. No chat answers the last one."""
 MESSAGES_PER_SECOND = 5.0
 LOOK_SECONDS = 0.2
-NEXT = (
-    ("afterword dev", "the same with data that stays; then, in another terminal:"),
-    ("afterword produce FILE", "your own messages, one JSON object per line"),
-    ("afterword watch", "summaries as they arrive"),
-    ("afterword profile USER", "what is known about a user, as above"),
-    ("afterword recall TEXT", "what a user said about this: --user ID"),
-    ("afterword context ID", "what an agent would load for a conversation"),
-    ("afterword audit", "is every message in exactly one episode?"),
-    ("docs/tutorial.md", "ten minutes from the first message to its summary"),
-    ("README.md", "your own Kafka, stores and LLM"),
-)
 
 
 class DemoIncomplete(AfterwordError):
@@ -115,7 +104,7 @@ class Story:
         )
         screen.line()
         screen.line("Where to look next", "bold")
-        for command, what in NEXT:
+        for command, what in _TOLD["next"].items():
             screen.row(command, what, label_width=24)
         if self.keep_serving:
             self.step("Now you: say something about yourself, and see what is remembered in the next conversation")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
 from itertools import accumulate, pairwise, takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from pydantic import computed_field
@@ -89,7 +89,7 @@ class Owner(NamedTuple):
 
 
 class Context(Model):
-    """A condensed conversation, for an agent that continues it.
+    """A condensed conversation, for an agent that continues it. By default, nothing of it is archived yet.
 
     Token counts cover the texts alone, for the context and for all messages alike. `max_tokens` limits the whole of
     `as_text` and `as_messages`, including labels and roles.
@@ -97,31 +97,31 @@ class Context(Model):
 
     conversation_id: str
     """Id of the conversation."""
-    title: str
+    title: str = ""
     """Empty until the first episode is summarized."""
-    rolling_summary: str
+    rolling_summary: str = ""
     """Summary of the conversation, condensed if it exceeds its share of the tokens. Empty until the first episode is
     summarized."""
-    recent_summaries: tuple[str, ...]
+    recent_summaries: tuple[str, ...] = ()
     """Short summaries of the episodes that are not yet in the rolling summary, oldest first."""
-    episode_count: int
+    episode_count: int = 0
     """Number of summarized episodes."""
-    messages: tuple[MessageCreated, ...]
+    messages: tuple[MessageCreated, ...] = ()
     """Messages, oldest first and verbatim, except those in `shortened`."""
-    shortened: tuple[str, ...]
+    shortened: tuple[str, ...] = ()
     """Ids of messages that were too long and lost their middle."""
-    omitted: int
+    omitted: int = 0
     """Number of messages that did not fit, among the last ones and those not yet summarized. It may be too low if these
     have more than 8 million characters."""
-    tokens: int
+    tokens: int = 0
     """Tokens in all texts of this answer."""
-    tokens_full: int
+    tokens_full: int = 0
     """Tokens in all messages of the conversation."""
-    events: int
+    events: int = 0
     """Number of messages, plus 1 for the summary."""
-    events_full: int
+    events_full: int = 0
     """Number of messages in the conversation."""
-    verbatim: bool
+    verbatim: bool = True
     """Whether all of the conversation's messages are returned, and no summary."""
     profile: Profile | None = None
     """What is known about the user, if requested. It comes first, and no count here includes it."""
@@ -260,16 +260,6 @@ class ContextWindow(NamedTuple):
     """Ids of the messages that lost their middle."""
     cost: int = 0
     """Number of tokens as shown to a model."""
-
-
-def empty_context(conversation_id: str) -> Context:
-    """Return the context of a conversation of which nothing is archived yet."""
-    fields: dict[str, Any] = {
-        **dict.fromkeys(("title", "rolling_summary"), ""),
-        **dict.fromkeys(("recent_summaries", "messages", "shortened"), ()),
-        **dict.fromkeys(("episode_count", "omitted", "tokens", "tokens_full", "events", "events_full"), 0),
-    }
-    return Context(conversation_id=conversation_id, verbatim=True, **fields)
 
 
 async def read_context(

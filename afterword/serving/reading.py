@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field
 
-from afterword.reading.context import ANYONE, Context, Owner, empty_context
+from afterword.reading.context import ANYONE, Context, Owner
 from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
@@ -312,7 +312,7 @@ async def known_context(memory: Memory, begun: Begun, owner: Owner, conversation
     """Return `Memory.context`, or an empty one if nothing of a new conversation is archived yet. Raises: NotFound."""
     context = await memory.context(conversation_id, **given, **owner._asdict())
     if context is None and begun.is_of(owner, conversation_id) and await memory.owner(conversation_id) is None:
-        context = empty_context(conversation_id)
+        context = Context(conversation_id=conversation_id)
     return existing("conversation", context)
 
 
