@@ -1,6 +1,5 @@
 """Describes the events for other languages: JSON Schema 2020-12 for each event, and AsyncAPI 3.1 for the topics."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -12,6 +11,7 @@ import httpx
 import orjson
 from pydantic import TypeAdapter
 
+from afterword.operating.topics import TABLE
 from afterword.schemas import (
     ConversationUpdated,
     EpisodeAmended,
@@ -92,13 +92,12 @@ def example(name: str) -> dict[str, Any]:
     return written
 
 
-TOPICS: dict[str, Any] = tomllib.loads((resources.files(__package__) / "asyncapi.toml").read_text(encoding="utf-8"))
-CLOUD_EVENT: Schema = TOPICS["headers"]
+CLOUD_EVENT: Schema = TABLE["headers"]
 DEAD_LETTER: Schema = {
-    **TOPICS["dead_letter"]["headers"],
-    "required": [*TOPICS["dead_letter"]["headers"]["properties"]],
+    **TABLE["dead_letter"]["headers"],
+    "required": [*TABLE["dead_letter"]["headers"]["properties"]],
 }
-CURRENT: Mapping[str, Mapping[str, str]] = TOPICS["current"]
+CURRENT: Mapping[str, Mapping[str, str]] = TABLE["current"]
 """The messages of the compacted topics: the event whose schema and headers they have, and their key."""
 BINDING = {"bindingVersion": "0.5.0"}
 """Version of the Kafka bindings for channels, operations and messages."""
@@ -127,7 +126,7 @@ def channels(kafka: Kafka) -> list[Channel]:
             events=row.get("events") or written_by_others.get(row["name"], ()),
             actions=row.get("actions", ["send"]),
         )
-        for row in TOPICS["channels"]
+        for row in TABLE["channels"]
     ]
 
 
@@ -163,10 +162,10 @@ def document(kafka: Kafka) -> dict[str, Any]:
         bindings = {"kafka": {"key": {"type": "string", "description": current["key"]}, **BINDING}}
         title = f"What {current['event']} says"
         messages[name] = {**messages[current["event"]], "name": name, "title": title, "bindings": bindings}
-    messages["deadLetter"] = {**TOPICS["dead_letter"], "headers": DEAD_LETTER, "bindings": {"kafka": BINDING}}
+    messages["deadLetter"] = {**TABLE["dead_letter"], "headers": DEAD_LETTER, "bindings": {"kafka": BINDING}}
     return {
-        **TOPICS["document"],
-        "info": {**TOPICS["document"]["info"], "version": version("afterword")},
+        **TABLE["document"],
+        "info": {**TABLE["document"]["info"], "version": version("afterword")},
         "channels": described,
         "operations": operations,
         "components": {"messages": messages, "schemas": dict(sorted(schemas.items()))},
@@ -180,7 +179,7 @@ def _message(name: str) -> dict[str, Any]:
         "contentType": "application/json",
         "headers": CLOUD_EVENT,
         "payload": {"$ref": COMPONENTS.format(model=EVENTS[name].__name__)},
-        "bindings": {"kafka": {"key": TOPICS["key"], **BINDING}},
+        "bindings": {"kafka": {"key": TABLE["key"], **BINDING}},
         "examples": [{"name": "one", "payload": example(name)}],
     }
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+import tomllib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -34,19 +36,11 @@ LARGE_RECORD_BYTES = 2 * 1024 * 1024
 """An episode, a row of state or a dead letter may be larger than the record it came from, which may have the broker's
 default limit of 1 MiB."""
 
-HANDED_ON_DAYS = 7
-"""Retention of closed episodes in days: the longest that a summarizer may be down."""
-ANNOUNCED_DAYS = 30
-"""Retention of summaries, deletions and dead letters in days."""
-ROLL_MS = DAY_MS
-"""Maximum age of an open segment. Nothing of it is removed until it is closed."""
-COMPACTION_LAG_MS = DAY_MS
-"""Age at which a changelog is compacted, however little of it is dirty."""
-TOMBSTONE_MS = DAY_MS
-"""Age at which compaction removes tombstones. The engine needs more than the 12 hours that state may be stale."""
-CURRENT_TOMBSTONE_MS = ANNOUNCED_DAYS * DAY_MS
-"""The same for the compacted topics of episodes and conversations: a reader that was away this long still learns of
-every deletion."""
+DEAD_LETTER_DAYS = 30
+"""Retention of the dead letters of sources."""
+TOMBSTONE_DAYS = 1
+"""How long a changelog keeps a tombstone. The engine needs more than the 12 hours that state may be stale."""
+TABLE: dict[str, Any] = tomllib.loads((files(__package__) / "topics.toml").read_text(encoding="utf-8"))
 
 UNBOUNDED = (-1, 2**63 - 1)
 """Kafka's values for "no limit"."""
@@ -105,27 +99,21 @@ def wanted_topics(
         "min.insync.replicas": str(kafka.min_insync_replicas),
     }
     large = {**log, "max.message.bytes": str(LARGE_RECORD_BYTES)}
-    compacted = {**large, "cleanup.policy": "compact"}
+    configs = {"log": log, "large": large, "compacted": {**large, "cleanup.policy": "compact"}}
 
-    def topic(name: str, configs: Mapping[str, str], days: int) -> Topic:
-        kept = {"retention.ms": days * DAY_MS, "segment.ms": ROLL_MS}
-        return Topic(name, kafka.partitions, kafka.replication_factor, configs, True, lifetime=kept)
+    def topic(name: str, kind: str, days: int | None, count: int | None = None) -> Topic:
+        # no record of an open segment is removed, and a topic is compacted however little of it is dirty
+        kept = {"max.compaction.lag.ms": DAY_MS} if kind == "compacted" else {"segment.ms": DAY_MS}
+        limit = "delete.retention.ms" if kind == "compacted" else "retention.ms"
+        lifetime = {**kept, limit: days * DAY_MS} if days else {}
+        any_count = days is not None and count is None
+        return Topic(name, count or kafka.partitions, kafka.replication_factor, configs[kind], any_count, lifetime)
 
-    def compacted_topic(name: str, tombstone_ms: int, count: int | None) -> Topic:
-        kept = {"max.compaction.lag.ms": COMPACTION_LAG_MS, "delete.retention.ms": tombstone_ms}
-        partitions, any_count = count or kafka.partitions, count is None
-        return Topic(name, partitions, kafka.replication_factor, compacted, any_count, lifetime=kept)
-
-    announced = (kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic)
-    rejected = [*map(kafka.dead_letters, (kafka.messages_topic, kafka.episodes_topic)), kafka.undelivered_topic]
     count = message_partitions or kafka.partitions
     return [
-        Topic(kafka.messages_topic, kafka.partitions, kafka.replication_factor, log),
-        topic(kafka.episodes_topic, large, HANDED_ON_DAYS),
-        *(topic(name, log, ANNOUNCED_DAYS) for name in announced),
-        *(topic(name, large, ANNOUNCED_DAYS) for name in (*rejected, *map(kafka.dead_letters, sources))),
-        *(compacted_topic(kafka.changelog(table), TOMBSTONE_MS, count) for table in TABLES),
-        *(compacted_topic(name, CURRENT_TOMBSTONE_MS, None) for name in kafka.current_topics),
+        *(topic(row["topic"].format(kafka), row["kind"], row.get("days")) for row in TABLE["channels"]),
+        *(topic(kafka.dead_letters(source), "large", DEAD_LETTER_DAYS) for source in sources),
+        *(topic(kafka.changelog(table), "compacted", TOMBSTONE_DAYS, count) for table in TABLES),
     ]
 
 

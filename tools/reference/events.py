@@ -22,7 +22,7 @@ from tools.reference.markdown import table
 HEADING = """\
 # Events
 
-Made by `make docs` from `schemas` and `afterword/operating/asyncapi.toml`; do not edit it by hand. Programs can use
+Made by `make docs` from `schemas` and `afterword/operating/topics.toml`; do not edit it by hand. Programs can use
 the [JSON Schema](../../schemas/generated) of each event, an [AsyncAPI](../../schemas/generated/asyncapi.json) document,
 and [examples](../../afterword/operating/examples.json).
 

@@ -3,10 +3,9 @@ from typing import Any
 import orjson
 import pytest
 
-from afterword.operating.contract import channels, document
-from afterword.operating.topics import wanted_topics
+from afterword.operating.contract import document
 from afterword.schemas.headers import CE_TYPE, OWNER
-from afterword.streams.settings import Kafka, Settings
+from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
 
 DOCUMENT = document(Kafka())
@@ -31,13 +30,6 @@ def test_every_reference_has_its_target() -> None:
     assert found
     for reference in found:
         assert target(reference)
-
-
-def test_every_topic_but_the_changelogs_is_a_channel() -> None:
-    settings = Settings()
-    topics = {topic.name for topic in wanted_topics(settings)}
-    changelogs = {name for name in topics if name.endswith("-changelog")}
-    assert {channel.topic for channel in channels(settings.kafka)} == topics - changelogs
 
 
 def test_channels_have_the_configured_names_and_partitions() -> None:
