@@ -307,6 +307,12 @@ class Kafka(ServerSection):
         return self.current_episodes_topic, self.current_conversations_topic
 
     @property
+    def own_topics(self) -> set[str]:
+        """The topics that a source of ours would read in a loop."""
+        announced = {self.summaries_topic, self.deletions_topic, self.conversations_topic}
+        return {self.messages_topic, self.episodes_topic, *announced, *self.current_topics}
+
+    @property
     def undelivered_topic(self) -> str:
         """The dead-letter queue of webhooks, for events that an endpoint did not accept."""
         return self.dead_letters(f"{self.summaries_topic}.webhooks")

@@ -16,7 +16,7 @@ from afterword.consumers.subscriber import watching
 from afterword.operating.topics import check_topics
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
-from afterword.streams.ingest.sources import load_sources, match_topics, our_topics, require_registry
+from afterword.streams.ingest.sources import load_sources, match_topics, require_registry
 from afterword.streams.kafka.clients import admin_client, client_options
 from afterword.streams.roles import ALWAYS_RUN
 from afterword.streams.settings import Settings, keys_in_clear
@@ -136,7 +136,7 @@ async def check_sources(settings: Settings) -> str:
         return "none"
     require_registry(settings, sources)
     async with admin_client(kafka) as admin:
-        topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+        topics = match_topics(sources, set(await admin.list_topics()), kafka.own_topics)
     if settings.registry.url is not None:
         async with open_registry(settings.registry) as registry:
             await registry.check()

@@ -27,7 +27,7 @@ from afterword.schemas.dead_letters import (
 )
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
-from afterword.streams.ingest.sources import load_sources, our_topics, source_topics
+from afterword.streams.ingest.sources import load_sources, source_topics
 from afterword.streams.kafka.clients import broker_errors, client_options, require_topics, send_copy, start_client
 from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
 from afterword.streams.settings import Kafka, Settings
@@ -128,7 +128,7 @@ class DeadLetterQueue:
     async def topics(self) -> list[str]:
         """Return the topics that hold dead letters: our own, and those that exist for the sources."""
         existing = await self.log.topics() if self.sources else set()
-        read = source_topics(self.sources, existing, our_topics(self._kafka))
+        read = source_topics(self.sources, existing, self._kafka.own_topics)
         return queue_topics(self._kafka) + [topic for topic in map(self._kafka.dead_letters, read) if topic in existing]
 
     async def unresolved(self, topic: str, is_wanted: Matching) -> AsyncGenerator[DeadLetter, None]:

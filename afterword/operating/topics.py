@@ -21,7 +21,7 @@ from aiokafka.errors import (
 )
 
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
-from afterword.streams.ingest.sources import Source, load_sources, our_topics, source_topics
+from afterword.streams.ingest.sources import Source, load_sources, source_topics
 from afterword.streams.kafka.clients import admin_client, broker_errors, require_topics
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Settings
@@ -206,7 +206,7 @@ async def read_with(admin: AIOKafkaAdminClient, group: str, topic: str) -> int |
 
 def _wanted(settings: Settings, existing: Mapping[str, Topic]) -> list[Topic]:
     messages = existing.get(settings.kafka.messages_topic)
-    sources = source_topics(load_sources(settings), existing, our_topics(settings.kafka))
+    sources = source_topics(load_sources(settings), existing, settings.kafka.own_topics)
     return wanted_topics(settings, messages.partitions if messages else None, sources)
 
 

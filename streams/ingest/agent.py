@@ -29,7 +29,6 @@ from afterword.streams.ingest.sources import (
     Source,
     map_items,
     match_topics,
-    our_topics,
     require_registry,
     require_sources,
 )
@@ -37,10 +36,8 @@ from afterword.streams.kafka.clients import admin_client, require_topics
 from afterword.streams.kafka.log_reader import Log, TopicStalled
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.tasks import apart
-from afterword.streams.telemetry import Metrics
 from faust_eos.app import PARTITIONS, App
 from faust_eos.batch import Batch, Batches, failing_batch
-from faust_eos.health import Readiness
 from faust_eos.output import Output, size_of
 
 if TYPE_CHECKING:
@@ -145,44 +142,28 @@ class TopicsChanged(AfterwordError):
 
 
 async def start(worker: Worker) -> dict[str, App]:
-    """Make the app that reads the sources' topics. Raises: AfterwordError, KafkaError."""
+    """Make the app that reads the sources' topics, with one agent per source, so that no source waits for another.
+
+    Raises: AfterwordError, KafkaError.
+    """
     settings, kafka, closing = worker.settings, worker.settings.kafka, worker.closing
     sources = require_sources(settings)
     require_registry(settings, sources)
     admin = await closing.enter_async_context(admin_client(kafka))
-    topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+    topics = match_topics(sources, set(await admin.list_topics()), kafka.own_topics)
     if not topics:
         raise ConfigurationError(setting=str(settings.ingest.file), problem="no topic matches a pattern yet")
     await require_topics(kafka, kafka.messages_topic, *map(kafka.dead_letters, topics))
     registry = await closing.enter_async_context(open_registry(settings.registry))
     gate = BulkGate(Log(kafka, admin), settings)
-    app = ingest_app(settings, sources, topics, registry, gate, worker.readiness, worker.metrics)
-    closing.callback(asyncio.create_task(crash_on_new_topics(app, sources, topics, admin, kafka)).cancel)
-    return {PARTITIONS: app}
-
-
-def ingest_app(
-    settings: Settings,
-    sources: Sequence[Source],
-    topics: dict[str, int],
-    registry: SchemaRegistry,
-    gate: BulkGate,
-    readiness: Readiness,
-    metrics: Metrics,
-) -> App:
-    """Make the app, with one agent per source, so that no source waits for another.
-
-    `topics` has the index of its source for each topic that is read.
-    """
-    group = settings.kafka.ingest_id
-    app = faust_app(settings, group, metrics.engine, role="ingest", sources_may_grow=True)
+    app = faust_app(settings, kafka.ingest_id, worker.metrics.engine, role="ingest", sources_may_grow=True)
     for index, source in enumerate(sources):
-        names = [topic for topic, of_source in topics.items() if of_source == index]
-        if names:
-            ingester = Ingester(app, settings, source, index + 1, registry, gate, readiness, metrics)
+        if names := [topic for topic, of_source in topics.items() if of_source == index]:
+            ingester = Ingester(app, worker, source, index + 1, registry, gate)
             schema = Batches(reject=ingester.reject, stops=(AfterwordError,))
             app.agent(app.topic(*names, schema=schema), name=f"source {index + 1}")(ingester.run)
-    return app
+    closing.callback(asyncio.create_task(crash_on_new_topics(app, sources, topics, admin, kafka)).cancel)
+    return {PARTITIONS: app}
 
 
 @dataclass(eq=False)
@@ -190,19 +171,19 @@ class Ingester:
     """Maps the records of one source."""
 
     app: App
-    settings: Settings
+    worker: Worker
     source: Source
     number: int
     """The source's position in its file, from 1."""
     registry: SchemaRegistry
     gate: BulkGate
-    readiness: Readiness
-    metrics: Metrics
 
     def __post_init__(self) -> None:
-        self._redaction: RecordRedaction | None = self.settings.redaction.of_records()
+        self._kafka = self.worker.settings.kafka
+        self._redaction: RecordRedaction | None = self.worker.settings.redaction.of_records()
         self._good = self._bad = 0
-        self._counters = {outcome: self.metrics.ingested.labels(str(self.number), outcome) for outcome in OUTCOMES}
+        ingested = self.worker.metrics.ingested
+        self._counters = {outcome: ingested.labels(str(self.number), outcome) for outcome in OUTCOMES}
 
     async def run(self, stream: AsyncIterable[Any]) -> None:
         async for records in stream:
@@ -221,7 +202,7 @@ class Ingester:
             try:
                 outputs = await self._outputs(record)
             except RegistryUnavailable as error:
-                self.readiness.not_ready(REGISTRY, error.error_type)
+                self.worker.readiness.not_ready(REGISTRY, error.error_type)
                 log.warning("ingest_paused", stage=STAGE, error_type=error.error_type, problem=error.problem)
                 if not done:
                     await asyncio.sleep(WAIT_SECONDS)
@@ -242,11 +223,11 @@ class Ingester:
             check_original(record.headers)
             value, key = await self.registry.read(self.source, record)
             if self.source.format in NEEDS_REGISTRY:
-                self.readiness.ready(REGISTRY)
+                self.worker.readiness.ready(REGISTRY)
             made, invalid = await apart(len(record.value or b""), map_items, self.source, record, value, key)
         except InvalidRecord as error:
             made, invalid = [], error
-        topic = self.settings.kafka.messages_topic
+        topic = self._kafka.messages_topic
         outputs = [Output(topic, event.conversation_id.encode(), event.value, headers=event.headers) for event in made]
         self._good += bool(made)
         if invalid is None:
@@ -264,8 +245,8 @@ class Ingester:
     def _dead_letters(self, record: KafkaRecord) -> DeadLetters:
         """Count a rejected record, and return the maker of dead letters of its topic."""
         self._counters[REJECTED].inc()
-        topic = self.settings.kafka.dead_letters(record.topic)
-        return DeadLetters(STAGE, topic, self._redaction, self.metrics)
+        topic = self._kafka.dead_letters(record.topic)
+        return DeadLetters(STAGE, topic, self._redaction, self.worker.metrics)
 
 
 async def crash_on_new_topics(
@@ -280,7 +261,7 @@ async def crash_on_new_topics(
     while True:
         await asyncio.sleep(seconds)
         try:
-            matched = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+            matched = match_topics(sources, set(await admin.list_topics()), kafka.own_topics)
         except KafkaError:
             continue
         except ConfigurationError as error:  # a topic was deleted, or now belongs to two sources

@@ -6,6 +6,7 @@ A registry's value begins with a zero byte and the schema's id in four bytes, un
 import binascii
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -195,8 +196,6 @@ PROTOBUF_ERRORS = (DecodeError, json_format.Error, ValueError, TypeError, Recurs
 """Errors that the library raises for bytes that do not match the schema."""
 BYTES_PER_VALUE = 16
 """The bytes of an `Any` count, too, because each `Any` in another has a copy of what it contains."""
-VARINT_BYTES = 5
-"""Maximum length of a message index."""
 
 
 class ProtobufSchema:
@@ -218,7 +217,15 @@ class ProtobufSchema:
         known: set[str] = set()
         for name, text in {**references, "": schema}.items():
             self._add(_file(name, text), known)
-        self._types = dict(_messages(self._pool.FindFileByName("").message_types_by_name.values()))
+        messages = list(_messages(self._pool.FindFileByName("").message_types_by_name.values()))
+        names = Counter(name for _, message in messages for name in {message.name, message.full_name})
+        self._types: dict[bytes, Descriptor] = {}
+        """The messages by the bytes that stand before them: Apicurio's name, or indexes."""
+        for message in (message for _, message in messages):
+            for name in (one for one in (message.name, message.full_name) if names[one] == 1):
+                start = b"\n" + _varint(len(name)) + name.encode()
+                self._types[_varint(len(start)) + start] = message
+        self._types |= dict([(b"\0", messages[0][1]), *messages] if messages else [])
 
     def _add(self, file: FileDescriptorProto, known: set[str]) -> None:
         for name in set(file.dependency) - known:
@@ -231,10 +238,12 @@ class ProtobufSchema:
 
     def read(self, data: bytes) -> Any:
         """Read a message after its indexes. Raises: InvalidRecord."""
-        kind, start = self._type(data)
-        message = GetMessageClass(kind)()
+        start = next((start for start in self._types if data.startswith(start)), None)
+        if start is None:
+            raise InvalidRecord(INVALID_FRAMING, "it does not begin with the indexes or name of its schema's message")
+        message = GetMessageClass(self._types[start])()
         try:
-            message.ParseFromString(data[start:])
+            message.ParseFromString(data[len(start) :])
             if self._count(message) > MAX_VALUES:
                 raise InvalidRecord("too_large", f"more than {MAX_VALUES} values")
             return json_format.MessageToDict(
@@ -247,19 +256,6 @@ class ProtobufSchema:
             raise
         except PROTOBUF_ERRORS as error:  # the error's text quotes the bytes
             raise InvalidRecord("invalid_protobuf", f"not of its schema: {type(error).__name__}") from None
-
-    def _type(self, data: bytes) -> tuple[Descriptor, int]:
-        """Return the type of a message, and where it begins. Raises: InvalidRecord."""
-        length = data[0] if data else 0
-        if data[1:3] == b"\n" + bytes([max(0, length - 2)]):  # a message of this length with field 1, the type's name
-            name = data[3 : length + 1].decode(errors="replace")
-            named = [each for each in self._types.values() if name in (each.name, each.full_name)]
-            if len(named) == 1:
-                return named[0], length + 1
-        path, start = _indexes(data)
-        if path not in self._types:
-            raise InvalidRecord("invalid_protobuf", f"its schema has no message {list(path)}")
-        return self._types[path], start
 
     def _count(self, value: Any) -> int:
         """Return how many values a field has in a dict. Even a message of two bytes may have many fields, all of which
@@ -309,30 +305,13 @@ def _well_known(name: str) -> FileDescriptorProto:
     return FileDescriptorProto(name=name)
 
 
-def _messages(types: Iterable[Descriptor], path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Descriptor]]:
-    """Return types by their indexes. Entries of maps do not count, as in Confluent's serializer."""
+def _messages(types: Iterable[Descriptor], path: tuple[int, ...] = ()) -> Iterator[tuple[bytes, Descriptor]]:
+    """Return types after the bytes of their indexes. Entries of maps do not count, as in Confluent's serializer."""
     for index, message in enumerate(message for message in types if not message.GetOptions().map_entry):
-        yield (*path, index), message
-        yield from _messages(message.nested_types, (*path, index))
+        inner = (*path, index)
+        yield b"".join(_varint(2 * number) for number in (len(inner), *inner)), message
+        yield from _messages(message.nested_types, inner)
 
 
-def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the indexes, and where the message begins. Raises: InvalidRecord."""
-    count, start = _integer(data, 0)
-    if not 0 <= count <= MAX_SCHEMA_DEPTH:
-        raise InvalidRecord(INVALID_FRAMING, f"{count} message indexes")
-    path = []
-    for _ in range(count):
-        index, start = _integer(data, start)
-        path.append(index)
-    return tuple(path) or (0,), start
-
-
-def _integer(data: bytes, start: int) -> tuple[int, int]:
-    value = 0
-    for place, byte in enumerate(data[start : start + VARINT_BYTES]):
-        value |= (byte & 127) << 7 * place
-        start += 1
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), start
-    raise InvalidRecord(INVALID_FRAMING, "its message indexes are cut off or too long")
+def _varint(number: int) -> bytes:
+    return bytes([number & 127 | 128]) + _varint(number >> 7) if number > 127 else bytes([number])

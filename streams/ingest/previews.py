@@ -25,7 +25,6 @@ from afterword.streams.ingest.sources import (
     context,
     map_items,
     match_topics,
-    our_topics,
     parse_sources,
     require_registry,
     require_sources,
@@ -71,7 +70,7 @@ async def try_source(settings: Settings, number: int, count: int) -> list[Previe
     if number > len(sources):
         raise ConfigurationError(setting="--source", problem=f"{settings.ingest.file} has {len(sources)}")
     async with open_log(settings.kafka) as log:
-        topics = match_topics(sources, await log.topics(), our_topics(settings.kafka))
+        topics = match_topics(sources, await log.topics(), settings.kafka.own_topics)
         mine = [topic for topic, index in topics.items() if index == number - 1]
         records = await last_records(log, mine, count) if mine else []
     if not records:

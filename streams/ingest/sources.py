@@ -24,7 +24,7 @@ from afterword.schemas.foreign import UNENCODABLE, Unit, encoded, id_of, moment_
 from afterword.schemas.headers import KafkaRecord, ProducerRecord, to_record
 from afterword.schemas.messages import EDITABLE, Role
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import Kafka, Section, Settings, variable
+from afterword.streams.settings import Section, Settings, variable
 from afterword_text.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said
 
 UNMAPPED = "unmapped"
@@ -300,13 +300,6 @@ def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Col
             raise ConfigurationError(setting=where, problem=f"topic {topic} does not exist")
         matched[topic] = first
     return matched
-
-
-def our_topics(kafka: Kafka) -> set[str]:
-    """Return the topics that a source would read in a loop."""
-    announced = {kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic}
-    current = {kafka.current_episodes_topic, kafka.current_conversations_topic}
-    return {kafka.messages_topic, kafka.episodes_topic, *announced, *current}
 
 
 SOURCE = "afterword/ingest"
