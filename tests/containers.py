@@ -25,7 +25,7 @@ from testcontainers.core.container import DockerContainer
 
 from afterword.embedded.claims import free_ports
 from afterword.embedded.process import NotReady
-from afterword.embedded.stack import SECURITY, UNREPLICATED, has_brokers
+from afterword.embedded.stack import PROPERTIES, has_brokers
 
 COMPOSE = Path(__file__).parents[1] / "docker-compose.yml"
 
@@ -94,21 +94,15 @@ async def _kafka(running: AsyncExitStack) -> str:
     return f"{host}:{port}"
 
 
-def broker_properties(address: str) -> dict[str, str | int]:
+def broker_properties(address: str) -> dict[str, str]:
     """Return the embedded broker's properties, at the address that the engine gives; one variable replaces all of the
     image's own."""
-    return {
-        "process.roles": "broker,controller",
-        "node.id": 1,
+    own = {
         "controller.quorum.voters": "1@localhost:9093",
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
         "advertised.listeners": f"PLAINTEXT://{address}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": SECURITY,
-        "auto.create.topics.enable": "false",
-        "group.initial.rebalance.delay.ms": 0,
-        **UNREPLICATED,
     }
+    return {name: own.get(name, value) for name, value in PROPERTIES.items() if name != "log.dirs"}
 
 
 async def _mongo(running: AsyncExitStack) -> str:

@@ -8,10 +8,10 @@ from afterword.embedded import EmbeddedStack
 from afterword.embedded.claims import HOST
 from afterword.embedded.java import JarCache
 from afterword.embedded.process import until_ready
-from afterword.embedded.stack import UNREPLICATED, Broker, has_brokers
+from afterword.embedded.stack import PROPERTIES, Broker, has_brokers
 
-REPLICATED: dict[str, int] = {name: 2 if name.endswith(("min.isr", "insync.replicas")) else 3 for name in UNREPLICATED}
-REPLICATED |= {name: 1 for name in UNREPLICATED if name.endswith("num.partitions")}
+REPLICATED = {name: 3 for name in PROPERTIES if name.endswith("replication.factor")}
+REPLICATED |= {name: 2 for name in PROPERTIES if name.endswith(("min.isr", "insync.replicas"))}
 
 
 class Node(Broker):

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from threading import Event
 from types import MappingProxyType, TracebackType
@@ -40,25 +41,15 @@ LEAST_DISK_BYTES = 16 * 1024 * 1024
 
 Properties = Mapping[str, str | int]
 
-CLEANER_BYTES = 4 << 20
-"""Memory for log compaction, enough for 150,000 keys at a time. By default Kafka uses more than half of our heap, and
-the broker then ran out of memory and stopped compacting."""
 REQUEST_MILLISECONDS = 5_000
 ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
 """Flags of JEP 483 and 514. Java ignores an archive that it cannot use."""
 RECORDING_SECONDS = 120.0
 """Time limit for stopping, and for writing an archive of classes, which takes 4 s on an idle machine."""
 META = "meta.properties"
-SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
-UNREPLICATED: Properties = {
-    "default.replication.factor": 1,
-    "min.insync.replicas": 1,
-    "offsets.topic.num.partitions": 1,
-    "offsets.topic.replication.factor": 1,
-    "transaction.state.log.num.partitions": 1,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-}
+_LINES = files(__package__).joinpath("server.properties").read_text().splitlines()
+PROPERTIES: Mapping[str, str] = dict(line.split("=", 1) for line in _LINES if not line.startswith("#"))
+"""The properties of a single node. Those with places in braces are completed by `Broker.properties`."""
 
 
 class DiskFull(AfterwordError):
@@ -115,7 +106,8 @@ class Broker(Server):
         return self.directory / "logs"
 
     def properties(self) -> dict[str, str | int]:
-        return {**server_properties(self.ports[0], self.ports[1], self.logs), **self._further}
+        places = {"broker": self.ports[0], "controller": self.ports[1], "logs": self.logs}
+        return {**{name: value.format(**places) for name, value in PROPERTIES.items()}, **self._further}
 
     def format(self) -> None:
         """Format the directory of a new node with Kafka's own tool, which knows the release's default feature levels.
@@ -144,7 +136,7 @@ class Broker(Server):
 
     def _launch(self) -> Process:
         private_directory(self.directory)
-        self._file.write_text(render(self.properties()))
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in self.properties().items()))
         if not (self.logs / META).exists():
             self.format()
         return Process("kafka", self.start_command(), self.directory / "kafka.log", pass_fds=self._pass_fds)
@@ -172,27 +164,6 @@ class Broker(Server):
     @property
     def _recorded(self) -> Path:
         return self._archive.with_suffix(f".{os.getpid()}")
-
-
-def server_properties(broker_port: int, controller_port: int, logs: Path) -> dict[str, str | int]:
-    return {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-        "listeners": f"PLAINTEXT://{HOST}:{broker_port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{broker_port}",
-        "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": SECURITY,
-        "log.dirs": str(logs),
-        "auto.create.topics.enable": "false",
-        "group.initial.rebalance.delay.ms": 0,
-        "log.cleaner.dedupe.buffer.size": CLEANER_BYTES,
-        **UNREPLICATED,
-    }
-
-
-def render(properties: Properties) -> str:
-    return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
 def new_id() -> str:

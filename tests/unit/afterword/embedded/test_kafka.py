@@ -3,14 +3,16 @@
 from pathlib import Path
 
 from afterword.embedded.java import Jar, JarCache
-from afterword.embedded.stack import Broker, new_id, server_properties
+from afterword.embedded.stack import Broker, new_id
 
 
-def test_every_listener_is_local() -> None:
-    properties = server_properties(20001, 20002, Path("/data/logs"))
-    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002"
-    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20001"
-    assert properties["controller.quorum.voters"] == "1@127.0.0.1:20002"
+def test_every_listener_is_local(tmp_path: Path) -> None:
+    broker = Broker(JarCache(tmp_path, []), tmp_path)
+    plain, controller = (f"127.0.0.1:{port}" for port in broker.ports)
+    properties = broker.properties()
+    assert properties["listeners"] == f"PLAINTEXT://{plain},CONTROLLER://{controller}"
+    assert properties["advertised.listeners"] == f"PLAINTEXT://{plain}"
+    assert properties["controller.quorum.voters"] == f"1@{controller}"
 
 
 def test_cluster_id_never_begins_with_a_dash() -> None:
