@@ -19,12 +19,8 @@ from afterword.streams.private import cache_directory
 
 FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
-# small and quick to start, because these servers run for a test or an afternoon; by default the heap would begin with a
-# 64th of the machine's memory, and all of that would be used before the first collection; so would a third of a grown
-# heap, unless what holds new objects stays small; the ratios keep little of it free after a full collection. A broker
-# with 96 partitions that eight producers fill as fast as they can needs 64 MB
-HEAP = ("-Xms16m", "-Xmx192m", "-Xmn8m", "-XX:MinHeapFreeRatio=15", "-XX:MaxHeapFreeRatio=30")
-FLAGS = (*HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+UseCompactObjectHeaders")
+_OPTIONS = files(__package__).joinpath("jvm.options").read_text().splitlines()
+FLAGS = tuple(line for line in _OPTIONS if not line.startswith("#"))
 
 DownloadProgress = Callable[[str, int, int], None]
 """Called with the file name, the bytes so far and the total bytes. Calls come from several threads, but one at a time.
