@@ -1,5 +1,6 @@
 """Records of foreign topics, and mappings of them."""
 
+import json
 from typing import Any, NamedTuple
 
 from afterword.schemas import InputEvent, decode_input
@@ -26,6 +27,13 @@ class Foreign(NamedTuple):
     partition: int = 1
     offset: int = 7
     timestamp: int = 1_790_000_000_000
+
+
+def data_of(given: Any) -> bytes | None:
+    """Return the bytes of a row's key, header or value; `hex:` begins those that are no text."""
+    if given is None or (isinstance(given, str) and given.startswith("hex:")):
+        return given and bytes.fromhex(given.removeprefix("hex:"))
+    return given.encode() if isinstance(given, str) else json.dumps(given).encode()
 
 
 def source(fields: str = FIELDS, above: str = "", below: str = "") -> Source:

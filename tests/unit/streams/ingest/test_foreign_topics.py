@@ -21,17 +21,11 @@ from afterword.streams.ingest.previews import format_of
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import Source, context, map_items, parse_sources
 from afterword.streams.settings import RegistrySettings
-from tests.unit.streams.ingest.records import Foreign
+from tests.unit.streams.ingest.records import Foreign, data_of
 
 RECORDED = Path(__file__).parents[3] / "data" / "debezium" / "recorded.jsonl"
 TABLES = {one["kind"]: one["records"] for one in map(json.loads, RECORDED.read_text().splitlines())}
 TOPICS = [json.loads(line) for line in Path(__file__).with_name("foreign_topics.jsonl").read_text().splitlines()]
-
-
-def data_of(given: Any) -> bytes | None:
-    if given is None or (isinstance(given, str) and given.startswith("hex:")):
-        return given and bytes.fromhex(given.removeprefix("hex:"))
-    return given.encode() if isinstance(given, str) else json.dumps(given).encode()
 
 
 def guessed(given: Any) -> tuple[list[tuple[Foreign, Any]], str, Guess, Source]:
