@@ -23,8 +23,8 @@ from afterword.schemas import (
     fingerprint,
 )
 from afterword.schemas.ids import episode_id, event_id
-from afterword.streams.calls import Calls
 from afterword.streams.stores.episodes import (
+    Calls,
     Cause,
     Conversation,
     DeletedEpisode,

@@ -17,7 +17,6 @@ from afterword.installed import running_version
 from afterword.operating.redo import today_of
 from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
-from afterword.streams.calls import OK, Calls, total
 from afterword.streams.errors import (
     AfterwordError,
     BudgetExhausted,
@@ -26,13 +25,13 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import Budget, Settings, SummarizerSettings
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
+from afterword.streams.stores.episodes import OK, Calls, EpisodeStore, StoredEpisode, all_episodes, living, total
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import summary_rules
 from afterword.streams.summarizer.conversations import Conversations, Scope
-from afterword.streams.summarizer.current import current, of_stored
 from afterword.streams.summarizer.providers import maker_of
+from afterword.streams.summarizer.reconciler import current, of_stored
 from afterword.streams.summarizer.summarizer import (
     Summarizer,
     instructions,

@@ -18,7 +18,6 @@ from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import Usage
 from afterword.streams import genai
-from afterword.streams.calls import OK, Calls
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -30,6 +29,7 @@ from afterword.streams.errors import (
 from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
 from afterword.streams.stores.bookkeeping import Records
+from afterword.streams.stores.episodes import OK, Calls
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span

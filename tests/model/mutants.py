@@ -400,7 +400,7 @@ MUTANTS = (
     Mutant(
         "the archive takes back an edit of before the episode closed",
         AMENDING_TESTS,
-        "streams/summarizer/current.py",
+        RECONCILER,
         "    if known is not None and state.changed <= changed_at(known):\n",
         "    if False:\n",
     ),
@@ -491,7 +491,7 @@ MUTANTS = (
     Mutant(
         "a message that was deleted before its episode closed is in it",
         AMENDING_TESTS,
-        "streams/summarizer/current.py",
+        RECONCILER,
         "    if isinstance(state, DeletedMessage):\n        return None\n",
         "    if isinstance(state, DeletedMessage):\n        return known\n",
     ),

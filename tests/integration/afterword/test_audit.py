@@ -27,7 +27,7 @@ from afterword.streams.stores.episodes import StoredEpisode, find_episode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import current_output
-from afterword.streams.summarizer.current import archived
+from afterword.streams.summarizer.reconciler import archived
 from afterword.writing.produce import produce
 from faust_eos.output import Output
 from faust_eos.window import Progress

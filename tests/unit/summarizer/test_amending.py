@@ -27,7 +27,7 @@ from afterword.streams.stores.episodes import MOST_REVISIONS, find_conversation
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, key_of
 from afterword.streams.stores.sqlite import SqliteMessages
 from afterword.streams.summarizer.conversations import MOST_BEFORE
-from afterword.streams.summarizer.current import archived as archived_message
+from afterword.streams.summarizer.reconciler import archived as archived_message
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, SummaryRules
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import (

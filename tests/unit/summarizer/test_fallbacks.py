@@ -9,7 +9,6 @@ import pytest
 
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.summaries import Usage
-from afterword.streams.calls import Calls, total
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -18,6 +17,7 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import Retry, Settings
+from afterword.streams.stores.episodes import Calls, total
 from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summarizer import Summarizer

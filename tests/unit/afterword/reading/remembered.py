@@ -12,8 +12,8 @@ from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.index import searchable
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageText, Selection
 from afterword.streams.summarizer.conversations import Conversations, Scope, counted_in
-from afterword.streams.summarizer.current import archived
 from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.summary import SummaryRequest, SummaryRules
 from afterword_text.tokens import count_tokens
 from tests.doubles.index import MemoryIndex

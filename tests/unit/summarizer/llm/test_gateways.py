@@ -12,7 +12,6 @@ from pydantic import SecretStr
 
 from afterword.schemas import Usage
 from afterword.streams import errors
-from afterword.streams.calls import total
 from afterword.streams.errors import (
     AnswerInvalid,
     ProviderError,
@@ -22,6 +21,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.http import failure
 from afterword.streams.settings import Llm
+from afterword.streams.stores.episodes import total
 from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.summarizer import retrying
 from afterword.streams.summarizer.llm import (
