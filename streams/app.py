@@ -1,21 +1,26 @@
-"""The life cycle of a worker, and the Faust app that every role has at least one of."""
+"""A worker's life cycle, its views `/metrics` and `/status`, and the Faust app that each role has at least one of."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import orjson
+from aiohttp import web
 from opentelemetry.trace import Tracer
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from afterword.installed import running_version
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import client_id, security
 from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.roles import names_of
-from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings
+from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings, shown_as_dict
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.worker import worker_telemetry
+from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from faust_eos.app import PARTITIONS, App, RunBeside, run_together
 from faust_eos.errors import AgentFailed
 from faust_eos.health import STARTING, HealthServer, Readiness
@@ -25,6 +30,7 @@ from faust_eos.options import Options, allocate_sparingly
 if TYPE_CHECKING:
     from afterword.streams.stores.opening import Stores
 
+SHOWN_OF_PARTITION = ("topic", "partition", "ready", "lag_records", "lag_seconds", "state_bytes")
 LEAST_IN_FLIGHT = 16
 """Minimum of `max_in_flight`, in episodes per partition."""
 
@@ -116,17 +122,28 @@ async def run_worker(
     AfterwordError, EngineError, KafkaError, OSError (a port).
     """
     allocate_sparingly()
-    readiness = Readiness(PARTITIONS)
+    readiness, names = Readiness(PARTITIONS), names_of(role)
+    metrics, shown = Metrics(names[0], running_version(), *names[1:]), shown_as_dict(settings)
+    metrics.watch_readiness(lambda: readiness.reasons, PARTITIONS)
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def show_status(_: web.Request) -> web.Response:
+        body = orjson.dumps(status(role, metrics, readiness.reasons, shown))
+        return web.Response(body=body, content_type="application/json")
+
     async with AsyncExitStack() as closing:
-        telemetry = await closing.enter_async_context(worker_telemetry(role, settings, readiness))
-        await closing.enter_async_context(
-            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
-        )
+        tracing = tracer_from(os.environ, role, running_version(), LAST_EXPORT_SECONDS)
+        tracer = await closing.enter_async_context(tracing)
+        views = {"/metrics": show_metrics, "/status": show_status}
+        health = HealthServer(readiness, settings.health.host, settings.health.port, views)
+        await closing.enter_async_context(health)
         apps: dict[str, App] = {}
         reported: dict[str, Readiness] = {}
         opened: list[Stores] = []
-        for name in (names := names_of(role)):
-            worker = Worker(settings, readiness.part(), telemetry.metrics, telemetry.tracer, closing, opened)
+        for name in names:
+            worker = Worker(settings, readiness.part(), metrics, tracer, closing, opened)
             made = await (start or import_module(f"afterword.streams.{name}.agent").start)(worker)
             made = {condition if len(names) == 1 else f"{condition}:{name}": app for condition, app in made.items()}
             apps |= made
@@ -141,3 +158,18 @@ async def run_worker(
             if isinstance(failed.cause, AfterwordError):  # our own errors say what to do
                 raise failed.cause from None
             raise
+
+
+def status(role: str, metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a worker. `reasons` say why it is not ready, and `settings` has no secrets."""
+    return {
+        "version": running_version(),
+        "role": role,
+        "ready": not reasons,
+        "reasons": dict(reasons),
+        "partitions": [
+            {name: value for name in SHOWN_OF_PARTITION if (value := getattr(partition, name)) is not None}
+            for partition in metrics.partition_statuses
+        ],
+        "settings": settings,
+    }

@@ -1,7 +1,6 @@
 """Metrics of every role, with their labels and meanings. docs/reference/metrics.md is generated from them.
 
 Nothing is global: a worker's composition root makes one `Metrics` and one tracer, and passes them to its components.
-`worker.py` contains the parts that only workers need, and loads the engine.
 """
 
 import tomllib
