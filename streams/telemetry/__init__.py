@@ -3,7 +3,6 @@
 Nothing is global: a worker's composition root makes one `Metrics` and one tracer, and passes them to its components.
 """
 
-import tomllib
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 
@@ -17,11 +16,9 @@ from prometheus_client import (
     generate_latest,
 )
 
-from faust_eos.metrics import EngineMetrics, Families, PartitionStatus
+from faust_eos.metrics import EngineMetrics, Family, PartitionStatus, add_families
 
 PREFIX = "afterword_"
-FAMILIES = tomllib.loads((files(__package__) / "metrics.toml").read_text(encoding="utf-8"))
-"""The families by the attributes of Metrics, which `metrics.toml` describes."""
 
 
 class Metrics:
@@ -64,17 +61,13 @@ class Metrics:
         self._assignment = ""
         # the start time of each counter would double the series, and nobody reads it
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not type it
-        families = Families(registry, "")
+        table = (files(__package__) / "metrics.toml").read_text(encoding="utf-8")
+        self.described = add_families(self, registry, "", table) + self.engine.described
         meaning = "Version and role of this worker; always 1. A process with several roles has a series for each."
-        families.describe(PREFIX + "build_info", "gauge", meaning, ("version", "role"))
+        self.described.append(Family(PREFIX + "build_info", "gauge", ("version", "role"), meaning))
         build = Info(PREFIX + "build", meaning, ("role",), registry=registry)
         for each in self._roles:
             build.labels(each).info({"version": version})
-        for attribute, family in FAMILIES.items():
-            buckets = [family["buckets"]] if "buckets" in family else []
-            make = getattr(families, family["kind"])
-            setattr(self, attribute, make(family["name"], family["meaning"], *buckets, *family.get("labels", ())))
-        self.described = families.described + self.engine.described
 
     def text(self) -> bytes:
         """Render the current values in Prometheus' text format."""

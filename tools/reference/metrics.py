@@ -6,7 +6,7 @@ from tools.reference.markdown import NOTHING, table
 HEADING = """\
 # Metrics
 
-Made by `make docs` from `streams/telemetry/metrics.toml` and `distributions/engine/faust_eos/metrics.py`; do not edit
+Made by `make docs` from `streams/telemetry/metrics.toml` and `distributions/engine/faust_eos/metrics.toml`; do not edit
 it by hand.
 
 Each worker serves its metrics at `/metrics` on its health port, in Prometheus' text format; see

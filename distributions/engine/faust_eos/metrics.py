@@ -1,9 +1,11 @@
 """Prometheus metrics of the engine, and the measurement of each partition's lag."""
 
 import asyncio
+import tomllib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition
@@ -12,7 +14,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 10.0
-MOVE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,107 +113,68 @@ class Family(NamedTuple):
     meaning: str
 
 
-class Families:
-    """Makes metric families in one registry and keeps a description of each."""
+KINDS: dict[str, Any] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 
-    def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
-        self._registry = registry
-        self._prefix = prefix
-        self.described: list[Family] = []
 
-    def counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(self.describe(name, "counter", meaning, labels), meaning, labels, registry=self._registry)
+def add_families(owner: object, registry: CollectorRegistry, prefix: str, table: str) -> list[Family]:
+    """Make the metric families of a TOML table as attributes of their owner, and return their descriptions.
 
-    def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        return Gauge(self.describe(name, "gauge", meaning, labels), meaning, labels, registry=self._registry)
-
-    def histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        name = self.describe(name, "histogram", meaning, labels)
-        return Histogram(name, meaning, labels, buckets=buckets, registry=self._registry)
-
-    def describe(self, name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> str:
-        """Return the full name of the family."""
-        name = self._prefix + name
-        self.described.append(Family(name, kind, labels, meaning))
-        return name
+    Each row has `kind`, `name` without the prefix, `meaning`, and perhaps `labels` and `buckets`.
+    """
+    described = []
+    for attribute, row in tomllib.loads(table).items():
+        name, labels = prefix + row["name"], tuple(row.get("labels", ()))
+        further = {"buckets": row["buckets"]} if "buckets" in row else {}
+        setattr(owner, attribute, KINDS[row["kind"]](name, row["meaning"], labels, registry=registry, **further))
+        described.append(Family(name, row["kind"], labels, row["meaning"]))
+    return described
 
 
 class EngineMetrics:
     """Lag, state, recoveries, rebalances, stalls and losses of one worker. Nothing here is called once per record."""
 
+    lag_records: Gauge
+    lag_seconds: Gauge
+    state_bytes: Gauge
+    recovery_seconds: Histogram
+    recovered_records: Counter
+    rebalance_seconds: Histogram
+    stalls: Counter
+    losses: Counter
+
     def __init__(self, registry: CollectorRegistry, role: str, prefix: str = "engine_") -> None:
         """`role` is the value of the label `role`; `prefix` begins every name."""
-        families = Families(registry, prefix)
-        self.described = families.described
+        table = (files(__package__) / "metrics.toml").read_text(encoding="utf-8")
+        self.described = add_families(self, registry, prefix, table)
         self.partition_statuses: Sequence[PartitionStatus] = ()
         """The assigned partitions at the last measurement."""
         self.groups = [self]
         """The consumer groups of this process, each with its own statuses."""
         self.role = role
         self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
-        source = ("role", "topic", "partition")
-        self._lag_records = families.gauge(
-            "consumer_lag_records",
-            "Records of an assigned partition that are not done: unread, in hand, or not committed. "
-            "Measured every two seconds; transaction markers count while there is any lag.",
-            *source,
-        )
-        self._lag_seconds = families.gauge(
-            "consumer_lag_seconds",
-            "Age of the oldest record that is not done, by its timestamp while it is in hand. While it is unread, an "
-            "upper bound: the time since a record was last done, since nothing was unread, or since the start.",
-            *source,
-        )
-        self._state_bytes = families.gauge(
-            "state_bytes", "Size on disk of a source partition's local state.", "partition"
-        )
-        self._recovery_seconds = families.histogram(
-            "recovery_duration_seconds", "Time to bring one partition's state up to date.", MOVE_SECONDS, "role"
-        )
-        self._recovered_records = families.counter(
-            "recovered_records_total", "Changelog records that were replayed to recover state."
-        )
-        self._rebalance_seconds = families.histogram(
-            "rebalance_duration_seconds",
-            "Time from the notice of a rebalance to its assignment, including the first one. A segmenter's partitions "
-            "keep working in the meantime.",
-            MOVE_SECONDS,
-            "role",
-        )
-        self._stalls = families.counter(
-            "watchdog_stalls_total",
-            "Stalls that the watchdog found, also in earlier processes of this worker; each ends the process.",
-            "role",
-        )
-        self._expired = families.counter(
-            "records_expired_total",
-            "Offsets of sources that were deleted before they were read; the log names the topic and the offsets. "
-            "Transaction markers count too.",
-            "role",
-        )
         self.count_from_zero()
 
     def count_from_zero(self) -> None:
         """Show 0 first: Prometheus sees an increase only after it."""
-        for counter in (self._stalls, self._expired):
+        for counter in (self.stalls, self.losses):
             counter.labels(self.role)
 
     def recovered(self, records: int, seconds: float) -> None:
         """Count a partition whose state was brought up to date from `records` changelog records in `seconds`."""
-        self._recovery_seconds.labels(self.role).observe(seconds)
-        self._recovered_records.inc(records)
+        self.recovery_seconds.labels(self.role).observe(seconds)
+        self.recovered_records.inc(records)
 
     def rebalanced(self, seconds: float) -> None:
         """Count a rebalance that took `seconds` from revoking the old partitions to assigning the new ones."""
-        self._rebalance_seconds.labels(self.role).observe(seconds)
+        self.rebalance_seconds.labels(self.role).observe(seconds)
 
     def stalled(self, times: int = 1) -> None:
         """Count stalls; after each of them the watchdog ends the worker."""
-        self._stalls.labels(self.role).inc(times)
+        self.stalls.labels(self.role).inc(times)
 
     def expired(self, count: int) -> None:
         """Count offsets of a source that were deleted before they were read."""
-        self._expired.labels(self.role).inc(count)
+        self.losses.labels(self.role).inc(count)
 
     def of_group(self, role: str) -> "EngineMetrics":
         """Return the same metrics, labelled with `role`, for another consumer group of this process."""
@@ -230,10 +192,10 @@ class EngineMetrics:
         self._shown = set()
         for status in partition_statuses:
             labels = self.role, status.topic, str(status.partition)
-            self._set(self._lag_records, labels, status.lag_records)
-            self._set(self._lag_seconds, labels, status.lag_seconds)
+            self._set(self.lag_records, labels, status.lag_records)
+            self._set(self.lag_seconds, labels, status.lag_seconds)
             if status.state_bytes is not None:
-                self._set(self._state_bytes, labels[2:], status.state_bytes)
+                self._set(self.state_bytes, labels[2:], status.state_bytes)
 
     def _set(self, gauge: Gauge, labels: tuple[str, ...], value: float) -> None:
         gauge.labels(*labels).set(value)
