@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the command line imports errors, and has to start without pydantic
-    from afterword.streams.stores.episodes import Calls
+    from afterword.schemas.summaries import Calls
 
 
 class AfterwordError(Exception):

@@ -1,5 +1,4 @@
-"""Helpers for asyncio: steps that fail together, work in a thread, a client's loop, fair turns, and turns of a long
-computation."""
+"""Helpers for asyncio: steps that fail together, work in a thread, fair turns, and turns of a long computation."""
 
 import asyncio
 import sys
@@ -8,8 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
-
-from afterword.streams.errors import OtherLoop
 
 LARGE_BYTES = 64 * 1024
 TURN_SECONDS = 0.05
@@ -37,21 +34,6 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
 async def apart(size: int, work: Callable[..., T], *given: Any) -> T:
     """Do work on this many bytes: in a thread if they are many, so that the event loop goes on."""
     return await asyncio.to_thread(work, *given) if size > LARGE_BYTES else work(*given)
-
-
-class OwnLoop:
-    """The event loop that a client belongs to: the first one that uses it. On another, answers would never arrive."""
-
-    def __init__(self, client: str) -> None:
-        self._client = client
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def require(self) -> None:
-        """Raises: OtherLoop on any other loop."""
-        running = asyncio.get_running_loop()
-        self._loop = self._loop or running
-        if running is not self._loop:
-            raise OtherLoop(client=self._client)
 
 
 class Waiter(NamedTuple):

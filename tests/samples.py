@@ -23,15 +23,8 @@ from afterword.schemas import (
     fingerprint,
 )
 from afterword.schemas.ids import episode_id, event_id
-from afterword.streams.stores.episodes import (
-    Calls,
-    Cause,
-    Conversation,
-    DeletedEpisode,
-    FactOfUser,
-    RollingRow,
-    StoredEpisode,
-)
+from afterword.schemas.summaries import Calls
+from afterword.streams.stores.episodes import Cause, Conversation, DeletedEpisode, FactOfUser, RollingRow, StoredEpisode
 from afterword.streams.summarizer.reconciler import COPIED, compression
 from afterword.streams.summarizer.summary import Summary
 from afterword_text.tokens import count_tokens

@@ -17,6 +17,7 @@ from afterword.installed import running_version
 from afterword.operating.redo import today_of
 from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
+from afterword.schemas.summaries import OK, Calls, total
 from afterword.streams.errors import (
     AfterwordError,
     BudgetExhausted,
@@ -25,7 +26,7 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import Budget, Settings, SummarizerSettings
-from afterword.streams.stores.episodes import OK, Calls, EpisodeStore, StoredEpisode, all_episodes, living, total
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import summary_rules

@@ -7,43 +7,16 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, SummaryCreated, SummaryDeleted, Usage
+from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.schemas.messages import Role
-from afterword.schemas.summaries import RevisionReason
+from afterword.schemas.summaries import Calls, RevisionReason
 
 SCAN_SIZE = 200
 """Number of episodes that are read together when all are read; in between, others may write."""
 MOST_REVISIONS = 20
 """Maximum number of revisions of an episode that are recorded, including the last one."""
-
-
-OK = "ok"
-"""Outcome of a call whose answer was used."""
-
-
-@dataclass(frozen=True)
-class Calls:
-    """What the calls of one model with the same outcome used."""
-
-    model: str
-    outcome: str
-    """`ok`, or else the name of what made the call or its summary useless."""
-    usage: Usage
-
-
-def add_up(calls: Iterable[Calls]) -> tuple[Calls, ...]:
-    """Combine the calls of the same model with the same outcome."""
-    used: dict[tuple[str, str], Usage] = {}
-    for one in calls:
-        key = one.model, one.outcome
-        used[key] = used.get(key, Usage()) + one.usage
-    return tuple(Calls(*key, usage) for key, usage in used.items())
-
-
-def total(calls: Iterable[Calls]) -> Usage:
-    return sum((one.usage for one in calls), Usage())
 
 
 class Revision(BaseModel):

@@ -17,6 +17,7 @@ import structlog
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import Usage
+from afterword.schemas.summaries import OK, Calls
 from afterword.streams import genai
 from afterword.streams.errors import (
     AnswerInvalid,
@@ -29,7 +30,6 @@ from afterword.streams.errors import (
 from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
 from afterword.streams.stores.bookkeeping import Records
-from afterword.streams.stores.episodes import OK, Calls
 from afterword.streams.summarizer.retrying import TIME_IS_UP, Deadline, ServerState, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import open_span

@@ -44,12 +44,11 @@ from afterword.schemas import (
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import ASSIGNED, CARRIED, EpisodeFields, metrics, turns, user_of
 from afterword.schemas.ids import event_id, message_key
-from afterword.schemas.summaries import REDONE
+from afterword.schemas.summaries import REDONE, Calls, add_up
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.steps import PUBLISH, MemoryOperation, StepRunner
 from afterword.streams.stores.episodes import (
-    Calls,
     Cause,
     Conversation,
     DeletedEpisode,
@@ -58,7 +57,6 @@ from afterword.streams.stores.episodes import (
     Inputs,
     RollingRow,
     StoredEpisode,
-    add_up,
     all_episodes,
     revisions_until,
 )

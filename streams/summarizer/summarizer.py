@@ -11,6 +11,7 @@ import structlog
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import EpisodeMessage, Usage
+from afterword.schemas.summaries import OK, add_up, total
 from afterword.streams.errors import (
     BudgetExhausted,
     ContextExceeded,
@@ -21,7 +22,6 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import Budget, QualitySettings, Settings
 from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, Records, budget_key
-from afterword.streams.stores.episodes import OK, add_up, total
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
 from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (

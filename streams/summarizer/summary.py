@@ -7,7 +7,7 @@ from datetime import UTC, tzinfo
 from typing import Any, Self, TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, Fact, Quality, Usage
-from afterword.streams.stores.episodes import Calls, total
+from afterword.schemas.summaries import Calls, total
 from afterword.streams.summarizer.retrying import Deadline
 from afterword_text.messages import PersonalFact
 from afterword_text.texts import FIELDS, MAX_SUMMARY_LENGTH, Texts

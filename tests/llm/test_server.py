@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from afterword.schemas.summaries import total
 from afterword.streams.errors import AnswerInvalid, ContextExceeded, ProviderUnavailable
 from afterword.streams.settings import Llm, SummarizerSettings
-from afterword.streams.stores.episodes import total
 from afterword.streams.summarizer.llm import ANSWERS
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer

@@ -7,8 +7,8 @@ import pytest
 
 from afterword.schemas import Usage
 from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.summaries import Calls
 from afterword.streams.stores.episodes import (
-    Calls,
     Cause,
     EpisodeQueries,
     Revision,

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from afterword.schemas.summaries import total
 from afterword.streams.errors import (
     AnswerInvalid,
     ProviderError,
@@ -15,7 +16,6 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import Llm
-from afterword.streams.stores.episodes import total
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests import openai_server as llm

@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from afterword.schemas import Usage
+from afterword.schemas.summaries import total
 from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderUnavailable
 from afterword.streams.settings import Llm
-from afterword.streams.stores.episodes import total
 from afterword.streams.summarizer.llm import ChatRequest, Reply
 from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, TEMPLATES, Template
 from afterword.streams.summarizer.providers import LlmProvider

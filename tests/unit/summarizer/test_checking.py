@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from afterword.schemas import Quality as Measured
 from afterword.schemas import Usage
+from afterword.schemas.summaries import total
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import QualitySettings
-from afterword.streams.stores.episodes import total
 from afterword.streams.summarizer.summarizer import Summarizer, SummaryCheck
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, in_zone
 from tests.doubles.llm import unread

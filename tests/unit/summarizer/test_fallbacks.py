@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from afterword.schemas import EpisodeRedo
-from afterword.schemas.summaries import Usage
+from afterword.schemas.summaries import Calls, Usage, total
 from afterword.streams.errors import (
     AnswerInvalid,
     PromptFailed,
@@ -17,7 +17,6 @@ from afterword.streams.errors import (
     StoreUnavailable,
 )
 from afterword.streams.settings import Retry, Settings
-from afterword.streams.stores.episodes import Calls, total
 from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summarizer import Summarizer

@@ -11,6 +11,7 @@ from opentelemetry.trace import NoOpTracer
 from pydantic import SecretStr
 
 from afterword.schemas import Usage
+from afterword.schemas.summaries import total
 from afterword.streams import errors
 from afterword.streams.errors import (
     AnswerInvalid,
@@ -21,7 +22,6 @@ from afterword.streams.errors import (
 )
 from afterword.streams.http import failure
 from afterword.streams.settings import Llm
-from afterword.streams.stores.episodes import total
 from afterword.streams.stores.sqlite import SqliteFile, SqliteRecords
 from afterword.streams.summarizer import retrying
 from afterword.streams.summarizer.llm import (

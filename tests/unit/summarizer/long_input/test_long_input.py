@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from afterword.schemas.summaries import total
 from afterword.streams.errors import ContextExceeded, ProviderError
-from afterword.streams.stores.episodes import total
 from afterword.streams.summarizer.long_input import MOST_PARTS, TOOL_OUTPUT_CHARACTERS
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
