@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import orjson
@@ -60,30 +61,26 @@ def person_of(user_id: str, tenant_id: str | None) -> Person:
 def holds(value: bytes | None, person: Person) -> bool:
     """Return whether a record's value is the person's: a message, an episode or a summary, or a list of them.
 
-    A structured CloudEvent has its event in `data`, which is looked into once. A value with deeper nesting of this kind
-    is theirs if one of its words is their id. A truncated value, which is not JSON, is theirs if one of its `user_id`
-    fields has their id. It may not name a tenant, but neither can ever be processed, so discarding it loses nothing.
+    A structured CloudEvent has its event in `data`. A truncated value, which is not JSON, is theirs if one of its
+    `user_id` fields has their id. It may not name a tenant, but neither can ever be processed, so discarding it loses
+    nothing.
     """
     data = value or b""
     try:
-        content = loads(data)
+        left = [loads(data)]
     except orjson.JSONDecodeError:
         return person.user_id in users_in(data)
-    outer = _listed(content)
-    inner = [each for event in outer if isinstance(event, dict) for each in _listed(event.get("data"))]
-    for event in (*outer, *inner):
-        if isinstance(event, dict) and event.get("tenant_id") == person.tenant_id:
-            messages = [each for name in ("messages", "overlap") for each in _listed(event.get(name))]
-            if person.user_id in [each.get("user_id") for each in (event, *messages) if isinstance(each, dict)]:
+    while left:
+        event = left.pop()
+        if isinstance(event, list):
+            left += event
+        elif isinstance(event, dict):
+            left.append(event.get("data"))
+            lists = [each for name in ("messages", "overlap") if isinstance(each := event.get(name), list)]
+            users = [each.get("user_id") for each in (event, *chain(*lists)) if isinstance(each, dict)]
+            if event.get("tenant_id") == person.tenant_id and person.user_id in users:
                 return True
-    deeper = [each.get("data") if isinstance(each, dict) else each for each in inner]
-    if not any(isinstance(each, dict | list) for each in deeper) and not any(isinstance(each, list) for each in outer):
-        return False
-    return _names(person, data.decode(errors="replace")) or person.user_id in users_in(data)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return False
 
 
 def _names(person: Person, text: str) -> bool:
