@@ -121,14 +121,12 @@ class EpisodeClosed(EpisodeFields):
         """Return the event with the `present` user of each message, given its user and offset."""
         first = self.source.first_offset
 
-        def offset_of(message: EpisodeMessage) -> int:
-            return first if message.offset is None else message.offset
+        def own(message: EpisodeMessage) -> EpisodeMessage:
+            offset = first if message.offset is None else message.offset
+            return message.model_copy(update={"user_id": present(message.user_id, offset)})
 
-        def own(messages: tuple[EpisodeMessage, ...]) -> tuple[EpisodeMessage, ...]:
-            return tuple(one.model_copy(update={"user_id": present(one.user_id, offset_of(one))}) for one in messages)
-
-        core = own(self.messages)
-        return self.model_copy(update={"user_id": user_of(core), "messages": core, "overlap": own(self.overlap)})
+        core, overlap = (tuple(map(own, some)) for some in (self.messages, self.overlap))
+        return self.model_copy(update={"user_id": user_of(core), "messages": core, "overlap": overlap})
 
     @property
     def with_last_answers(self) -> Self:

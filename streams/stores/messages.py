@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial, reduce
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -83,6 +83,9 @@ class ArchiveChange:
     offset: int
 
 
+S = TypeVar("S", ArchivedMessage, DeletedMessage, ArchivedMessage | DeletedMessage)
+
+
 @dataclass(frozen=True)
 class PresentUsers:
     """The users to whom a conversation's messages were assigned."""
@@ -131,9 +134,11 @@ class PresentUsers:
         """Return a message of the topic with its present user."""
         return _of_user(archived, self.of(archived.message.user_id, archived.offset))
 
-    def own_stored(self, archived: ArchivedMessage) -> ArchivedMessage:
-        """Return a message of the archive with its present user."""
-        return _of_user(archived, self.since(archived.message.user_id, archived.offset))
+    def own_stored(self, state: S) -> S:
+        """Return a message of the archive with its present user; nobody has a deleted one."""
+        if isinstance(state, DeletedMessage):
+            return state
+        return _of_user(state, self.since(state.message.user_id, state.offset))
 
 
 def _of_user(archived: ArchivedMessage, user_id: str) -> ArchivedMessage:
@@ -275,9 +280,7 @@ class MessageArchive(Protocol):
     async def copy_assignments(self, copied: Mapping[str, str]) -> None:
         """Store the records of another archive's assignments, by key. A later one that is stored stays."""
         for key, text in copied.items():
-            users, stored = PRESENT_USERS.validate_json(text), await self.records.read("assignments", key)
-            made = users.merged(PRESENT_USERS.validate_json(stored)) if stored else users
-            await self.records.replace("assignments", key, stored, PRESENT_USERS.dump_json(made).decode())
+            await self._reassign(key, PRESENT_USERS.validate_json(text).merged)
 
     async def change(self, change: ArchiveChange) -> None:
         """Edit a message, replace it, or all messages of a conversation so far, with tombstones, or assign messages.
@@ -285,13 +288,13 @@ class MessageArchive(Protocol):
         This does nothing for a message that is not archived, is deleted, has another tenant, came later, or has a later
         change.
         """
-        event = change.event
+        event, users_key = change.event, assignments_key(change.event.conversation_id, change.event.tenant_id)
         if isinstance(event, ConversationAssigned):
-            present = await self._reassign(event, lambda users: users.moved(event, change.offset), change.offset)
+            after = await self._reassign(users_key, lambda users: users.moved(event, change.offset), change.offset)
             whose = Selection(event.conversation_id, event.tenant_id, user_id=event.from_user_id, before=change.offset)
             seen = list[str]()
             while (keys := await self._keys(whose)) and keys != seen:  # assigned messages are no longer selected
-                await self._revise(keys, lambda _, known: when_assigned_anew(known, present))
+                await self._revise(keys, lambda _, known: known and replace(known, state=after.own_stored(known.state)))
                 seen = keys
             return
         if not isinstance(event, ConversationDeleted):
@@ -301,7 +304,7 @@ class MessageArchive(Protocol):
         earlier = Selection(event.conversation_id, event.tenant_id, before=change.offset)
         while keys := await self._keys(earlier):  # tombstones are no longer selected
             await self._revise(keys, lambda _, known: when_changed(known, change))
-        await self._reassign(event, lambda _: PresentUsers(change.offset), change.offset)
+        await self._reassign(users_key, lambda _: PresentUsers(change.offset), change.offset)
 
     async def present_users(self, conversation_id: str, tenant_id: str | None) -> PresentUsers:
         """Return the users to whom a conversation's messages were assigned."""
@@ -313,14 +316,9 @@ class MessageArchive(Protocol):
 
         A conversation whose messages and episodes have expired still has its assignments.
         """
-        for key, stored in (await self.records.read_all("assignments")).items():
-            name = unescape(key.partition(":")[0])
-            if (
-                key == assignments_key(name, tenant_id)
-                and user_id in PRESENT_USERS.validate_json(stored).names.values()
-            ):
-                whose = ConversationDeleted(conversation_id=name, tenant_id=tenant_id)
-                await self._reassign(whose, lambda users: users.forgetting(user_id))
+        for key in await self.records.read_all("assignments"):
+            if key == assignments_key(unescape(key.partition(":")[0]), tenant_id):
+                await self._reassign(key, lambda users: users.forgetting(user_id))
 
     async def of_present_users(
         self,
@@ -334,13 +332,9 @@ class MessageArchive(Protocol):
         return [own(present[key], one) if key in present else one for key, one in zip(keys, messages, strict=True)]
 
     async def _reassign(
-        self,
-        event: ConversationAssigned | ConversationDeleted,
-        change: Callable[[PresentUsers], PresentUsers],
-        offset: int | None = None,
+        self, key: str, change: Callable[[PresentUsers], PresentUsers], offset: int | None = None
     ) -> PresentUsers:
         """Store what `change` makes of the users, unless a record of this offset or a later one did; return them."""
-        key = assignments_key(event.conversation_id, event.tenant_id)
         while True:
             stored = await self.records.read("assignments", key)
             known = PRESENT_USERS.validate_json(stored) if stored else PresentUsers()
@@ -460,13 +454,6 @@ def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
         said = known.said or _said(known.state)
         return replace(known, state=_completed(given, known.state.message), said=said if known.is_whole else "")
     return known
-
-
-def when_assigned_anew(known: Kept | None, present: PresentUsers) -> Kept | None:
-    """Decide what to keep when a conversation's messages are assigned to other users."""
-    if known is None or isinstance(known.state, DeletedMessage):
-        return known
-    return replace(known, state=present.own_stored(known.state))
 
 
 def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:

@@ -482,9 +482,7 @@ class Reconciler:
         states = await self._states(scope, (*stored.core_ids, *stored.overlap_ids))
         # a message that was archived by an archiver that is behind the assignment is of the earlier user
         present = await self._messages.present_users(scope.conversation_id, scope.tenant_id)
-        states = {
-            name: present.own_stored(one) if isinstance(one, ArchivedMessage) else one for name, one in states.items()
-        }
+        states = {name: present.own_stored(one) for name, one in states.items()}
         read = replace(current(stored.core_ids, stored.overlap_ids, {}, states), present=present)
         if isinstance(record, EpisodeAmended) and read.expired and not is_assignment:
             return without_expired(stored, read, states, record)
