@@ -1,27 +1,20 @@
 """Answers errors with RFC 9457 problem documents, which carry our `error_type` and never repeat the request."""
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Any, TypeVar
 
 import orjson
 import structlog
-from aiokafka.errors import KafkaError
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from afterword.operating.eraser import TooManyErasures
-from afterword.reading.memory import CursorInvalid
-from afterword.streams.errors import (
-    AfterwordError,
-    BrokerUnavailable,
-    ConfigurationError,
-    OwnerMissing,
-    StoreUnavailable,
-)
+from afterword.streams.errors import AfterwordError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
@@ -104,26 +97,9 @@ class ProblemDocument(BaseModel):
     problems: list[FieldProblem] = Field([], description="Faults of the request, of a status 409 or 422.")
 
 
-KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
-    (Unauthenticated, 401, ""),
-    (NotPermitted, 403, ""),
-    (NotFound, 404, ""),
-    (ChangedRepeat, 409, ""),
-    (RequestInvalid, 422, ""),
-    (RequestValidationError, 422, ""),
-    (CursorInvalid, 422, ""),
-    (PositionInvalid, 422, ""),
-    (OwnerMissing, 422, ""),
-    (TooManyRequests, 429, ""),
-    (TooManyStreams, 429, ""),
-    (TooManyErasures, 429, ""),
-    (StoreUnavailable, 503, "a store cannot be reached"),
-    (BrokerUnavailable, 503, "Kafka cannot be reached"),
-    (KafkaError, 503, "Kafka cannot be reached"),
-    (ConfigurationError, 503, "the server's configuration does not match its backends"),
-)
-"""HTTP statuses of errors, and details that replace texts that would name addresses. The first match applies, and any
-other error is a 500."""
+_TABLES = tomllib.loads((files(__package__) / "problems.toml").read_text(encoding="utf-8"))
+STATUSES: Mapping[str, int] = _TABLES["statuses"]
+DETAILS: Mapping[str, str] = _TABLES["details"]
 
 TITLES = {
     **{int(status): status.phrase for status in HTTPStatus},
@@ -182,8 +158,8 @@ def explained(error: Exception) -> tuple[int, str]:
     """
     if isinstance(error, HTTPException):
         return error.status_code, TITLES.get(error.status_code, "Error").lower()
-    kinds = ((status, detail) for kind, status, detail in KNOWN if isinstance(error, kind))
-    status, detail = next(kinds, (500, FAILED))
+    kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in STATUSES), "")
+    status, detail = (STATUSES[kind], DETAILS.get(kind)) if kind else (500, FAILED)
     if status >= 500:
         error_type = error.error_type if isinstance(error, AfterwordError) else type(error).__name__
         log.warning("request_failed", stage="serve", error_type=error_type, problem=str(error))

@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from afterword.serving.page.visitor import COOKIE, Seal
 from afterword.serving.principal import KeyHolders, new_key
+from afterword.serving.problems import DETAILS, STATUSES
 from afterword.serving.requests import (
     BODY_SECONDS,
     MOST_BYTES,
@@ -315,3 +316,11 @@ async def test_other_sites_can_neither_load_nor_frame_answers(path: str) -> None
         assert headers["cross-origin-resource-policy"] == "same-origin"
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_every_error_with_a_status_exists() -> None:
+    names, waiting = set[str](), [Exception]
+    for kind in waiting:  # it grows meanwhile
+        names.add(kind.__name__)
+        waiting += kind.__subclasses__()
+    assert STATUSES.keys() | DETAILS.keys() <= names
