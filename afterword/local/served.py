@@ -3,10 +3,8 @@
 import fcntl
 import os
 from collections.abc import Sequence
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.request import ProxyHandler, Request, build_opener
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -28,6 +26,9 @@ def served_hits(serve: Serve, queries: Sequence[str], filters: dict[str, Any]) -
     """
     if not _is_of_running_dev():
         return None
+    from http.client import HTTPException  # imported here because a command alone needs no HTTP
+    from urllib.request import ProxyHandler, Request, build_opener
+
     direct, pages = build_opener(ProxyHandler({})), []
     try:
         for query in queries:

@@ -128,7 +128,7 @@ class SentenceEncoder:
 
     def _rows_of(self, tokens: NDArray[np.int64]) -> NDArray[np.int16]:
         """Return the tokens' rows of the products, which are made for tokens that are not kept."""
-        new = np.unique(tokens[self._rows[tokens] < 0])
+        new = _different(tokens[self._rows[tokens] < 0])
         first, after = self._kept, self._kept + len(new)
         embeddings = np.empty((len(new), EMBEDDING), np.float32)
         self._embed(new, embeddings)
@@ -160,14 +160,19 @@ class _Table:
         self._places, self._count = np.full(TOKENS, -1, np.int16), 0
 
     def rows(self, tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
-        new = np.unique(tokens[self._places[tokens] < 0])
+        new = _different(tokens[self._places[tokens] < 0])
         if self._count + len(new) > READ_ROWS:
-            self._places[:], self._count, new = -1, 0, np.unique(tokens)
+            self._places[:], self._count, new = -1, 0, _different(tokens)
         for place, token in enumerate(new.tolist(), self._count):
             os.preadv(self._file, [self._read[place]], token * EMBEDDING)
         self._places[new] = range(self._count, self._count + len(new))
         self._count += len(new)
         return self._read[self._places[tokens]]
+
+
+def _different(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each token once, in order. For so few, `np.unique` takes longer, and loads `numpy.ma`."""
+    return np.array(sorted(set(tokens.tolist())), np.int64)
 
 
 def _unpacked(arrays: Any) -> tuple[int, list[Any]]:
