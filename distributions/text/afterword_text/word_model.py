@@ -33,8 +33,8 @@ Numbers = NDArray[np.uint32]
 @lru_cache(maxsize=KEPT_TEXTS)
 def probabilities(head: str, text: str) -> NDArray[np.float64]:
     """Return the probability of each class of a head."""
-    features = features_of(text)
-    logits = _model().weights[head].take(features, axis=0).sum(axis=0) / len(features) ** 0.5
+    features, (weights, scale) = features_of(text), _model().weights[head]
+    logits = weights.take(features, axis=0).sum(axis=0) * (scale / len(features) ** 0.5)
     odds = np.exp(logits - logits.max())
     return cast("NDArray[np.float64]", odds / odds.sum())
 
@@ -97,8 +97,8 @@ def _is_in(known: Numbers, wanted: Numbers) -> tuple[NDArray[np.intp], NDArray[n
 class _Model(NamedTuple):
     """What `tools/statements.py` writes."""
 
-    weights: Mapping[str, NDArray[np.float64]]
-    """Of each bucket and class, by head."""
+    weights: Mapping[str, tuple[NDArray[np.int8], float]]
+    """Of each bucket and class, and what 1 stands for, by head."""
     places: Numbers
     """The hashed names of places, ascending."""
     words: Numbers
@@ -113,5 +113,5 @@ class _Model(NamedTuple):
 def _model() -> _Model:
     with np.load(BytesIO(MODEL.read_bytes())) as arrays:
         heads = [head for head in HEADS if head in arrays]  # a new one is trained with what the others find
-        weights = {head: arrays[head].astype(np.float64) * arrays[f"{head}_scale"] for head in heads}
+        weights = {head: (arrays[head], float(arrays[f"{head}_scale"])) for head in heads}
         return _Model(weights, arrays["places"], arrays["words"], arrays["groups"], arrays["levels"])
