@@ -359,13 +359,14 @@ def _mapped(source: Source, record: KafkaRecord, about: Named) -> list[ProducerR
     if source.skip is not None and source.skip.find(about):
         return []
     is_deletion = source.deletions is not None and bool(source.deletions.when.find(about))
-    if not is_deletion and record_row(about["value"]) is None:
+    row = record_row(about["value"])
+    if not is_deletion and row is None:
         if record.value is None:  # a tombstone: its deletion has a record of its own, or the key was compacted away
             return []
         raise InvalidRecord(INCOMPLETE_DELETION, f"a deletion whose value is null names no conversation; {REWRITE}")
-    if is_deletion:
-        _check_made_up(source.map, about)
-    ids = _ids(source.map, about, "id", "conversation_id", "tenant_id")
+    is_of_debezium = isinstance(row, dict) and ({"op", "before"} <= row.keys() or "__deleted" in row)
+    made_up = MADE_UP if is_deletion and is_of_debezium else ()
+    ids = _ids(source.map, about, ("id", "conversation_id", "tenant_id"), made_up)
     if is_deletion:
         return [_record(record, MessageDeleted, ids)]
     made: list[ProducerRecord] = []
@@ -403,30 +404,22 @@ MADE_UP = frozenset({None, "", "0", "1970-01-01T00:00:00Z", "AA=="})
 """What Debezium makes up for a column of a deleted row if PostgreSQL only told the row's key."""
 
 
-def _check_made_up(fields: Fields, about: Named) -> None:
-    """Check that a deleted row has the ids that say where its message was. Raises: InvalidRecord."""
-    row = record_row(about["value"])
-    if not isinstance(row, dict) or not ({"op", "before"} <= row.keys() or "__deleted" in row):
-        return
-    for name, expression in (("conversation_id", fields.conversation_id), ("tenant_id", fields.tenant_id)):
-        value = None if expression is None else id_of(expression.find(about))
-        if value in MADE_UP and (value is not None or name == "conversation_id"):
-            problem = f"the deleted row's {name} is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL"
-            raise InvalidRecord(INCOMPLETE_DELETION, problem)
-
-
-def _ids(fields: Fields, about: Mapping[str, Any], *names: str) -> dict[str, str]:
+def _ids(fields: Fields, about: Named, names: Sequence[str], made_up: Collection[str | None] = ()) -> dict[str, str]:
     """Return ids, without those of optional fields that are not there. Raises: InvalidRecord."""
     found = {}
     for name in names:
         expression: Expression | None = getattr(fields, name)
-        is_required = Fields.model_fields[name].is_required()
-        if expression is None or (not is_required and expression.find(about) is None):
+        value = None if expression is None else expression.find(about)
+        if expression is None or (value is None and not Fields.model_fields[name].is_required()):
             continue
-        value = id_of(_wanted(name, expression, about))
-        if value is None:
-            raise _unmapped(name, expression, "neither a text nor a whole number")
-        found[name] = value
+        text = id_of(value)
+        if name != "id" and text in made_up:
+            problem = f"the deleted row's {name} is not in the record; set: ALTER TABLE … REPLICA IDENTITY FULL"
+            raise InvalidRecord(INCOMPLETE_DELETION, problem)
+        if text is None:
+            problem = "finds nothing" if value is None else "neither a text nor a whole number"
+            raise _unmapped(name, expression, problem)
+        found[name] = text
     return found
 
 
@@ -463,9 +456,9 @@ def _text(name: str, form: KeyFormat, data: bytes | None) -> Any:
         return InvalidRecord(UNMAPPED, f"{name}: {len(data or b'')} bytes that are not {form}{hint}")
 
 
-def _messages(source: Source, about: Mapping[str, Any], ids: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _messages(source: Source, about: Named, ids: Mapping[str, Any]) -> list[dict[str, Any]]:
     fields = source.map
-    shared: dict[str, Any] = {**ids, **_ids(fields, about, "user_id", *NAMES)}
+    shared: dict[str, Any] = {**ids, **_ids(fields, about, ("user_id", *NAMES))}
     shared["sent_at"] = _time(fields.sent_at, about)
     for name in AS_THEY_ARE:
         expression: Expression | None = getattr(fields, name)
