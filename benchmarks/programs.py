@@ -403,8 +403,8 @@ def serve(port: str) -> None:
     connection = apsw.Connection(os.environ["AFTERWORD_SQLITE__PATH"])
     connection.set_busy_timeout(10_000)
     of_it = {
-        "conversation": "SELECT document FROM conversations WHERE scope = ?",
-        "rolling": "SELECT document FROM rolling_rows WHERE scope = ? ORDER BY row DESC LIMIT 1",
+        "conversation": "SELECT document FROM conversations WHERE id = ?",
+        "rolling": "SELECT document FROM conversation_summaries WHERE conversation_id = ? ORDER BY row DESC LIMIT 1",
         "episodes": f"SELECT document FROM episodes WHERE scope = ? ORDER BY ordinal DESC LIMIT {RECENT_EPISODES}",
         "messages": f"""SELECT json_set(message, '$.content', content) FROM messages WHERE conversation_id = ?
             ORDER BY offset DESC LIMIT {RECENT_MESSAGES}""",

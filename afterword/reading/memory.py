@@ -50,7 +50,7 @@ from afterword.streams.stores.index import (
     QueryVector,
     Recalled,
 )
-from afterword.streams.stores.messages import NEVER, ArchivedMessage, MessageArchive, Selection
+from afterword.streams.stores.messages import NEVER, ArchivedMessage, MessageArchive, Selection, Whose
 from afterword.streams.stores.opening import open_stores
 from afterword_text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
 from afterword_text.language import normalized
@@ -439,14 +439,12 @@ class Memory:
         owners = await self._messages.owners(conversation_ids)
         return [name for name in conversation_ids if name in owners and owner.has(*owners[name])]
 
-    async def _owned(
-        self, conversation_id: str, agent_id: str | None, owner: Owner
-    ) -> Conversation | MessageCreated | None:
-        """Return the conversation, or its first message if it has no summary; None if it is unknown or another's."""
-        known: Conversation | MessageCreated | None
-        known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
-        if known is None and (first := await self._messages.first(conversation_id)):
-            known = first.message
+    async def _owned(self, conversation_id: str, agent_id: str | None, owner: Owner) -> Conversation | Whose | None:
+        """Return the conversation, or whose it is if it has no summary; None if it is unknown or another's."""
+        known: Conversation | Whose | None = await find_conversation(
+            self._episodes, scope_id(conversation_id, agent_id)
+        )
+        known = known or (await self._messages.owners([conversation_id])).get(conversation_id)
         return known if known and owner.has(known.user_id, known.tenant_id) else None
 
     async def _own_message(

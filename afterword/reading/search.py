@@ -25,6 +25,7 @@ from afterword.schemas.ids import message_key
 from afterword.schemas.messages import replaced_answers
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import MOST_RERANKED, zone_of
+from afterword.streams.stores.conditions import meets
 from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Match, Query, QueryVector, Recalled, SearchText
 from afterword.streams.stores.messages import MessageArchive, MessageText, PendingMessage
@@ -413,7 +414,7 @@ def _open_conversations(pending: Sequence[PendingMessage], query: Query) -> Open
 def _allowed(query: Query, pending: Open) -> list[Candidate]:
     """Return the candidates of open conversations that pass the query's filters by time."""
     candidates = (conversation.candidate for conversation in pending.values())
-    return [candidate for candidate in candidates if query.allows_times(candidate.started_at, candidate.ended_at)]
+    return [candidate for candidate in candidates if meets(candidate, query.times())]
 
 
 def _of_time(asked: AskedTime | None, ranked: Ranked) -> float:

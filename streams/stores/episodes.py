@@ -3,18 +3,21 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from afterword.schemas import CloseReason, EpisodeClosed, FactKind, FactStatus, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import Time
-from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.ids import episode_id, row_id, scope_id
 from afterword.schemas.messages import Role
 from afterword.schemas.summaries import Calls, RevisionReason
+from afterword.streams.stores.conditions import Conditions, in_parts
 
 SCAN_SIZE = 200
 """Number of episodes that are read together when all are read; in between, others may write."""
+MOST_IDS = 1000
+"""Maximum number of ids in one query."""
 MOST_REVISIONS = 20
 """Maximum number of revisions of an episode that are recorded, including the last one."""
 
@@ -188,10 +191,26 @@ class Conversation:
     """Number of tokens in their messages."""
 
 
-STORED: TypeAdapter[StoredEpisode] = TypeAdapter(StoredEpisode)
-DELETED: TypeAdapter[DeletedEpisode] = TypeAdapter(DeletedEpisode)
-ROW: TypeAdapter[RollingRow] = TypeAdapter(RollingRow)
-CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Record]):
+    """A kind of record, in a collection or table of its own."""
+
+    name: str
+    records: TypeAdapter[Record]
+    fields: Callable[[Record], dict[str, Any]]
+    """Returns the id, and the fields that queries compare."""
+    removes_words: Callable[[Record, Record], bool]
+    """Returns whether words of the second record may be missing in the first, which replaces it."""
+    version: tuple[str, ...] = ("revision",)
+    """Fields that every write changes."""
+    tombstones: TypeAdapter[Any] | None = None
+
+    def adapter(self, fields: Mapping[str, Any]) -> TypeAdapter[Any]:
+        """Return what reads and writes a record with these fields."""
+        return self.tombstones if self.tombstones and fields["deleted"] else self.records
 
 
 def queried_fields(episode: Episode) -> dict[str, Any]:
@@ -199,6 +218,7 @@ def queried_fields(episode: Episode) -> dict[str, Any]:
     event = episode.event
     stored = episode if isinstance(episode, StoredEpisode) else None
     return {
+        "id": event.episode_id,
         "scope": scope_of(event),
         "conversation_id": event.conversation_id,
         "tenant_id": event.tenant_id,
@@ -209,6 +229,34 @@ def queried_fields(episode: Episode) -> dict[str, Any]:
         "ended_at": stored and stored.summary.ended_at,
         "due_at": stored and stored.due_at,
     }
+
+
+EPISODES: Kind[Any] = Kind(
+    "episodes",
+    TypeAdapter(StoredEpisode),
+    queried_fields,
+    lambda _, before: before is not None,
+    version=("revision", "attempt"),
+    tombstones=TypeAdapter(DeletedEpisode),
+)
+ROWS: Kind[RollingRow] = Kind(
+    "conversation_summaries",
+    TypeAdapter(RollingRow),
+    lambda row: {
+        "id": row_id(row.conversation_id, row.row),
+        **{name: getattr(row, name) for name in ("conversation_id", "row", "revision", "last_ordinal")},
+    },
+    lambda row, before: row.inputs[: len(before.inputs)] != before.inputs,
+)
+CONVERSATIONS: Kind[Conversation] = Kind(
+    "conversations",
+    TypeAdapter(Conversation),
+    lambda known: {
+        "id": known.conversation_id,
+        **{name: getattr(known, name) for name in ("revision", "tenant_id", "user_id", "episode_count", "updated_at")},
+    },
+    lambda known, before: (known.title, known.user_id) != (before.title, before.user_id),
+)
 
 
 class Totals(NamedTuple):
@@ -294,7 +342,8 @@ class EpisodeStore(Protocol):
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
         """Find episodes, or the tombstones of deleted ones, by their ids."""
-        ...
+        pages = [await self._find(EPISODES, {"id in": some}) for some in in_parts(episode_ids, MOST_IDS)]
+        return {episode.event.episode_id: episode for page in pages for episode in page}
 
     async def put(self, episode: Episode, before: Episode | None) -> bool:
         """Store an episode in place of `before`.
@@ -302,7 +351,7 @@ class EpisodeStore(Protocol):
         Returns False, having written nothing, if a different version is stored; the caller must then read and decide
         again.
         """
-        ...
+        return await self._replace(EPISODES, episode, before)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
         """Return the episodes that have, or had, the message in their core or overlap, by ordinal."""
@@ -310,44 +359,60 @@ class EpisodeStore(Protocol):
 
     async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
         """Return a page of all episodes, or of a conversation's, by id, beginning after the id `after`."""
-        ...
+        own = {} if conversation_id is None else {"conversation_id": conversation_id}
+        return await self._find(EPISODES, {**own, "id >": after or ""}, "id", limit)
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
         """Return the last episodes of the conversation, or of the agent, with ordinals below `before`, newest first."""
-        ...
+        earlier = {} if before is None else {"ordinal <": before}
+        own = {"scope": scope_id(conversation_id, agent_id), "deleted": False}
+        return await self._find(EPISODES, {**own, **earlier}, "-ordinal", limit)
 
     async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
         """Return episodes whose last message is older than this, oldest first."""
-        ...
+        return await self._find(EPISODES, {"ended_at <": before}, "ended_at", limit)
 
     async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
         """Return episodes whose `due_at` has come, the longest overdue first."""
-        ...
+        return await self._find(EPISODES, {"due_at <=": now}, "due_at", limit)
 
-    async def latest_row(self, scope: str) -> RollingRow | None: ...
+    async def latest_row(self, scope: str) -> RollingRow | None:
+        return next(iter(await self._find(ROWS, {"conversation_id": scope}, "-row", 1)), None)
 
     async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
         """Return the rows whose last ordinal is this one or higher, oldest first."""
-        ...
+        return await self._find(ROWS, {"conversation_id": scope, "last_ordinal >=": ordinal}, "row")
 
     async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
         """Return the first row and the `last` latest ones, each once, oldest first."""
-        ...
+        rows = await self._find(ROWS, {"conversation_id": scope}, "-row", last)
+        if rows and rows[-1].row > 1:
+            rows += await self._find(ROWS, {"conversation_id": scope, "row": 1})
+        return rows[::-1]
 
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
         """Store a row in place of `before`; otherwise like `put`."""
-        ...
+        return await self._replace(ROWS, row, before)
 
-    async def conversation(self, scope: str) -> Conversation | None: ...
+    async def conversation(self, scope: str) -> Conversation | None:
+        return next(iter(await self._find(CONVERSATIONS, {"id": scope})), None)
 
     async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
         """Store a conversation in place of `before`; otherwise like `put`."""
-        ...
+        return await self._replace(CONVERSATIONS, conversation, before)
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
         """Add up the stored episodes of the conversation or of the agent."""
+        ...
+
+    async def _find(self, kind: Kind[Record], wanted: Conditions, order: str = "", limit: int = 0) -> list[Record]:
+        """Return records. `order` names fields, of which those with a minus descend; a limit of 0 is none."""
+        ...
+
+    async def _replace(self, kind: Kind[Record], record: Record, before: Record | None) -> bool:
+        """Store a record in place of `before`; return False if another version is stored."""
         ...
 
 
@@ -361,7 +426,13 @@ class EpisodeQueries(EpisodeStore, Protocol):
 
         `before` has the `updated_at` and the scope id of the previous page's last one.
         """
-        ...
+        own = {"tenant_id": tenant_id, "user_id": user_id, "episode_count >": 0}
+        if before is None:
+            return await self._find(CONVERSATIONS, own, "-updated_at -id", limit)
+        updated_at, scope = before
+        at_once = await self._find(CONVERSATIONS, own | {"updated_at": updated_at, "id <": scope}, "-id", limit)
+        earlier = await self._find(CONVERSATIONS, own | {"updated_at <": updated_at}, "-updated_at -id", limit)
+        return [*at_once, *earlier][:limit]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         """Return a page of the ids of conversations with episodes in which exactly this user takes part.

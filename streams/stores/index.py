@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from afterword.schemas import EpisodeMessage, MessageCreated, SummaryCreated
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role, replaced_answers
+from afterword.streams.stores.conditions import meets
 from afterword.streams.stores.episodes import StoredEpisode
 
 Dense = Sequence[float]
@@ -94,22 +95,23 @@ class Query(BaseModel):
 
     def allows(self, episode: StoredEpisode) -> bool:
         """Return whether the query's user may find an episode, and it passes the filters."""
-        summary = episode.summary
-        return (
-            (self.user_id in episode.writers and summary.tenant_id == self.tenant_id)
-            and self.agent_id in (None, summary.agent_id)
-            and self.conversation_id in (None, summary.conversation_id)
-            and self.allows_times(summary.started_at, summary.ended_at)
-        )
+        is_own = self.user_id in episode.writers and episode.summary.tenant_id == self.tenant_id
+        return is_own and meets(episode.summary, self.filters())
 
-    def allows_times(self, started_at: datetime, ended_at: datetime) -> bool:
-        """Return whether an episode of this time passes the filters."""
-        return (
-            (self.started_after is None or started_at >= self.started_after)
-            and (self.ended_before is None or ended_at < self.ended_before)
-            and (self.ended_after is None or ended_at >= self.ended_after)
-            and (self.started_before is None or started_at < self.started_before)
-        )
+    def filters(self) -> dict[str, Any]:
+        """Return the Conditions on an episode's agent, conversation and times."""
+        asked = {"agent_id": self.agent_id, "conversation_id": self.conversation_id}
+        return {name: value for name, value in asked.items() if value is not None} | self.times()
+
+    def times(self) -> dict[str, datetime]:
+        """Return the Conditions on its times."""
+        asked = {
+            "started_at >=": self.started_after,
+            "ended_at <": self.ended_before,
+            "ended_at >=": self.ended_after,
+            "started_at <": self.started_before,
+        }
+        return {name: time for name, time in asked.items() if time is not None}
 
 
 class RankingScores(BaseModel):

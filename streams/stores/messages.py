@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial, reduce
 from hashlib import blake2b
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -15,6 +15,7 @@ from afterword.schemas.assignments import Move, moved, owner
 from afterword.schemas.ids import message_key, unescape, user_digest
 from afterword.schemas.messages import Role
 from afterword.streams.stores.bookkeeping import Records
+from afterword.streams.stores.episodes import id_prefix
 
 NEVER = -1
 """An offset that comes before every log offset."""
@@ -84,6 +85,13 @@ class ArchiveChange:
 
 
 S = TypeVar("S", ArchivedMessage, DeletedMessage, ArchivedMessage | DeletedMessage)
+
+
+class Whose(NamedTuple):
+    """The user and tenant of a message."""
+
+    user_id: str
+    tenant_id: str | None
 
 
 @dataclass(frozen=True)
@@ -192,6 +200,17 @@ class Selection:
     """Only messages of this user; None means all."""
     before: int | None = None
     """Only messages before this log offset; None means all."""
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the Conditions that a message must meet; `agent_scopes` are those that it is in an episode of."""
+        of_agent = self.agent_id is not None
+        asked: dict[str, Any] = {"agent_id or none": self.agent_id, "user_id": self.user_id, "offset <": self.before}
+        wanted: dict[str, Any] = {"conversation_id": self.conversation_id, "tenant_id": self.tenant_id}
+        wanted |= {name: value for name, value in asked.items() if value is not None}
+        if not self.unsummarised:
+            return wanted
+        scope = id_prefix(self.conversation_id, self.agent_id).removesuffix(":")
+        return wanted | ({"agent_scopes !=": scope} if of_agent else {"episode_id": None})
 
 
 @dataclass(frozen=True)
@@ -374,12 +393,8 @@ class MessageArchive(Protocol):
         """
         ...
 
-    async def first(self, conversation_id: str) -> ArchivedMessage | None:
-        """Return the message with the lowest offset, whose tenant is the conversation's."""
-        ...
-
-    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-        """Return user and tenant of each conversation's `first` message by the conversation's id, in one query."""
+    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, Whose]:
+        """Return whose each conversation's message with the lowest offset is, by the conversation's id."""
         ...
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:

@@ -16,32 +16,25 @@ import orjson
 import pymongo
 import structlog
 from motor.motor_asyncio import AsyncIOMotorClient as Client
-from pydantic import TypeAdapter
 from pymongo import ReplaceOne, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
 from afterword.schemas import Fact, MessageCreated
-from afterword.schemas.ids import row_id, scope_id
+from afterword.schemas.ids import scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.bookkeeping import RecordKind, Records
+from afterword.streams.stores.conditions import Conditions, in_parts, parts
 from afterword.streams.stores.episodes import (
-    CONVERSATION,
-    DELETED,
-    ROW,
-    STORED,
-    Conversation,
+    EPISODES,
     Episode,
     EpisodeQueries,
     FactOfUser,
-    RollingRow,
-    StoredEpisode,
+    Kind,
     Totals,
     UsageBy,
     UsageTotals,
     UserTotals,
-    id_prefix,
-    queried_fields,
 )
 from afterword.streams.stores.messages import (
     NEVER,
@@ -55,6 +48,7 @@ from afterword.streams.stores.messages import (
     PendingMessage,
     Selection,
     StoredMessage,
+    Whose,
     agent_scope,
 )
 from afterword_text.tokens import message_tokens
@@ -108,6 +102,8 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
 """Indexes for reading a conversation, and for finding those of a user, what is due, and what has expired. Uniqueness
 relies on `_id` alone."""
 
+NAMES = {"id": "_id"}
+OPERATORS = {"": "$eq", "!=": "$ne", "<": "$lt", "<=": "$lte", ">": "$gt", ">=": "$gte", "in": "$in"}
 HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
 TEXT_FIELDS = ("source", "role", "author", "sent_at", "user_id", "agent_id")
@@ -197,81 +193,28 @@ async def ensure_indexes(database: MongoDatabase) -> None:
 
 
 class MongoEpisodes(EpisodeQueries):
-    """The EpisodeQueries of MongoDB: one document per episode, row and conversation.
-
-    An episode's document has the `queried_fields` beside the record.
-    """
+    """The EpisodeQueries of MongoDB: one document per record, which also has the kind's fields."""
 
     def __init__(self, database: MongoDatabase) -> None:
-        self._episodes = database["episodes"]
-        self._rows = database["conversation_summaries"]
-        self._conversations = database["conversations"]
+        self._database = database
+        self._episodes = database[EPISODES.name]
 
-    async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
-        episodes: dict[str, Episode] = {}
-        for batch in batches(episode_ids):
-            async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}})):
-                episodes[document["_id"]] = _episode_from(document)
-        return episodes
+    async def _find(self, kind: Kind[T], wanted: Conditions, order: str = "", limit: int = 0) -> list[T]:
+        sort = [(NAMES.get(name.lstrip("-"), name.lstrip("-")), -1 if name[0] == "-" else 1) for name in order.split()]
+        cursor = self._database[kind.name].find(condition(wanted), sort=sort or None, limit=limit)
+        return [_read(kind, document) async for document in _each(cursor)]
 
-    async def put(self, episode: Episode, before: Episode | None) -> bool:
-        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
-        record = STORED.dump_python(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_python(episode)
-        document = {"_id": episode.event.episode_id, **record, **queried_fields(episode)}
-        return await _replaced(self._episodes, document, version)
+    async def _replace(self, kind: Kind[T], record: T, before: T | None) -> bool:
+        fields = kind.fields(record)
+        document = {"_id": fields.pop("id"), **kind.adapter(fields).dump_python(record), **fields}
+        version = {name: kind.fields(before)[name] for name in kind.version} if before else None
+        return await _replaced(self._database[kind.name], document, version)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
         # a complete condition for each field, so that each can use its index
-        wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
-        return await self._found({"$or": wanted}, sort=[("ordinal", 1)])
-
-    async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
-        wanted = {} if conversation_id is None else {"conversation_id": {"$eq": conversation_id}}
-        following = {} if after is None else {"_id": {"$gt": after}}
-        return await self._found(wanted | following, sort=[("_id", 1)], limit=limit)
-
-    async def latest(
-        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
-    ) -> list[StoredEpisode]:
-        wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
-        return await self._found(wanted, sort=[("ordinal", -1)], limit=limit)
-
-    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
-        return await self._found({"ended_at": {"$lt": before}}, sort=[("ended_at", 1)], limit=limit)
-
-    async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
-        return await self._found({"due_at": {"$lte": now}}, sort=[("due_at", 1)], limit=limit)
-
-    async def latest_row(self, scope: str) -> RollingRow | None:
-        with mongo_errors():
-            document = await self._rows.find_one({"conversation_id": {"$eq": scope}}, sort=[("row", -1)])
-        return _read(ROW, document) if document else None
-
-    async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
-        own = {"conversation_id": {"$eq": scope}, "last_ordinal": {"$gte": ordinal}}
-        return [_read(ROW, document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
-
-    async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
-        own = {"conversation_id": {"$eq": scope}}
-        latest = [
-            _read(ROW, document) async for document in _each(self._rows.find(own, sort=[("row", -1)], limit=last))
-        ]
-        if latest and latest[-1].row > 1:
-            first = {**own, "row": 1}
-            latest += [_read(ROW, document) async for document in _each(self._rows.find(first))]
-        return latest[::-1]
-
-    async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
-        document = {"_id": row_id(row.conversation_id, row.row), **ROW.dump_python(row)}
-        return await _replaced(self._rows, document, {"revision": before.revision} if before else None)
-
-    async def conversation(self, scope: str) -> Conversation | None:
-        document = await _find(self._conversations, scope)
-        return _read(CONVERSATION, document) if document else None
-
-    async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
-        document = {"_id": conversation.conversation_id, **CONVERSATION.dump_python(conversation)}
-        return await _replaced(self._conversations, document, {"revision": before.revision} if before else None)
+        wanted = [condition({"conversation_id": conversation_id, field: message_id}) for field in HOLDING]
+        found = self._episodes.find({"$or": wanted}, sort=[("ordinal", 1)])
+        return [_read(EPISODES, document) async for document in _each(found)]
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
         sums = {
@@ -281,21 +224,9 @@ class MongoEpisodes(EpisodeQueries):
             "first_ordinal": {"$min": "$ordinal"},
             "last_ordinal": {"$max": "$ordinal"},
         }
-        groups = await _grouped(self._episodes, _in_scope(conversation_id, agent_id), None, sums)
+        wanted = condition({"scope": scope_id(conversation_id, agent_id), "deleted": False})
+        groups = await _aggregated(self._episodes, [{"$match": wanted}, {"$group": {"_id": None, **sums}}])
         return Totals(**{name: groups[0][name] for name in Totals._fields}) if groups else Totals()
-
-    async def conversations(
-        self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
-    ) -> list[Conversation]:
-        wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, "user_id": {"$eq": user_id}}
-        wanted["episode_count"] = {"$ne": 0}
-        if before is not None:
-            updated_at, scope = before
-            wanted["updated_at"] = {"$lte": updated_at}
-            earlier = {"updated_at": {"$lt": updated_at}}
-            wanted["$or"] = [earlier, {"updated_at": {"$eq": updated_at}, "_id": {"$lt": scope}}]
-        cursor = self._conversations.find(wanted, sort=[("updated_at", -1), ("_id", -1)], limit=limit)
-        return [_read(CONVERSATION, document) async for document in _each(cursor)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._episodes, "participants", user_id, tenant_id, after, limit)
@@ -310,9 +241,7 @@ class MongoEpisodes(EpisodeQueries):
             {"$limit": limit},
             {"$project": FACT_FIELDS},
         ]
-        with mongo_errors():
-            documents = await self._episodes.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-        return [FactOfUser(**document) for document in documents]
+        return [FactOfUser(**document) for document in await _aggregated(self._episodes, stages)]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
@@ -327,8 +256,8 @@ class MongoEpisodes(EpisodeQueries):
             {"$group": {"_id": {"group": key, "episode": "$_id"}} | _sums(used)},
             {"$group": {"_id": "$_id.group"} | _sums({"episodes": 1, **{name: f"${name}" for name in used}})},
         ]
-        with mongo_errors(), pymongo.timeout(SCAN_SECONDS):
-            groups = await self._episodes.aggregate(stages).to_list(None)
+        with pymongo.timeout(SCAN_SECONDS):
+            groups = await _aggregated(self._episodes, stages)
         totals = [UsageTotals(group["_id"], *(group[name] for name in UsageTotals._fields[1:])) for group in groups]
         return sorted(totals, key=lambda group: group.group or "")
 
@@ -362,8 +291,8 @@ class MongoEpisodes(EpisodeQueries):
             {"$sort": {"last_at": -1, "_id": -1}},
             {"$limit": limit},
         ]
-        with mongo_errors(), pymongo.timeout(SCAN_SECONDS):
-            documents = await self._episodes.aggregate(stages, allowDiskUse=True).to_list(limit)
+        with pymongo.timeout(SCAN_SECONDS):
+            documents = await _aggregated(self._episodes, stages)
         return [UserTotals(user_id=document.pop("_id"), **document) for document in documents]
 
     async def count(self) -> int:
@@ -371,16 +300,11 @@ class MongoEpisodes(EpisodeQueries):
             number: int = await self._episodes.estimated_document_count()  # read from the collection's metadata
         return number
 
-    async def _found(self, wanted: Mapping[str, Any], **order: Any) -> list[Any]:
-        return [_episode_from(document) async for document in _each(self._episodes.find(wanted, **order))]
 
-
-def _episode_from(document: Mapping[str, Any]) -> Episode:
-    return _read(DELETED, document) if document["deleted"] else _read(STORED, document)
-
-
-def _read(records: TypeAdapter[T], document: Mapping[str, Any]) -> T:
-    return records.validate_python(document, strict=False)  # not strict, because BSON has arrays where we have tuples
+def _read(kind: Kind[T], document: Mapping[str, Any]) -> T:
+    # not strict, because BSON has arrays where we have tuples
+    record: T = kind.adapter(document).validate_python(document, strict=False)
+    return record
 
 
 class MongoMessages(MessageArchive):
@@ -396,7 +320,7 @@ class MongoMessages(MessageArchive):
         self.records = MongoRecords(database)
 
     async def _revise(self, keys: Sequence[str], decide: Decide) -> None:
-        for batch in batches(keys):
+        for batch in in_parts(keys, BATCH_SIZE):
             left = batch
             while left:  # repeat for messages that another writer has changed since they were read
                 documents, writes = await self._documents(left), {}
@@ -413,7 +337,7 @@ class MongoMessages(MessageArchive):
         change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
         if scope := agent_scope(episode_id):
             change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of every agent
-        for batch in batches(keys):
+        for batch in in_parts(keys, BATCH_SIZE):
             with mongo_errors():
                 await self._messages.update_many({"_id": {"$in": list(batch)}}, change)
 
@@ -432,7 +356,8 @@ class MongoMessages(MessageArchive):
 
     async def count(self, selection: Selection) -> Counted:
         sums = {"messages": {"$sum": 1}, "tokens": {"$sum": "$token_count"}}
-        groups = await _grouped(self._messages, _selected(selection), "$skip_summarization", sums)
+        stages = [{"$match": _selected(selection)}, {"$group": {"_id": "$skip_summarization", **sums}}]
+        groups = await _aggregated(self._messages, stages)
         messages = {group["_id"]: group["messages"] for group in groups}
         return Counted(sum(messages.values()), sum(group["tokens"] for group in groups), messages.get(True, 0))
 
@@ -445,34 +370,23 @@ class MongoMessages(MessageArchive):
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._messages, "user_id", user_id, tenant_id, after, limit)
 
-    async def first(self, conversation_id: str) -> ArchivedMessage | None:
-        wanted = {"conversation_id": {"$eq": conversation_id}}
-        with mongo_errors():
-            document = await self._messages.find_one(wanted, sort=[("source.offset", 1)])
-        return message_from(document) if document else None
-
-    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-        wanted = {"conversation_id": {"$in": list(conversation_ids)}}
-        fields = {name: {"$first": f"${name}"} for name in ("user_id", "tenant_id")}
+    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, Whose]:
         stages: list[dict[str, Any]] = [  # an index on conversation and offset reads one entry of each conversation
-            {"$match": wanted},
+            {"$match": {"conversation_id": {"$in": list(conversation_ids)}}},
             {"$sort": {"conversation_id": 1, "source.offset": 1}},
-            {"$group": {"_id": "$conversation_id", **fields}},
+            {"$group": {"_id": "$conversation_id", **{name: {"$first": f"${name}"} for name in Whose._fields}}},
         ]
-        with mongo_errors():
-            documents = await self._messages.aggregate(stages).to_list(None)
-        return {document["_id"]: (document["user_id"], document["tenant_id"]) for document in documents}
+        found = await _aggregated(self._messages, stages)
+        return {document.pop("_id"): Whose(**document) for document in found}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         # the server cuts the contents, so that one reply has room for all
         texts: dict[str, MessageText] = {}
-        for batch in batches(keys):
+        for batch in in_parts(keys, BATCH_SIZE):
             stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": _text_fields(characters)}]
-            with mongo_errors():
-                documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            texts |= {
-                document["_id"]: _text(document) for document in documents if "source" in document
-            }  # a tombstone has no such field
+            found = await _aggregated(self._messages, stages)
+            # a tombstone has no source
+            texts |= {document["_id"]: _text(document) for document in found if "source" in document}
         return texts
 
     async def pending(
@@ -488,8 +402,6 @@ class MongoMessages(MessageArchive):
             {"$limit": limit},
             {"$project": {**_text_fields(characters), **dict.fromkeys(("id", "conversation_id", "reply_to"), 1)}},
         ]
-        with mongo_errors():
-            documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
         return [
             PendingMessage(
                 document["conversation_id"],
@@ -499,7 +411,7 @@ class MongoMessages(MessageArchive):
                 document["source"]["offset"],
                 _text(document),
             )
-            for document in documents
+            for document in await _aggregated(self._messages, stages)
         ]
 
     async def states(
@@ -512,7 +424,7 @@ class MongoMessages(MessageArchive):
         self, keys: Sequence[str], fields: Mapping[str, int] | None = None
     ) -> dict[str, Mapping[str, Any]]:
         by_key: dict[str, Mapping[str, Any]] = {}
-        for batch in batches(keys):
+        for batch in in_parts(keys, BATCH_SIZE):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, fields)):
                 by_key[document["_id"]] = document
         return by_key
@@ -663,11 +575,6 @@ def duplicates(details: Mapping[str, Any]) -> list[int]:
     return [error["index"] for error in details["writeErrors"]]
 
 
-def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield the items, at most BATCH_SIZE at a time."""
-    return (items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE))
-
-
 async def _each(cursor: Any, most: int = PAGE_SIZE) -> AsyncIterator[Mapping[str, Any]]:
     """Yield a cursor's documents; a reply has at most `most` of them."""
     with mongo_errors():
@@ -675,19 +582,11 @@ async def _each(cursor: Any, most: int = PAGE_SIZE) -> AsyncIterator[Mapping[str
             yield document
 
 
-async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
+async def _aggregated(collection: Collection, stages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     with mongo_errors():
-        document: Mapping[str, Any] | None = await collection.find_one({"_id": {"$eq": key}})
-    return document
-
-
-async def _grouped(
-    collection: Collection, wanted: Mapping[str, Any], key: Any, sums: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    with mongo_errors():
-        stages = [{"$match": wanted}, {"$group": {"_id": key, **sums}}]
-        groups: list[dict[str, Any]] = await collection.aggregate(stages).to_list(None)
-    return groups
+        found = collection.aggregate(list(stages), batchSize=BATCH_SIZE, allowDiskUse=True)
+        documents: list[dict[str, Any]] = await found.to_list(None)
+    return documents
 
 
 async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, Any] | None) -> bool:
@@ -706,24 +605,17 @@ def _sums(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: {"$sum": value} for name, value in values.items()}
 
 
-def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
-    return {"scope": {"$eq": scope_id(conversation_id, agent_id)}, "deleted": False}
+def condition(wanted: Conditions, names: Mapping[str, str] = NAMES) -> dict[str, Any]:
+    """Return a filter. Values are always compared by an operator, so that none is taken for one."""
+    asked: dict[str, dict[str, Any]] = {}
+    for field, operator, value in parts(wanted):
+        compared = {"$in": [value, None]} if operator == "or none" else {OPERATORS[operator]: value}
+        asked.setdefault(names.get(field, field), {}).update(compared)
+    return asked
 
 
 def _selected(selection: Selection) -> dict[str, Any]:
-    owned = {"conversation_id": selection.conversation_id, "tenant_id": selection.tenant_id}
-    wanted: dict[str, Any] = {field: {"$eq": value} for field, value in owned.items()}
-    if selection.agent_id is not None:
-        wanted["agent_id"] = {"$in": [selection.agent_id, None]}
-    if selection.user_id is not None:
-        wanted["user_id"] = {"$eq": selection.user_id}
-    if selection.before is not None:
-        wanted["source.offset"] = {"$lt": selection.before}
-    if selection.unsummarised and selection.agent_id is None:
-        wanted["episode_id"] = None  # there is an index for this
-    elif selection.unsummarised:
-        wanted["agent_scopes"] = {"$ne": id_prefix(selection.conversation_id, selection.agent_id).removesuffix(":")}
-    return wanted
+    return condition(selection.conditions(), {"offset": "source.offset"})
 
 
 async def _conversations(

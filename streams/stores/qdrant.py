@@ -27,6 +27,7 @@ from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.batches import Batches
+from afterword.streams.stores.conditions import parts
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import LAST_END, packed_texts, packed_words
@@ -100,6 +101,7 @@ CREATED_WITH: Mapping[str, Any] = {
     "optimizers_config": models.OptimizersConfigDiff(deleted_threshold=0.001, vacuum_min_vector_number=100),
 }
 """What a collection that we create has besides its vectors; one that exists keeps its own."""
+RANGES = {"<": "lt", ">=": "gte"}
 ANOTHER = "Delete it, or name another one, then run: afterword index rebuild"
 
 Call = Callable[[Any], Any]
@@ -497,20 +499,11 @@ def _request(query: Query, dense: Dense | None) -> dict[str, Any]:
 def _allowed_by(query: Query) -> models.Filter:
     no_tenant = models.IsEmptyCondition(is_empty=models.PayloadField(key="tenant_id"))
     tenant = no_tenant if query.tenant_id is None else _is("tenant_id", query.tenant_id)
-    conditions: list[models.Condition] = [_is(USERS, query.user_id), tenant]
-    if query.agent_id is not None:
-        conditions.append(_is("agent_id", query.agent_id))
-    if query.conversation_id is not None:
-        conditions.append(_is("conversation_id", query.conversation_id))
-    if query.started_after is not None:
-        conditions.append(_within("started_at", models.DatetimeRange(gte=query.started_after)))
-    if query.ended_before is not None:
-        conditions.append(_within("ended_at", models.DatetimeRange(lt=query.ended_before)))
-    if query.ended_after is not None:
-        conditions.append(_within("ended_at", models.DatetimeRange(gte=query.ended_after)))
-    if query.started_before is not None:
-        conditions.append(_within("started_at", models.DatetimeRange(lt=query.started_before)))
-    return models.Filter(must=conditions)
+    filters = [
+        _within(field, models.DatetimeRange(**{RANGES[operator]: value})) if operator else _is(field, value)
+        for field, operator, value in parts(query.filters())
+    ]
+    return models.Filter(must=[_is(USERS, query.user_id), tenant, *filters])
 
 
 def _is(field: str, value: str) -> models.FieldCondition:

@@ -12,8 +12,8 @@ CREATE INDEX messages_pending ON messages (user_id, tenant_id, sent_at) WHERE ep
 CREATE INDEX messages_by_age ON messages (sent_at);
 CREATE TABLE message_scopes (key TEXT, scope TEXT, PRIMARY KEY (key, scope)) WITHOUT ROWID;
 CREATE TABLE episodes (
-    id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, conversation_id TEXT NOT NULL, ordinal INTEGER NOT NULL,
-    revision INTEGER NOT NULL, attempt INTEGER NOT NULL, deleted INTEGER NOT NULL, ended_at INTEGER, due_at INTEGER,
+    id TEXT NOT NULL UNIQUE, scope TEXT NOT NULL, conversation_id TEXT NOT NULL, tenant_id TEXT,
+    ordinal INTEGER NOT NULL, revision INTEGER NOT NULL, attempt INTEGER NOT NULL, deleted INTEGER NOT NULL, ended_at INTEGER, due_at INTEGER,
     document TEXT NOT NULL);
 CREATE INDEX episodes_of_scope ON episodes (scope, ordinal);
 CREATE INDEX episodes_of_conversation ON episodes (conversation_id, id);
@@ -30,13 +30,14 @@ CREATE TABLE facts (
     episode_id TEXT, conversation_id TEXT, ordinal INTEGER, message_ids TEXT, ended_at INTEGER);
 CREATE INDEX facts_of_episode ON facts (episode_id);
 CREATE INDEX facts_of_user ON facts (user_id, tenant_id, ended_at DESC);
-CREATE TABLE rolling_rows (
-    scope TEXT, row INTEGER, revision INTEGER NOT NULL, last_ordinal INTEGER NOT NULL, document TEXT NOT NULL,
-    PRIMARY KEY (scope, row));
+CREATE TABLE conversation_summaries (
+    id TEXT NOT NULL UNIQUE, conversation_id TEXT NOT NULL, row INTEGER NOT NULL, revision INTEGER NOT NULL,
+    last_ordinal INTEGER NOT NULL, document TEXT NOT NULL);
+CREATE INDEX summaries_of_conversation ON conversation_summaries (conversation_id, row);
 CREATE TABLE conversations (
-    scope TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, tenant_id TEXT, user_id TEXT, episode_count INTEGER NOT NULL,
+    id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, tenant_id TEXT, user_id TEXT, episode_count INTEGER NOT NULL,
     updated_at INTEGER NOT NULL, document TEXT NOT NULL);
-CREATE INDEX conversations_of_user ON conversations (user_id, tenant_id, updated_at, scope) WHERE episode_count > 0;
+CREATE INDEX conversations_of_user ON conversations (user_id, tenant_id, updated_at, id);
 CREATE TABLE budgets (key TEXT PRIMARY KEY, tokens INTEGER NOT NULL, expires_at INTEGER NOT NULL);
 CREATE TABLE records (kind TEXT, key TEXT, document TEXT NOT NULL, PRIMARY KEY (kind, key));
 CREATE TABLE points (

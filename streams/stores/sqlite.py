@@ -28,23 +28,19 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
 from afterword.streams.stores.batches import Batches
 from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, RecordKind, Records
+from afterword.streams.stores.conditions import Conditions, parts
 from afterword.streams.stores.episodes import (
-    CONVERSATION,
-    DELETED,
-    ROW,
-    STORED,
-    Conversation,
+    EPISODES,
+    DeletedEpisode,
     Episode,
     EpisodeQueries,
     FactOfUser,
-    RollingRow,
+    Kind,
     StoredEpisode,
     Totals,
     UsageBy,
     UsageTotals,
     UserTotals,
-    id_prefix,
-    queried_fields,
 )
 from afterword.streams.stores.messages import (
     ArchivedMessage,
@@ -57,6 +53,7 @@ from afterword.streams.stores.messages import (
     PendingMessage,
     Selection,
     StoredMessage,
+    Whose,
     agent_scope,
 )
 from afterword_text.tokens import message_tokens
@@ -258,98 +255,37 @@ class SqliteEpisodes(EpisodeQueries):
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
-        episodes = await self._episodes(f"id IN {LISTED}", _json(episode_ids))
-        return {episode.event.episode_id: episode for episode in episodes}
+    async def _find(self, kind: Kind[T], wanted: Conditions, order: str = "", limit: int = 0) -> list[T]:
+        condition, values = where(wanted)
+        by = ", ".join(f"{name.lstrip('-')} {'DESC' if name[0] == '-' else ''}" for name in order.split())
+        select = f"""SELECT document, {"deleted" if kind.tombstones else "FALSE"} FROM {kind.name}
+            WHERE {condition} {f"ORDER BY {by}" if by else ""} LIMIT ?"""
+        found = await self._file.select(select, *values, limit or -1)
+        return [kind.adapter({"deleted": deleted}).validate_json(document) for document, deleted in found]
 
-    async def put(self, episode: Episode, before: Episode | None) -> bool:
-        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
-        row = _episode_row(episode)
+    async def _replace(self, kind: Kind[T], record: T, before: T | None) -> bool:
+        fields = kind.fields(record)
+        document = kind.adapter(fields).dump_json(record).decode()
+        row = {name: stored(value) for name, value in fields.items()} | {"document": document}
+        version = {name: kind.fields(before)[name] for name in kind.version} if before else None
 
         def write(connection: apsw.Connection) -> bool:
-            if not _replaced(connection, "episodes", {"id": row["id"]}, row, version):
-                return False
-            event = episode.event
-            held = [
-                (event.conversation_id, message_id, event.episode_id)
-                for message_id in (*episode.core_ids, *episode.overlap_ids)
-            ]
-            connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
-            connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
-            connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
-            if isinstance(episode, StoredEpisode):
-                users = [
-                    (event.episode_id, event.tenant_id, user, event.conversation_id) for user in episode.participants
-                ]
-                connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
-                places = ("episode_id", "conversation_id", "ordinal", "tenant_id")
-                own = {name: getattr(event, name) for name in places} | {"ended_at": row["ended_at"]}
-                for fact in episode.summary.facts:
-                    insert(connection, "facts", vars(fact) | {"message_ids": _json(fact.message_ids)} | own)
-            return True
+            is_replaced = _replaced(connection, kind.name, {"id": row["id"]}, row, version)
+            if is_replaced and isinstance(record, StoredEpisode | DeletedEpisode):
+                _relate(connection, record, row["ended_at"])
+            return is_replaced
 
-        return await self._written(write, erases=before is not None)
+        if not await self._file.write(write):
+            return False
+        # additions stay in the log, because a later deletion empties it
+        if before is not None and kind.removes_words(record, before):
+            await self._file.empty_log()
+        return True
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
-        ids = "SELECT episode_id FROM episode_messages WHERE conversation_id = ? AND message_id = ?"
-        return await self._episodes(f"id IN ({ids}) ORDER BY ordinal", conversation_id, message_id)
-
-    async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
-        own = "" if conversation_id is None else "conversation_id = ?2 AND"
-        return await self._episodes(f"{own} id > ?1 ORDER BY id LIMIT ?3", after or "", conversation_id, limit)
-
-    async def latest(
-        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
-    ) -> list[StoredEpisode]:
-        wanted = "scope = ? AND ordinal < ifnull(?, ordinal + 1) AND NOT deleted ORDER BY ordinal DESC LIMIT ?"
-        return await self._episodes(wanted, scope_id(conversation_id, agent_id), before, limit)
-
-    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
-        return await self._episodes("ended_at < ? ORDER BY ended_at LIMIT ?", milliseconds(before), limit)
-
-    async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
-        return await self._episodes("due_at <= ? ORDER BY due_at LIMIT ?", milliseconds(now), limit)
-
-    async def latest_row(self, scope: str) -> RollingRow | None:
-        select = "SELECT document FROM rolling_rows WHERE scope = ? ORDER BY row DESC LIMIT 1"
-        return next((ROW.validate_json(document) for (document,) in await self._file.select(select, scope)), None)
-
-    async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
-        select = "SELECT document FROM rolling_rows WHERE scope = ? AND last_ordinal >= ? ORDER BY row"
-        return [ROW.validate_json(document) for (document,) in await self._file.select(select, scope, ordinal)]
-
-    async def rows_at_ends(self, scope: str, last: int) -> list[RollingRow]:
-        highest = "(SELECT max(row) FROM rolling_rows WHERE scope = ?)"
-        select = f"SELECT document FROM rolling_rows WHERE scope = ? AND (row = 1 OR row > {highest} - ?) ORDER BY row"
-        return [ROW.validate_json(document) for (document,) in await self._file.select(select, scope, scope, last)]
-
-    async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
-        key = {"scope": row.conversation_id, "row": row.row}
-        fields = {"revision": row.revision, "last_ordinal": row.last_ordinal, "document": ROW.dump_json(row).decode()}
-        version = {"revision": before.revision} if before else None
-        return await self._written(
-            lambda connection: _replaced(connection, "rolling_rows", key, key | fields, version),
-            erases=before is not None and row.inputs[: len(before.inputs)] != before.inputs,
-        )
-
-    async def conversation(self, scope: str) -> Conversation | None:
-        select = "SELECT document FROM conversations WHERE scope = ?"
-        return next(
-            (CONVERSATION.validate_json(document) for (document,) in await self._file.select(select, scope)), None
-        )
-
-    async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
-        key = {"scope": conversation.conversation_id}
-        names = ("revision", "tenant_id", "user_id", "episode_count")
-        fields = {name: getattr(conversation, name) for name in names} | {
-            "updated_at": milliseconds(conversation.updated_at),
-            "document": CONVERSATION.dump_json(conversation).decode(),
-        }
-        version = {"revision": before.revision} if before else None
-        return await self._written(
-            lambda connection: _replaced(connection, "conversations", key, key | fields, version),
-            erases=before is not None and (conversation.title, conversation.user_id) != (before.title, before.user_id),
-        )
+        held = "SELECT episode_id FROM episode_messages WHERE conversation_id = ? AND message_id = ?"
+        ids = await self._file.select(held, conversation_id, message_id)
+        return await self._find(EPISODES, {"id in": [name for (name,) in ids]}, "ordinal")
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
         select = """SELECT count(*), sum(document ->> '$.summary.message_count'),
@@ -357,18 +293,6 @@ class SqliteEpisodes(EpisodeQueries):
             FROM episodes WHERE scope = ? AND NOT deleted"""
         [sums] = await self._file.select(select, scope_id(conversation_id, agent_id))
         return Totals(*sums) if sums[0] else Totals()
-
-    async def conversations(
-        self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
-    ) -> list[Conversation]:
-        values: list[Any] = [tenant_id, user_id]
-        earlier = ""
-        if before is not None:
-            updated_at, scope = before
-            earlier, values = "AND (updated_at, scope) < (?, ?)", [*values, milliseconds(updated_at), scope]
-        select = f"""SELECT document FROM conversations WHERE tenant_id IS ? AND user_id = ? AND episode_count > 0
-            {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""
-        return [CONVERSATION.validate_json(document) for (document,) in await self._file.select(select, *values, limit)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)
@@ -402,7 +326,7 @@ class SqliteEpisodes(EpisodeQueries):
         select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at) AS last,
             sum(document ->> '$.summary.compression.tokens_before'), {sums}
             FROM participants AS p JOIN episodes ON id = episode_id
-            WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ''
+            WHERE p.tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ''
             GROUP BY user_id HAVING ?3 IS NULL OR (last, user_id) < (?3, ?4)
             ORDER BY last DESC, user_id DESC LIMIT ?5"""
         last_at, user_id = before or (None, None)
@@ -416,30 +340,24 @@ class SqliteEpisodes(EpisodeQueries):
         [(number,)] = await self._file.select("SELECT count(*) FROM episodes")
         return int(number)
 
-    async def _episodes(self, wanted: str, *values: Any) -> list[Any]:
-        select = f"SELECT deleted, document FROM episodes WHERE {wanted}"
-        return [
-            (DELETED if deleted else STORED).validate_json(document)
-            for deleted, document in await self._file.select(select, *values)
-        ]
 
-    async def _written(self, write: Callable[[apsw.Connection], bool], *, erases: bool) -> bool:
-        """Write. With `erases`, also overwrite the previous content, because it may contain deleted words.
-
-        Additions do not need this, because a later deletion empties the log.
-        """
-        if not await self._file.write(write):
-            return False
-        if erases:
-            await self._file.empty_log()
-        return True
-
-
-def _episode_row(episode: Episode) -> dict[str, Any]:
-    fields = {name: value for name, value in queried_fields(episode).items() if name != "tenant_id"}
-    times = {name: fields[name] and milliseconds(fields[name]) for name in ("ended_at", "due_at")}
-    document = STORED.dump_json(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_json(episode)
-    return {"id": episode.event.episode_id, **fields, **times, "document": document.decode()}
+def _relate(connection: apsw.Connection, episode: Episode, ended_at: int | None) -> None:
+    """Store which messages, users and facts an episode has."""
+    event = episode.event
+    held = [
+        (event.conversation_id, message_id, event.episode_id)
+        for message_id in (*episode.core_ids, *episode.overlap_ids)
+    ]
+    connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
+    connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
+    connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
+    if isinstance(episode, StoredEpisode):
+        users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in episode.participants]
+        connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
+        places = ("episode_id", "conversation_id", "ordinal", "tenant_id")
+        own = {name: getattr(event, name) for name in places} | {"ended_at": ended_at}
+        for fact in episode.summary.facts:
+            insert(connection, "facts", vars(fact) | {"message_ids": _json(fact.message_ids)} | own)
 
 
 class SqliteMessages(MessageArchive):
@@ -505,15 +423,11 @@ class SqliteMessages(MessageArchive):
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "messages", user_id, tenant_id, after, limit)
 
-    async def first(self, conversation_id: str) -> ArchivedMessage | None:
-        messages = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
-        return next(iter(messages.values()), None)  # type: ignore[return-value]
-
-    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    async def owners(self, conversation_ids: Sequence[str]) -> dict[str, Whose]:
         first = "SELECT rowid FROM messages WHERE conversation_id = value ORDER BY offset LIMIT 1"
         select = f"SELECT value, user_id, tenant_id FROM json_each(?) JOIN messages ON messages.rowid = ({first})"
         owners = await self._file.select(select, _json(conversation_ids))
-        return {conversation_id: (user_id, tenant_id) for conversation_id, user_id, tenant_id in owners}
+        return {conversation_id: Whose(*whose) for conversation_id, *whose in owners}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         select = f"SELECT key, content, {TEXT_COLUMNS} FROM messages WHERE key IN {LISTED} AND NOT deleted"
@@ -617,23 +531,33 @@ def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
 
 def _selected(selection: Selection) -> tuple[str, list[Any]]:
     """Return a selection's condition and its values."""
-    agent_id, wanted = selection.agent_id, ["conversation_id = ?", "tenant_id IS ?"]
-    values: list[Any] = [selection.conversation_id, selection.tenant_id]
-    if agent_id is not None:
-        wanted.append("(agent_id = ? OR agent_id IS NULL)")
-        values.append(agent_id)
-    if selection.user_id is not None:
-        wanted.append("user_id = ?")
-        values.append(selection.user_id)
-    if selection.before is not None:
-        wanted.append("offset < ?")
-        values.append(selection.before)
-    if selection.unsummarised and agent_id is None:
-        wanted.append("episode_id IS NULL")
-    elif selection.unsummarised:
-        wanted.append("NOT EXISTS (SELECT 1 FROM message_scopes s WHERE s.key = messages.key AND s.scope = ?)")
-        values.append(id_prefix(selection.conversation_id, agent_id).removesuffix(":"))
-    return " AND ".join(wanted), values
+    wanted = selection.conditions()
+    scope = wanted.pop("agent_scopes !=", None)
+    condition, values = where(wanted)
+    if scope is None:
+        return condition, values
+    in_scope = "SELECT 1 FROM message_scopes s WHERE s.key = messages.key AND s.scope = ?"
+    return f"{condition} AND NOT EXISTS ({in_scope})", [*values, scope]
+
+
+def where(wanted: Conditions) -> tuple[str, list[Any]]:
+    """Return a condition and its values."""
+    asked, values = list[str](), list[Any]()
+    for field, operator, value in parts(wanted):
+        if value is None:
+            asked.append(f"{field} IS NULL")  # not as a value, so that a partial index is used
+            continue
+        compared = {"": "= ?", "in": f"IN {LISTED}", "or none": f"= ? OR {field} IS NULL"}.get(
+            operator, f"{operator} ?"
+        )
+        asked.append(f"({field} {compared})")
+        values.append(_json(value) if operator == "in" else stored(value))
+    return " AND ".join(asked), values
+
+
+def stored(value: Any) -> Any:
+    """Return a value as it is stored."""
+    return milliseconds(value) if isinstance(value, datetime) else value
 
 
 class SqliteBudgets:

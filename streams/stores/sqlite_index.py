@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from afterword.schemas.base import milliseconds, moment_at
 from afterword.streams.errors import ConfigurationError
+from afterword.streams.stores.conditions import parts
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, SearchText
 from afterword.streams.stores.packing import COORDINATE, LAST_END, packed_texts, packed_words
-from afterword.streams.stores.sqlite import SqliteFile, insert, rows
+from afterword.streams.stores.sqlite import SqliteFile, insert, rows, stored
 from afterword_text.language import STEMMER
 from afterword_text.search_words import hashed, query_words
 
@@ -38,8 +39,6 @@ ones too."""
 USER_BYTES = 6
 """Length of a user's digest; if two users have the same one, a search still compares the users themselves."""
 PAGE_SIZE = 1000
-USER = 2
-"""Number of conditions that every query has: user and tenant."""
 POINTS = "finders JOIN points ON points.id = point"
 
 
@@ -292,18 +291,11 @@ def _by_vector(
 
 
 def _allowed(query: Query) -> Allowed:
-    wanted = {
-        "user_id IS :user_id": query.user_id,
-        "tenant_id IS :tenant_id": query.tenant_id,
-        "agent_id = :agent_id": query.agent_id,
-        "conversation_id = :conversation_id": query.conversation_id,
-        "started_at >= :started_after": query.started_after and milliseconds(query.started_after),
-        "ended_at < :ended_before": query.ended_before and milliseconds(query.ended_before),
-        "ended_at >= :ended_after": query.ended_after and milliseconds(query.ended_after),
-        "started_at < :started_before": query.started_before and milliseconds(query.started_before),
-    }
-    given = {part: value for part, value in wanted.items() if value is not None or part.startswith("tenant_id")}
-    return Allowed(" AND ".join(given), {part.rpartition(":")[2]: v for part, v in given.items()}, len(given) == USER)
+    filters = list(parts(query.filters()))
+    asked = [f"{field} {operator or '='} :{field}_{n}" for n, (field, operator, _) in enumerate(filters)]
+    condition = " AND ".join(["user_id IS :user_id", "tenant_id IS :tenant_id", *asked])
+    values = {f"{field}_{n}": stored(value) for n, (field, _, value) in enumerate(filters)}
+    return Allowed(condition, {"user_id": query.user_id, "tenant_id": query.tenant_id} | values, not filters)
 
 
 def _require_size(connection: apsw.Connection, model: str | None, size: int) -> None:

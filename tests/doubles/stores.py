@@ -68,12 +68,14 @@ class MemoryEpisodes(SqliteEpisodes):
 
     @property
     def all_rows(self) -> dict[str, list[RollingRow]]:
-        scopes = at_once(self.file.select("SELECT DISTINCT scope FROM rolling_rows ORDER BY scope"))
+        scopes = at_once(
+            self.file.select("SELECT DISTINCT conversation_id FROM conversation_summaries ORDER BY conversation_id")
+        )
         return {scope: at_once(self.rows(scope)) for (scope,) in scopes}
 
     @property
     def known(self) -> View[Conversation]:
-        scopes = at_once(self.file.select("SELECT scope FROM conversations ORDER BY scope"))
+        scopes = at_once(self.file.select("SELECT id FROM conversations ORDER BY id"))
         found = {scope: at_once(self.conversation(scope)) for (scope,) in scopes}
         return View({scope: one for scope, one in found.items() if one}, self._set_conversation)
 
@@ -88,7 +90,7 @@ class MemoryEpisodes(SqliteEpisodes):
             at_once(self.put(episode, None))
 
     def _set_conversation(self, key: str, conversation: Conversation | None) -> None:
-        delete = "DELETE FROM conversations WHERE scope = ?"
+        delete = "DELETE FROM conversations WHERE id = ?"
         at_once(self.file.write(lambda connection: connection.execute(delete, (key,))))
         if conversation:
             at_once(self.put_conversation(conversation, None))

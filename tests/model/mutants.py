@@ -460,19 +460,8 @@ MUTANTS = (
         "a revision that another worker stored meanwhile is written over",
         STORE_TESTS,
         STORES,
-        '        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None\n',
+        "        version = {name: kind.fields(before)[name] for name in kind.version} if before else None\n",
         "        version = {} if before else None\n",
-    ),
-    Mutant(
-        "a row that another worker wrote meanwhile is written over",
-        STORE_TESTS,
-        STORES,
-        '        version = {"revision": before.revision} if before else None\n'
-        "        return await self._written(\n"
-        '            lambda connection: _replaced(connection, "rolling_rows"',
-        "        version = {} if before else None\n"
-        "        return await self._written(\n"
-        '            lambda connection: _replaced(connection, "rolling_rows"',
     ),
     Mutant(
         "a message that is sent again undoes an edit",

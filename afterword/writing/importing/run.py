@@ -177,8 +177,9 @@ class Import:
         owner = f"{message.tenant_id!r} {message.user_id!r}"
         known = self._seen_as(key)
         if known is None:
-            first = await self.archive.first(message.conversation_id) if self.archive else None
-            known = self._see(key, f"{first.message.tenant_id!r} {first.message.user_id!r}" if first else owner)
+            owners = await self.archive.owners([message.conversation_id]) if self.archive else {}
+            whose = owners.get(message.conversation_id)
+            known = self._see(key, f"{whose.tenant_id!r} {whose.user_id!r}" if whose else owner)
         if known == _digest(owner):
             return True
         problem = "another user or tenant has a conversation with this id; make ids distinct with --prefix"

@@ -59,7 +59,6 @@ MESSAGES: dict[str, Call] = {
     "conversations_of tenant": lambda store, x: store.conversations_of("u1", x, None, 5),
     "conversations_of after": lambda store, x: store.conversations_of("u1", None, x, 5),
     "count": lambda store, x: store.count(Selection(x, None)),
-    "first": lambda store, x: store.first(x),
     "owners": lambda store, x: store.owners([x]),
     "present_users": lambda store, x: store.present_users(x, None),
     "get_many": lambda store, x: store.get_many([x]),

@@ -327,18 +327,10 @@ async def test_message_of_one_agents_episode_stays_pending_for_another(messages:
     assert (await refs(messages))["c1:u"].episode_id == "c1/a:1"
 
 
-async def test_first_message_is_the_one_read_first(messages: MessageArchive) -> None:
-    await messages.put_many([archived("early", 7, sent_at=NOON - timedelta(days=1)), archived("first", 3)])
-    found = await messages.first("c1")
-    assert found is not None
-    assert found.message.id == "first"
-    assert await messages.first("c2") is None
-
-
 async def test_owner_is_the_user_of_the_first_message(messages: MessageArchive) -> None:
     await messages.put_many(
         [
-            archived("later", 7, user_id="u2", tenant_id="a"),
+            archived("later", 7, user_id="u2", tenant_id="a", sent_at=NOON - timedelta(days=1)),
             archived("first", 3, user_id="u1", tenant_id="a"),
             archived("other", 5, user_id="ü", conversation_id="c:2"),
             archived("more", 6, user_id="u3", conversation_id="c3"),

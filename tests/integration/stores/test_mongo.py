@@ -68,7 +68,6 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "total": lambda db: MongoMessages(db).total(),
     "pending": lambda db: MongoMessages(db).pending("u1", None, 1, 1, NOON),
     "conversations_of": lambda db: MongoMessages(db).conversations_of("u1", None, None, 1),
-    "first": lambda db: MongoMessages(db).first("c1"),
     "owners": lambda db: MongoMessages(db).owners(["c1"]),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
